@@ -1,0 +1,1 @@
+"""IoT streaming operators."""

@@ -1,0 +1,116 @@
+"""Arrow columns as NumPy arrays, without copying where Arrow's layout allows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["byte_spans", "float_column", "gather_strings", "int_column", "readonly", "strings_from_spans"]
+
+NO_MASK = np.empty(0, np.bool_)
+NO_MASK.flags.writeable = False
+
+
+def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array marked read-only, so that kernels see one argument type whatever its origin."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """True where not null; of size 0 where nothing is null."""
+    if column.null_count == 0:
+        return NO_MASK
+    return readonly(np.asarray(column.is_valid()))
+
+
+def byte_spans(
+    column: pa.Array,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """``(data, starts, ends, valid)`` of a string or binary column."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    if not (wide or pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        raise TypeError(f"expected text or binary, got {kind}")
+    _, offsets_buffer, data_buffer = column.buffers()
+    dtype = np.int64 if wide else np.int32
+    if offsets_buffer is None or len(column) == 0:
+        empty = readonly(np.empty(0, np.int64))
+        return readonly(np.zeros(0, np.uint8)), empty, empty, NO_MASK
+    offsets = np.frombuffer(offsets_buffer, dtype, len(column) + 1, column.offset * dtype().itemsize)
+    offsets = offsets.astype(np.int64)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(0, np.uint8)
+    return readonly(data), readonly(offsets[:-1]), readonly(offsets[1:]), _valid(column)
+
+
+def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """``(values, valid)`` with NaN where null; integers and booleans are converted."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    valid = _valid(column)
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype != np.float64:
+        values = values.astype(np.float64)
+    return readonly(values), valid
+
+
+def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
+    """A non-null integer or timestamp column as int64."""
+    if not pa.types.is_int64(column.type):
+        column = column.cast(pa.int64())
+    if column.null_count:
+        column = column.fill_null(0)
+    return readonly(column.to_numpy(zero_copy_only=False))
+
+
+@kernel
+def _copy_spans(data: Any, starts: Any, ends: Any, offsets: Any, out: Any) -> None:
+    for i in range(starts.size):
+        o = offsets[i]
+        s = starts[i]
+        for j in range(ends[i] - s):
+            out[o + j] = data[s + j]
+
+
+def strings_from_spans(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    valid: npt.NDArray[np.bool_] | None = None,
+    kind: pa.DataType | None = None,
+) -> pa.Array:
+    """A text column copied from spans of a byte array (which must hold valid UTF-8 for text)."""
+    lengths = ends - starts
+    if valid is not None:
+        lengths = np.where(valid, lengths, 0)
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ValueError(f"a batch holds {offsets[-1]} bytes of text, more than 2 GiB: use smaller batches")
+    out = np.empty(int(offsets[-1]), np.uint8)
+    _copy_spans(readonly(data), readonly(starts), readonly(starts + lengths), readonly(offsets), out)
+    nulls = 0
+    bitmap = None
+    if valid is not None and not valid.all():
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+        nulls = -1
+    return pa.Array.from_buffers(kind or pa.string(), len(starts),
+                                 [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)], nulls)
+
+
+def gather_strings(column: pa.Array, index: npt.NDArray[np.int64]) -> pa.Array:
+    """``column.take(index)`` for text without nulls in the index."""
+    data, starts, ends, valid = byte_spans(column)
+    return strings_from_spans(data, starts[index], ends[index],
+                              valid[index] if valid.size else None, column.type)

@@ -1,0 +1,145 @@
+"""Keys to slots: an open-addressing table over 128-bit key hashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["KeyIndex"]
+
+
+@kernel
+def _lookup(h1: Any, h2: Any, times: Any, ttl: Any, table: Any, k1: Any, k2: Any, last: Any, n: Any,
+            start: Any, slots: Any) -> Any:
+    """Resolve keys to slots from row ``start`` on, giving new keys the next slots.
+
+    A key not seen for longer than ttl gets a new slot, which is how its state starts afresh.
+    Returns the new number of slots and the row reached: before the last where the table is full.
+    """
+    mask = np.uint64(table.size - 1)
+    for i in range(start, h1.size):
+        a = h1[i]
+        b = h2[i]
+        p = a & mask
+        while True:
+            s = table[p]
+            if s < 0 or (k1[s] == a and k2[s] == b):
+                break
+            p = (p + np.uint64(1)) & mask
+        if s < 0 or (ttl > 0 and times[i] - last[s] > ttl):
+            if n == k1.size:
+                return n, i
+            table[p] = n
+            k1[n] = a
+            k2[n] = b
+            s = n
+            n += 1
+            if ttl > 0:
+                last[s] = times[i]
+        slots[i] = s
+        if ttl > 0 and times[i] > last[s]:
+            last[s] = times[i]
+    return n, h1.size
+
+
+@kernel
+def _rebuild(k1: Any, k2: Any, n: Any, table: Any) -> None:
+    """Fill an empty table; of two slots with one key the later one counts."""
+    mask = np.uint64(table.size - 1)
+    for s in range(n):
+        p = k1[s] & mask
+        while table[p] >= 0 and not (k1[table[p]] == k1[s] and k2[table[p]] == k2[s]):
+            p = (p + np.uint64(1)) & mask
+        table[p] = s
+
+
+_NO_TIMES = np.empty(0, np.int64)
+
+
+class KeyIndex:
+    """Slots 0, 1, 2 … for keys in order of appearance.
+
+    Parameters
+    ----------
+    ttl : int
+        Time to live in microseconds of event time; 0 keeps keys for ever.
+
+    >>> index = KeyIndex()
+    >>> index.resolve(np.array([7, 9, 7], np.uint64), np.array([0, 0, 0], np.uint64)).tolist()
+    [0, 1, 0]
+    """
+
+    def __init__(self, ttl: int = 0) -> None:
+        self.ttl = ttl
+        self.size = 0
+        self._table = np.full(32, -1, np.int32)
+        self._k1 = np.empty(16, np.uint64)
+        self._k2 = np.empty(16, np.uint64)
+        self._last = np.empty(16 if ttl else 0, np.int64)
+
+    @property
+    def hashes(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        return self._k1[: self.size], self._k2[: self.size]
+
+    @property
+    def last_seen(self) -> npt.NDArray[np.int64]:
+        """Latest event time of each slot; empty without a time to live."""
+        return self._last[: self.size]
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes + self._k1.nbytes + self._k2.nbytes + self._last.nbytes
+
+    def resolve(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64],
+                times: npt.NDArray[np.int64] = _NO_TIMES) -> npt.NDArray[np.int64]:
+        """The slot of each key; unknown and expired keys get new ones."""
+        slots = np.empty(h1.size, np.int64)
+        row = 0
+        while row < h1.size:
+            self.size, row = _lookup(h1, h2, times, self.ttl, self._table, self._k1, self._k2,
+                                     self._last, self.size, row, slots)
+            if row < h1.size:
+                self._grow(2 * self.size)
+        return slots
+
+    def assign(self, slots: npt.NDArray[np.int64], h1: npt.NDArray[np.uint64],
+               h2: npt.NDArray[np.uint64], last_seen: npt.NDArray[np.int64] = _NO_TIMES) -> None:
+        """Put known keys at known slots (restoring a snapshot)."""
+        size = max(self.size, int(slots.max()) + 1) if slots.size else self.size
+        if size > self._k1.size:
+            self._grow(1 << (size - 1).bit_length())
+        self._k1[slots] = h1
+        self._k2[slots] = h2
+        if self.ttl:
+            self._last[slots] = last_seen
+        self.size = size
+        self._rehash()
+
+    def live(self, now: int) -> npt.NDArray[np.int64]:
+        """The slots in use: of expired keys none, of renewed keys the newest."""
+        slots = np.sort(self._table[self._table >= 0]).astype(np.int64)
+        if self.ttl:
+            slots = slots[now - self._last[slots] <= self.ttl]
+        return slots
+
+    def _grow(self, room: int) -> None:
+        self._k1 = _extended(self._k1, room)
+        self._k2 = _extended(self._k2, room)
+        if self.ttl:
+            self._last = _extended(self._last, room)
+        self._table = np.full(2 * room, -1, np.int32)
+        _rebuild(self._k1, self._k2, self.size, self._table)
+
+    def _rehash(self) -> None:
+        self._table.fill(-1)
+        _rebuild(self._k1, self._k2, self.size, self._table)
+
+
+def _extended(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
+    longer = np.empty(room, array.dtype)
+    longer[: array.size] = array
+    return longer

@@ -1,0 +1,292 @@
+"""Keyed state as a structure of arrays: slots, growth, snapshots, time to live.
+
+A task declares the state of one key as named fields; :class:`KeyedState` owns an array per field
+with one row per key. Snapshots are Arrow IPC streams whose metadata name the task, its version
+and its parameters; a snapshot of anything else is refused. A *delta* snapshot holds only the keys
+touched since the one before, so that its size follows the work done and not the number of keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.errors import StateError
+from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.index import KeyIndex
+from riot_ops.task import DeadLetters, KeyedTask
+
+__all__ = ["KeyedState", "StateField"]
+
+SNAPSHOT_FORMAT = "1"
+_META = b"riot_ops.state"
+
+
+@dataclass(frozen=True)
+class StateField:
+    """One field of a key's state.
+
+    Parameters
+    ----------
+    dtype : str
+        NumPy type such as ``float64``; or ``json`` (any JSON value) and ``rows`` (a record batch or
+        None), which are kept as a list with one Python object per key.
+    shape : int
+        Length of the field; 0 for a scalar.
+    initial : number or object
+        Value for a new key.
+    """
+
+    dtype: str
+    shape: int = 0
+    initial: Any = 0
+
+    @property
+    def is_object(self) -> bool:
+        return self.dtype in ("json", "rows")
+
+    def empty(self, n: int) -> Any:
+        """The field for n new keys."""
+        if self.is_object:
+            return [self.initial] * n
+        return np.full((n, self.shape) if self.shape else n, self.initial, self.dtype)
+
+
+class KeyedState:
+    """The state of one task over the keys of a stream (or of one bucket of it)."""
+
+    def __init__(self, task: KeyedTask, key_fields: tuple[str, ...] | None = None) -> None:
+        self.task = task
+        self.key_fields = task.by if key_fields is None else key_fields
+        self.fields = dict(task.state_fields())
+        self._reset()
+
+    def _reset(self) -> None:
+        ttl = self.task.ttl
+        self.index = KeyIndex(int(ttl.total_seconds() * 1e6) if ttl else 0)
+        self.arrays: dict[str, Any] = {name: field.empty(0) for name, field in self.fields.items()}
+        self._keys: list[pa.RecordBatch] = []
+        self._capacity = 0
+        self._touched: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._saved = 0  # slots that an earlier snapshot holds the keys of
+        self._now = np.iinfo(np.int64).min
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """Run the task over a batch whose rows are in order."""
+        batch = self.task.admit(batch, dead)
+        if batch.num_rows == 0 and not self.key_fields:
+            return self.task.update(batch, np.empty(0, np.int64), self.arrays, dead)
+        h1, h2 = hash_columns([batch.column(name) for name in self.key_fields], batch.num_rows)
+        before = self.index.size
+        if self.index.ttl:
+            times = int_column(batch.column("event_time"))
+            self._now = max(self._now, int(times.max())) if times.size else self._now
+            slots = self.index.resolve(h1, h2, times)
+        else:
+            slots = self.index.resolve(h1, h2)
+        if self.index.size > before:
+            self._add_keys(batch, slots, before)
+        self._touched[slots] = True
+        return self.task.update(batch, slots, self.arrays, dead)
+
+    def flush(self) -> pa.RecordBatch | None:
+        """What the task has left to say at the end of a bounded stream."""
+        if self.index.size == 0:
+            return None
+        live = self.index.live(self._now)
+        if live.size < self.index.size:
+            self._compact(live)
+        return self.task.flush(self.keys(), self._trimmed())
+
+    def keys(self) -> pa.RecordBatch:
+        """The key fields of each slot."""
+        if not self._keys:
+            return pa.RecordBatch.from_pydict({})
+        self._keys = [pa.concat_batches(self._keys)] if len(self._keys) > 1 else self._keys
+        return self._keys[0]
+
+    @property
+    def size(self) -> int:
+        """Number of slots."""
+        return self.index.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of arrays, index and keys (objects not counted)."""
+        arrays = sum(a.nbytes for a in self.arrays.values() if isinstance(a, np.ndarray))
+        return arrays + self.index.nbytes + self._touched.nbytes + sum(k.nbytes for k in self._keys)
+
+    def _add_keys(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], before: int) -> None:
+        added = self.index.size - before
+        if self.key_fields:
+            new = np.flatnonzero(slots >= before)
+            _, first = np.unique(slots[new], return_index=True)
+            self._keys.append(batch.select(list(self.key_fields)).take(pa.array(new[first])))
+            if len(self._keys) > 256:
+                self.keys()
+        self._reserve(before + added)
+
+    def _reserve(self, size: int) -> None:
+        if size <= self._capacity:
+            return
+        room = max(size, 2 * self._capacity, 16)
+        for name, field in self.fields.items():
+            fresh = field.empty(room - self._capacity)
+            old = self.arrays[name]
+            self.arrays[name] = old + fresh if field.is_object else np.concatenate([old, fresh])
+        self._touched = np.concatenate([self._touched, np.zeros(room - self._capacity, np.bool_)])
+        self._capacity = room
+
+    def _trimmed(self) -> dict[str, Any]:
+        return {name: array[: self.index.size] for name, array in self.arrays.items()}
+
+    def _compact(self, live: npt.NDArray[np.int64]) -> None:
+        """Keep only some slots, renumbered."""
+        h1, h2 = self.index.hashes
+        last, keys, old, now = self.index.last_seen, self.keys(), self.arrays, self._now
+        self._reset()
+        self._reserve(live.size)
+        slots = np.arange(live.size)
+        self.index.assign(slots, h1[live], h2[live], last[live] if last.size else last)
+        for name, field in self.fields.items():
+            if field.is_object:
+                self.arrays[name][: live.size] = [old[name][s] for s in live]
+            else:
+                self.arrays[name][: live.size] = old[name][live]
+        if self.key_fields:
+            self._keys = [keys.take(pa.array(live))]
+        self._now = now
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def snapshot(self, kind: Literal["full", "delta"] = "full") -> bytes:
+        """The state as bytes: all of it, or what changed since the last snapshot."""
+        if kind == "full":
+            live = self.index.live(self._now)
+            if live.size < self.index.size:
+                self._compact(live)
+            slots = np.arange(self.index.size)
+            new = 0
+        else:
+            slots = np.flatnonzero(self._touched[: self.index.size])
+            new = self._saved
+        h1, h2 = self.index.hashes
+        columns: dict[str, pa.Array] = {
+            "slot": pa.array(slots.astype(np.int32)), "h1": pa.array(h1[slots]), "h2": pa.array(h2[slots]),
+        }
+        if self.index.ttl:
+            columns["last"] = pa.array(self.index.last_seen[slots])
+        for name, field in self.fields.items():
+            columns[f"state.{name}"] = _encode(field, self.arrays[name], slots)
+        keys = self.keys().slice(new) if self.key_fields else pa.RecordBatch.from_pydict({})
+        self._touched[: self.index.size] = False
+        self._saved = self.index.size
+        rows = pa.RecordBatch.from_pydict(columns)
+        rows = rows.replace_schema_metadata({_META: json.dumps(self._identity(kind)).encode()})
+        return msgspec.msgpack.encode([_to_ipc(rows), _to_ipc(keys), new])
+
+    def restore(self, data: bytes, where: str = "") -> None:
+        """Load a full snapshot, or the delta that follows what is loaded.
+
+        Raises :class:`StateError` where the snapshot belongs to another task, version or parameters.
+        """
+        try:
+            rows_ipc, keys_ipc, new = msgspec.msgpack.decode(data, type=tuple[bytes, bytes, int])
+            rows, keys = _from_ipc(rows_ipc), _from_ipc(keys_ipc)
+            identity = json.loads((rows.schema.metadata or {})[_META])
+        except (msgspec.MsgspecError, pa.ArrowInvalid, KeyError, ValueError) as error:
+            raise StateError(f"the state{where} is damaged or not riot_ops state: {error}") from None
+        self._check_identity(identity, where)
+        if identity["kind"] == "full":
+            self._reset()
+        slots = rows.column("slot").to_numpy().astype(np.int64)
+        size = int(slots.max()) + 1 if slots.size else 0
+        self._reserve(max(size, self.index.size))
+        last = rows.column("last").to_numpy() if self.index.ttl else np.empty(0, np.int64)
+        self.index.assign(slots, rows.column("h1").to_numpy(), rows.column("h2").to_numpy(), last)
+        if last.size:
+            self._now = max(self._now, int(last.max()))
+        for name, field in self.fields.items():
+            _decode(field, rows.column(f"state.{name}"), self.arrays[name], slots)
+        if keys.num_rows:
+            held = sum(k.num_rows for k in self._keys)
+            if held > new:
+                self._keys = [self.keys().slice(0, new)]
+            self._keys.append(keys)
+        self._saved = self.index.size
+
+    def _identity(self, kind: str) -> dict[str, Any]:
+        return {"format": SNAPSHOT_FORMAT, "kind": kind, **task_identity(self.task),
+                "fields": {n: [f.dtype, f.shape] for n, f in self.fields.items()}}
+
+    def _check_identity(self, found: Mapping[str, Any], where: str) -> None:
+        wanted = self._identity(str(found.get("kind")))
+        if dict(found) == wanted:
+            return
+        for part in ("format", "task", "version"):
+            if found.get(part) != wanted[part]:
+                raise StateError(f"the state{where} was written by {part} {found.get(part)!r}, "
+                                 f"this is {part} {wanted[part]!r}; start with a new checkpoint")
+        then, now = found.get("parameters", {}), wanted["parameters"]
+        changed = [f"{n} was {then.get(n)!r} and is {now.get(n)!r}"
+                   for n in sorted({*then, *now}) if then.get(n) != now.get(n)]
+        raise StateError(f"the state{where} of {wanted['task']} was written with other parameters "
+                         f"({'; '.join(changed) or 'another state layout'}); use the old ones or start with a "
+                         "new checkpoint")
+
+
+def task_identity(task: KeyedTask) -> dict[str, Any]:
+    """What must agree for state to be the task's own."""
+    try:
+        parameters = task.to_dict()
+    except ValueError:  # a task over a function that is not JSON: its name has to do
+        parameters = {k: repr(v) if callable(v) else v for k, v in vars(task).items()}
+        parameters = json.loads(json.dumps(parameters, default=repr))
+    parameters.pop("task", None)
+    return {"task": task.name(), "version": task.version, "parameters": parameters}
+
+
+def _encode(field: StateField, array: Any, slots: npt.NDArray[np.int64]) -> pa.Array:
+    if field.dtype == "json":
+        encode = msgspec.json.encode
+        return pa.array([encode(array[s]) for s in slots], pa.binary())
+    if field.dtype == "rows":
+        return pa.array([None if array[s] is None else _to_ipc(array[s]) for s in slots], pa.binary())
+    values = array[: len(slots)] if slots.size and slots[-1] == len(slots) - 1 else array[slots]
+    flat = pa.array(np.ascontiguousarray(values).ravel())
+    return pa.FixedSizeListArray.from_arrays(flat, field.shape) if field.shape else flat
+
+
+def _decode(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[np.int64]) -> None:
+    if field.dtype == "json":
+        for s, data in zip(slots, column.to_pylist(), strict=True):
+            array[s] = msgspec.json.decode(data)
+    elif field.dtype == "rows":
+        for s, data in zip(slots, column.to_pylist(), strict=True):
+            array[s] = None if data is None else _from_ipc(data)
+    elif field.shape:
+        array[slots] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), field.shape)
+    else:
+        array[slots] = column.to_numpy(zero_copy_only=False)
+
+
+def _to_ipc(batch: pa.RecordBatch) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _from_ipc(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()

@@ -1,0 +1,451 @@
+"""What a task is: typed frozen parameters, a code, and a function over record batches.
+
+A :class:`StatelessTask` maps a batch to a batch. A :class:`KeyedTask` also has state per key,
+declared as arrays that the framework owns. Both name the records that they cannot process in a
+:class:`DeadLetters` collector. Neither knows where it runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.kernels.arrow import float_column
+from riot_ops.schema import ERRORS, TIMESTAMP
+
+if TYPE_CHECKING:
+    from riot_ops.session import Session
+    from riot_ops.state import StateField
+
+__all__ = [
+    "Case",
+    "Count",
+    "DeadLetters",
+    "KeyedTask",
+    "NonNegative",
+    "Positive",
+    "Probability",
+    "Requirement",
+    "State",
+    "StatelessTask",
+    "Task",
+    "find_task",
+    "register",
+    "replace_column",
+    "tasks",
+]
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+Requirement = Literal["number", "text", "any"]
+State = dict[str, Any]
+
+
+class DeadLetters:
+    """Collects the records that a task rejects, with reason and original text."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self.count = 0
+        self._batches: list[pa.RecordBatch] = []
+
+    def reject(self, batch: pa.RecordBatch, rows: npt.NDArray[Any], reason: str,
+               message: str | Sequence[str], raw: pa.Array | None = None) -> None:
+        """Reject rows (a mask or indices) of a batch.
+
+        Parameters
+        ----------
+        reason : str
+            Short stable code, such as ``malformed``.
+        message : str or sequence of str
+            What was wrong, for all rows or for each.
+        raw : array, optional
+            Original text of *all* rows of the batch; by default the whole record as JSON.
+        """
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        if index.size == 0:
+            return
+        n = int(index.size)
+        picked = batch.take(pa.array(index))
+        texts = _records_as_json(picked) if raw is None else _as_text(raw.take(pa.array(index)))
+        names = picked.schema.names
+        self.count += n
+        self._batches.append(pa.RecordBatch.from_arrays([
+            picked.column("seq") if "seq" in names else pa.nulls(n, pa.int64()),
+            picked.column("event_time").cast(TIMESTAMP) if "event_time" in names else pa.nulls(n, TIMESTAMP),
+            pa.array([self.task] * n, pa.string()),
+            pa.array([reason] * n, pa.string()),
+            pa.array([message] * n if isinstance(message, str) else list(message), pa.string()),
+            texts,
+        ], schema=ERRORS))
+
+    def take(self) -> list[pa.RecordBatch]:
+        """The collected batches; the collector is empty afterwards."""
+        batches, self._batches = self._batches, []
+        return batches
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Text of a column that may hold invalid UTF-8, without losing a byte."""
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return pa.array([None if v is None else v.decode("utf-8", "backslashreplace")
+                         for v in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
+
+
+def _records_as_json(batch: pa.RecordBatch) -> pa.Array:
+    def plain(value: Any) -> str:
+        return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+    return pa.array([json.dumps(row, default=plain, ensure_ascii=False) for row in batch.to_pylist()],
+                    pa.string())
+
+
+@dataclass(frozen=True)
+class Case:
+    """Parameters and input with which the contract suite exercises a task."""
+
+    task: Task
+    batch: pa.RecordBatch
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """Base of all tasks: frozen parameters, validated at construction.
+
+    Subclasses are frozen keyword-only dataclasses. Parameter types are checked, and where a type
+    is annotated with bounds (:data:`Positive`, :data:`Count` …) its range as well; a rule that
+    involves several parameters goes into :meth:`validate`.
+    """
+
+    code: ClassVar[str] = ""
+    category: ClassVar[str] = "Custom"
+    pattern: ClassVar[str] = "Transform"
+    selectivity: ClassVar[str] = "1:1"
+    stateful: ClassVar[bool] = False
+    #: Version of behaviour and state; state of another version is refused.
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        for name, kind in _parameter_types(type(self)).items():
+            value = getattr(self, name)
+            if kind is not Any:
+                object.__setattr__(self, name, _checked(type(self).__name__, name, value, kind))
+        self.validate()
+
+    def validate(self) -> None:
+        """Check what involves several parameters; raise :class:`ConfigError`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Registry name: the class name in snake case.
+
+        >>> from riot_ops import tasks
+        >>> tasks.KalmanFilter.name()
+        'kalman_filter'
+        """
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+
+    # -- schema ------------------------------------------------------------------------------
+
+    def requires(self) -> Mapping[str, Requirement]:
+        """The input fields that the task reads, and what they must be."""
+        return {}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the output, given the input's. Raises :class:`ConfigError` if it won't do."""
+        self.check_input(schema)
+        return schema
+
+    def check_input(self, schema: pa.Schema) -> None:
+        """Raise unless the schema has the fields that the task reads, with fitting types."""
+        for name, wanted in self.requires().items():
+            if name not in schema.names:
+                raise ConfigError(f"{self.name()} reads the field {name!r}, which its input lacks; "
+                                  f"fields are {', '.join(schema.names) or '(none)'}"
+                                  f"{did_you_mean(name, schema.names)}")
+            kind = schema.field(name).type
+            if not _FITS[wanted](kind):
+                raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {kind}")
+
+    def writes(self) -> frozenset[str] | None:
+        """The fields that the task changes or adds; None where any may change."""
+        return frozenset()
+
+    # -- parameters as data --------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters as JSON-able data."""
+        return {"task": self.name(), **_parameters(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Task:
+        """The task that :meth:`to_dict` described; unknown names are refused by name.
+
+        >>> from riot_ops import tasks
+        >>> tasks.Task.from_dict({"task": "kalman_filter", "process_noise": 0.5}).process_noise
+        0.5
+        """
+        given = dict(data)
+        kind = find_task(str(given.pop("task", cls.name())))
+        types = _parameter_types(kind)
+        for name in given:
+            if name not in types:
+                raise ConfigError(f"{kind.name()} has no parameter {name!r}; parameters are "
+                                  f"{', '.join(types)}{did_you_mean(name, types)}")
+        return kind(**{n: _converted(kind.__name__, n, v, types[n]) for n, v in given.items()})
+
+    def replace(self, **parameters: Any) -> Self:
+        """A copy with other parameters."""
+        return dataclasses.replace(self, **parameters)
+
+    # -- faces -----------------------------------------------------------------------------------
+
+    def session(self) -> Session:
+        """A running instance for one event (or batch) at a time, without Spark."""
+        from riot_ops.session import Session
+
+        return Session(self)
+
+    @property
+    def map_in_arrow(self) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+        """The function for Spark's ``mapInArrow`` (stateless tasks)."""
+        from riot_ops.runtime.spark import adapters
+
+        return adapters.map_in_arrow(self)
+
+    @property
+    def map_in_pandas(self) -> Callable[[Iterable[Any]], Iterable[Any]]:
+        """The function for Spark's ``mapInPandas`` (stateless tasks)."""
+        from riot_ops.runtime.spark import adapters
+
+        return adapters.map_in_pandas(self)
+
+    def stateful_processor(self, schema: pa.Schema) -> Any:
+        """A ``StatefulProcessor`` for ``transformWithStateInPandas``, grouped by the task's key."""
+        from riot_ops.runtime.spark import adapters
+
+        return adapters.stateful_processor(self, schema)
+
+    def transform(self, df: Any, **options: Any) -> Any:
+        """Apply the task to a batch or streaming Spark ``DataFrame``: the fast path.
+
+        See :func:`riot_ops.runtime.spark.transform` for the options.
+        """
+        from riot_ops.runtime.spark import adapters
+
+        return adapters.transform(self, df, **options)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        """Parameters and inputs for the contract suite, ugly ones included."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatelessTask(Task):
+    """A task whose output for a record depends on that record alone."""
+
+    @abstractmethod
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """Process a batch; name the rows that cannot be processed in ``dead``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedTask(Task):
+    """A task with state per key.
+
+    Parameters
+    ----------
+    by : tuple of str
+        Fields that make up the key; empty: one state for the whole stream.
+    value : str
+        Numeric input field.
+    output : str
+        Field for the result; None overwrites the input field.
+    ttl : timedelta
+        A key not seen for longer than this, in event time, starts afresh and its state is
+        dropped; None keeps keys for ever.
+    """
+
+    stateful: ClassVar[bool] = True
+
+    by: tuple[str, ...] = ()
+    value: str = "value"
+    output: str | None = None
+    ttl: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.by)) < len(self.by):
+            raise ConfigError(f"by must not name a field twice, got {self.by!r}")
+        if self.ttl is not None and self.ttl <= timedelta(0):
+            raise ConfigError(f"ttl must be longer than 0, got {self.ttl!r}")
+
+    @property
+    def target(self) -> str:
+        """The field that receives the result."""
+        return self.output or self.value
+
+    def requires(self) -> Mapping[str, Requirement]:
+        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
+        return {**dict.fromkeys(self.by, "any"), **extra, self.value: "number"}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        return with_field(schema, pa.field(self.target, pa.float64()))
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({self.target})
+
+    @abstractmethod
+    def state_fields(self) -> Mapping[str, StateField]:
+        """The state of one key, by name."""
+
+    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """Reject the rows that must not touch the state: by default infinite values."""
+        if self.value not in batch.schema.names:
+            return batch
+        values, _ = float_column(batch.column(self.value))
+        infinite = np.isinf(values)
+        if not infinite.any():
+            return batch
+        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
+        return batch.filter(pa.array(~infinite))
+
+    @abstractmethod
+    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
+               dead: DeadLetters) -> pa.RecordBatch:
+        """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays."""
+
+    def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
+        """Output at the end of a bounded stream, such as partial windows (``keys[i]`` is slot i)."""
+        return None
+
+
+def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = None) -> pa.RecordBatch:
+    """The batch with a float64 column set; NaN is written as null (or where not ``valid``)."""
+    if isinstance(values, np.ndarray):
+        mask = np.isnan(values) if valid is None else ~valid
+        values = pa.array(values, pa.float64(), mask=mask if mask.any() else None)
+    position = batch.schema.get_field_index(name)
+    column = pa.field(name, values.type)
+    if position < 0:
+        return batch.append_column(column, values)
+    return batch.set_column(position, column, values)
+
+
+def with_field(schema: pa.Schema, field: pa.Field) -> pa.Schema:
+    """The schema with a field set."""
+    position = schema.get_field_index(field.name)
+    return schema.append(field) if position < 0 else schema.set(position, field)
+
+
+# -- parameters ------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _parameter_types(kind: type[Task]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {f.name: hints[f.name] for f in fields(kind)}
+
+
+def _checked(owner: str, name: str, value: Any, kind: Any) -> Any:
+    """The value as its declared type (lists become tuples, integers floats) or a ConfigError."""
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=(timedelta, bytes))
+        result = msgspec.convert(plain, kind, builtin_types=(timedelta, bytes))
+    except (msgspec.ValidationError, TypeError) as error:
+        reason = str(error).replace(" - at `$`", "")
+        raise ConfigError(f"{owner}: {name} = {value!r}: {reason}") from None
+    for number in result if isinstance(result, tuple) else (result,):
+        if isinstance(number, float) and not np.isfinite(number):
+            raise ConfigError(f"{owner}: {name} = {value!r}: must be finite")
+    return result
+
+
+def _converted(owner: str, name: str, value: Any, kind: Any) -> Any:
+    """A parameter from JSON data."""
+    if kind is Any:
+        return value
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{owner}: {name} = {value!r}: {error}") from None
+
+
+def _parameters(task: Task) -> dict[str, Any]:
+    try:
+        encoded = msgspec.json.encode({name: getattr(task, name) for name in _parameter_types(type(task))})
+    except (TypeError, NotImplementedError) as error:
+        raise ConfigError(f"{task.name()} has a parameter that is not JSON ({error}); a function has to be "
+                          "importable by name or passed beside the descriptor") from None
+    return msgspec.json.decode(encoded)  # type: ignore[no-any-return]
+
+
+# -- registry --------------------------------------------------------------------------------------
+
+_REGISTRY: dict[str, type[Task]] = {}
+T = TypeVar("T", bound=type[Task])
+
+
+def register(kind: T) -> T:
+    """Make a task known by its name and code; the contract suite then covers it."""
+    for label in (kind.name(), kind.code):
+        known = _REGISTRY.get(label)
+        if not label or (known is not None and known.__qualname__ != kind.__qualname__):
+            raise ConfigError(f"task {kind.__name__} cannot be registered as {label!r}: "
+                              + ("its code is empty" if not label else f"{known.__name__} has that name"))  # type: ignore[union-attr]
+    _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
+    return kind
+
+
+def tasks() -> list[type[Task]]:
+    """All registered tasks, in order of category and code."""
+    import riot_ops.tasks  # noqa: F401  (importing them registers them)
+
+    return sorted(set(_REGISTRY.values()), key=lambda t: (t.category, t.code))
+
+
+def find_task(name: str) -> type[Task]:
+    """A task by registry name or code.
+
+    >>> find_task("KAL").__name__
+    'KalmanFilter'
+    """
+    import riot_ops.tasks  # noqa: F401
+
+    if name not in _REGISTRY:
+        raise ConfigError(f"unknown task {name!r}{did_you_mean(name, _REGISTRY)}")
+    return _REGISTRY[name]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+                or pa.types.is_decimal(kind) or pa.types.is_null(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
+                or pa.types.is_large_binary(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind))
+
+
+_FITS: dict[str, Callable[[pa.DataType], bool]] = {"number": _is_number, "text": _is_text, "any": lambda _: True}
