@@ -1,0 +1,125 @@
+"""What a source is: a replayable log of records, addressed by offsets.
+
+Both runners drive a source the same way: ask how far one may read now, cut that range into splits,
+read the splits. Since a range of offsets always gives the same records, a replay after a crash
+gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["MemorySource", "Offset", "Source", "Split"]
+
+#: A position in a source: small, JSON-able, comparable with ``==``.
+Offset = dict[str, Any]
+
+#: A part of a range of offsets, JSON-able. Its key ``due`` (``[first, last]``, microseconds since
+#: the epoch), if present, says when a paced source meant its records to arrive; latency counts
+#: from there.
+Split = dict[str, Any]
+
+
+class Source(ABC):
+    """A replayable log of records.
+
+    Instances are picklable: splits are read in other processes. The records have a column ``seq``
+    (int64, non-null, growing along the log, the same for the same record at every read), and
+    ``event_time`` (timestamp[us, tz=UTC]) where there is one.
+    """
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of the records."""
+
+    @abstractmethod
+    def initial(self) -> Offset:
+        """The offset of the first record."""
+
+    @abstractmethod
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        """How far one may read now from start: at most ``limit`` records further.
+
+        Equals ``start`` where nothing is available (yet).
+        """
+
+    @abstractmethod
+    def finished(self, offset: Offset) -> bool:
+        """Whether no record will ever come after the offset."""
+
+    @abstractmethod
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        """Cut the range into at most n consecutive parts of about equal size."""
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The records of a part, in order; batches of any size, none empty."""
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        """Number of records in the range, if known without reading."""
+        return None
+
+    def commit(self, end: Offset) -> None:
+        """Everything before the offset has been processed and will not be read again."""
+
+    def close(self) -> None:
+        """Release what the source holds; may be called twice."""
+
+
+class MemorySource(Source):
+    """Records from memory: a table, or a list of dicts.
+
+    Examples
+    --------
+    >>> source = MemorySource([{"value": 1.0}, {"value": 2.0}])
+    >>> source.schema.names
+    ['seq', 'value']
+    """
+
+    def __init__(self, records: pa.Table | pa.RecordBatch | list[dict[str, Any]],
+                 schema: pa.Schema | None = None) -> None:
+        if isinstance(records, pa.RecordBatch):
+            table = pa.Table.from_batches([records])
+        elif isinstance(records, list):
+            table = pa.Table.from_pylist(records, schema=schema)
+        else:
+            table = records
+        if "seq" not in table.schema.names:
+            numbers = pa.array(range(table.num_rows), pa.int64())
+            table = table.add_column(0, pa.field("seq", pa.int64(), nullable=False), numbers)
+        self._batch = table.combine_chunks().to_batches()[0] if table.num_rows else None
+        self._schema = table.schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def initial(self) -> Offset:
+        return {"row": 0}
+
+    @property
+    def _rows(self) -> int:
+        return 0 if self._batch is None else self._batch.num_rows
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        end = self._rows if limit is None else min(self._rows, start["row"] + limit)
+        return {"row": end}
+
+    def finished(self, offset: Offset) -> bool:
+        return bool(offset["row"] >= self._rows)
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
+        return [{"start": a, "end": b} for a, b in zip(edges, edges[1:], strict=False) if a < b]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        assert self._batch is not None
+        yield self._batch.slice(split["start"], split["end"] - split["start"])
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return int(end["row"] - start["row"])
