@@ -1,0 +1,492 @@
+"""Dataflows: a fluent builder over a small graph of sources, tasks and sinks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.schema import ERRORS, RAW
+from riot_ops.task import KeyedTask, Task
+
+if TYPE_CHECKING:
+    from riot_ops.plan import Plan
+    from riot_ops.runtime.local import Result
+    from riot_ops.runtime.spark.runner import Query
+
+__all__ = ["Dataflow", "Distribution", "Edge", "Node", "Stream", "merge"]
+
+FORMAT = "riot_ops.dataflow/1"
+ERRORS_STREAM = "errors"
+
+#: A user's routing: gets a batch, returns the instance (0 … parallelism-1) of each row.
+Router = Callable[[pa.RecordBatch], Any]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How the records on an edge spread over the instances of the task behind it.
+
+    ==========  =========================================================================
+    forward     the task's own key decides (the default)
+    shuffle     round robin by message number
+    hash        by the hash of ``fields``
+    broadcast   every instance receives every record
+    one         a single instance receives all
+    custom      ``router`` names the instance of each record
+    ==========  =========================================================================
+
+    An instance has state of its own, so ``shuffle`` into a keyed task counts each key once per
+    instance, as the papers' platforms do.
+    """
+
+    kind: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"
+    fields: tuple[str, ...] = ()
+    parallelism: int | None = None
+    router: Router | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("forward", "shuffle", "hash", "broadcast", "one", "custom"):
+            raise ConfigError(f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}")
+        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
+            raise ConfigError(f"parallelism must be >= 1, got {self.parallelism!r}")
+        if self.kind == "hash" and not self.fields:
+            raise ConfigError("hash needs at least one field")
+        if self.kind in ("broadcast", "custom", "shuffle") and self.parallelism is None:
+            raise ConfigError(f"{self.kind} needs parallelism, the number of instances")
+        if (self.kind == "custom") != (self.router is not None):
+            raise ConfigError("a custom distribution (and no other) needs a router function")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A vertex: a source, a task or a sink."""
+
+    id: str
+    kind: Literal["source", "task", "sink"]
+    task: Task | None = None
+    schema: pa.Schema | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream of records from one node to another."""
+
+    source: str
+    target: str
+    distribution: Distribution = Distribution()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The output of a node (or several), to be sent on.
+
+    ``stream >> task`` appends a task; :meth:`to` also names it.
+    """
+
+    flow: Dataflow
+    nodes: tuple[str, ...]
+    distribution: Distribution = Distribution()
+
+    @property
+    def id(self) -> str:
+        return self.nodes[0]
+
+    def to(self, task: Task, id: str | None = None) -> Stream:
+        """Append a task; its id names it in results, errors, metrics and pictures."""
+        return self.flow.add(task, self, id=id)
+
+    def __rshift__(self, task: Task) -> Stream:
+        return self.to(task)
+
+    def __or__(self, other: Stream) -> Stream:
+        return merge(self, other)
+
+    def shuffle(self, parallelism: int) -> Stream:
+        """Round robin over instances by message number."""
+        return self._spread(Distribution("shuffle", parallelism=parallelism))
+
+    def hash(self, *fields: str, parallelism: int | None = None) -> Stream:
+        """Instances by the hash of fields."""
+        return self._spread(Distribution("hash", fields, parallelism))
+
+    def broadcast(self, parallelism: int) -> Stream:
+        """Every record to every instance."""
+        return self._spread(Distribution("broadcast", parallelism=parallelism))
+
+    def one(self) -> Stream:
+        """All records to one instance."""
+        return self._spread(Distribution("one"))
+
+    def route(self, router: Router, parallelism: int) -> Stream:
+        """Instances by a function from a batch to instance numbers."""
+        return self._spread(Distribution("custom", parallelism=parallelism, router=router))
+
+    def _spread(self, distribution: Distribution) -> Stream:
+        return Stream(self.flow, self.nodes, distribution)
+
+
+def merge(*streams: Stream) -> Stream:
+    """Several streams as one; their schemas must agree."""
+    if not streams:
+        raise ConfigError("merge needs at least one stream")
+    if len({id(s.flow) for s in streams}) > 1:
+        raise ConfigError("merge needs streams of one dataflow, got "
+                          + ", ".join(sorted({s.flow.name for s in streams})))
+    if len({s.distribution for s in streams}) > 1:
+        raise ConfigError("merge needs streams with one distribution: set it after merging")
+    return Stream(streams[0].flow, tuple(dict.fromkeys(n for s in streams for n in s.nodes)),
+                  streams[0].distribution)
+
+
+class Dataflow:
+    """A DAG of tasks with named streams, run in process or on Spark.
+
+    Building does not run, running does not change it.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops import tasks as t
+    >>> flow = ro.Dataflow("smooth")
+    >>> obs = flow.source("readings", schema={"device": "string", "value": "double"})
+    >>> _ = flow.sink("out", obs.to(t.KalmanFilter(by=("device",)), id="kalman"))
+    >>> result = flow.run(source=[{"device": "a", "value": 10.0}, {"device": "a", "value": 12.0}])
+    >>> [round(v, 3) for v in result["kalman"]["value"].to_pylist()]
+    [9.895, 11.116]
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a dataflow needs a name, got {name!r}")
+        self.name = name
+        self.nodes: dict[str, Node] = {}
+        self.edges: list[Edge] = []
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def source(self, name: str = "source", schema: pa.Schema | Mapping[str, Any] | None = None) -> Stream:
+        """Declare a source; its data are bound when the dataflow runs.
+
+        Parameters
+        ----------
+        schema : pyarrow.Schema or mapping of name to type
+            Fields of the records; by default messages of text (``seq``, ``event_time``, ``payload``).
+        """
+        if schema is None:
+            schema = RAW
+        elif not isinstance(schema, pa.Schema):
+            schema = pa.schema([(n, _arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
+        if "seq" not in schema.names:
+            schema = schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
+        return self._place(Node(name, "source", schema=schema))
+
+    def add(self, task: Task, *inputs: Stream, id: str | None = None) -> Stream:
+        """Append a task behind one or more streams."""
+        if not isinstance(task, Task):
+            raise ConfigError(f"expected a task, got {task!r}; wrap a function by riot_ops.map, flat_map or filter")
+        name = id or self._free(task.name())
+        placed = self._place(Node(name, "task", task))
+        for stream in inputs:
+            if stream.flow is not self:
+                raise ConfigError(f"{name}: the stream {stream.id!r} belongs to the dataflow {stream.flow.name!r}")
+            for node in stream.nodes:
+                self.edges.append(Edge(node, name, stream.distribution))
+        return placed
+
+    def connect(self, source: str, target: str, distribution: Distribution = Distribution()) -> None:
+        """Add an edge between nodes by id."""
+        self.edges.append(Edge(source, target, distribution))
+
+    def sink(self, name: str, *streams: Stream) -> Dataflow:
+        """End streams in a sink, which keeps them apart by their ids."""
+        self._place(Node(name, "sink"))
+        for stream in streams:
+            for node in stream.nodes:
+                self.edges.append(Edge(node, name))
+        return self
+
+    def _place(self, node: Node) -> Stream:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", node.id):
+            raise ConfigError(f"id {node.id!r}: only letters, digits, '_', '-' and '.' (it names files and metrics)")
+        if node.id in self.nodes or node.id == ERRORS_STREAM:
+            raise ConfigError(f"duplicate name {node.id!r} in the dataflow {self.name!r}"
+                              + (" (the stream of rejected records)" if node.id == ERRORS_STREAM else ""))
+        self.nodes[node.id] = node
+        return Stream(self, (node.id,))
+
+    def _free(self, name: str) -> str:
+        number = 2
+        free = name
+        while free in self.nodes:
+            free, number = f"{name}_{number}", number + 1
+        return free
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def inputs(self, node: str) -> list[Edge]:
+        """The edges into a node, in the order they were made."""
+        return [e for e in self.edges if e.target == node]
+
+    def outputs(self, node: str) -> list[Edge]:
+        """The edges out of a node."""
+        return [e for e in self.edges if e.source == node]
+
+    def kind(self, kind: str) -> list[Node]:
+        """The nodes of a kind: source, task or sink."""
+        return [n for n in self.nodes.values() if n.kind == kind]
+
+    def stream(self, node: str) -> Stream:
+        """The output of a node by id."""
+        if node not in self.nodes:
+            raise ConfigError(f"the dataflow {self.name!r} has no node {node!r}{did_you_mean(node, self.nodes)}")
+        return Stream(self, (node,))
+
+    def order(self) -> list[Node]:
+        """The nodes so that each comes after its inputs; raises on a cycle."""
+        placed: dict[str, Node] = {}
+        waiting = dict(self.nodes)
+        while waiting:
+            ready = [n for n in waiting.values()
+                     if all(e.source in placed or e.source not in self.nodes for e in self.inputs(n.id))]
+            if not ready:
+                raise ConfigError(f"the dataflow {self.name!r} has a cycle through {', '.join(waiting)}")
+            for node in ready:
+                placed[node.id] = waiting.pop(node.id)
+        return list(placed.values())
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The schema of each stream, by node id; raises if the dataflow is not valid."""
+        self.validate()
+        return self._schemas([])
+
+    def _schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
+        found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
+        for node in self.order():
+            if node.kind == "source":
+                assert node.schema is not None
+                found[node.id] = node.schema
+            elif node.kind == "task":
+                given = [found[e.source] for e in self.inputs(node.id) if e.source in found]
+                if not given:
+                    continue
+                schema = given[0]
+                for other, edge in zip(given[1:], self.inputs(node.id)[1:], strict=False):
+                    difference = _difference(schema, other)
+                    if difference:
+                        problems.append(f"{node.id}: its inputs do not agree: {difference} (from {edge.source!r})")
+                for edge in self.inputs(node.id):
+                    for name in edge.distribution.fields:
+                        if name not in schema.names:
+                            problems.append(f"{node.id}: hash field {name!r} is not in its input; fields are "
+                                            f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}")
+                assert node.task is not None
+                if any(e.distribution.kind == "broadcast" for e in self.inputs(node.id)) and "sub" not in schema.names:
+                    schema = schema.append(pa.field("sub", pa.int64()))  # tells the copies apart
+                try:
+                    found[node.id] = node.task.output_schema(schema)
+                except ConfigError as error:
+                    problems.append(f"{node.id}: {error}")
+        return found
+
+    def validate(self) -> None:
+        """Raise :class:`ConfigError` with *all* that is wrong; return if nothing is."""
+        problems: list[str] = []
+        for edge in self.edges:
+            for end in (edge.source, edge.target):
+                if end not in self.nodes:
+                    problems.append(f"edge {edge.source} -> {edge.target}: no node {end!r}{did_you_mean(end, self.nodes)}")
+        pairs = [(e.source, e.target) for e in self.edges]
+        problems += [f"edge {a} -> {b} stands twice" for a, b in sorted({p for p in pairs if pairs.count(p) > 1})]
+        for node in self.nodes.values():
+            ins, outs = self.inputs(node.id), self.outputs(node.id)
+            if node.kind == "source" and ins:
+                problems.append(f"{node.id}: a source has no inputs")
+            if node.kind == "sink" and outs:
+                problems.append(f"{node.id}: a sink has no outputs")
+            if node.kind != "source" and not ins:
+                problems.append(f"{node.id}: not connected: it has no input")
+            if node.kind != "sink" and not outs:
+                problems.append(f"{node.id}: not connected: its output goes nowhere; send it to a sink")
+            if len({(e.distribution.kind, e.distribution.fields, e.distribution.parallelism) for e in ins}) > 1 and node.kind == "task":
+                problems.append(f"{node.id}: its input edges have different distributions; merge them first")
+        if not self.kind("source"):
+            problems.append("there is no source")
+        try:
+            self._schemas(problems)
+        except ConfigError as error:
+            problems.append(str(error))
+        if problems:
+            raise ConfigError(f"the dataflow {self.name!r} is not valid:\n  - " + "\n  - ".join(problems))
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def plan(self, **options: Any) -> Plan:
+        """The stages in which Spark runs it; see :func:`riot_ops.plan.plan`."""
+        from riot_ops.plan import plan
+
+        return plan(self, **options)
+
+    def explain(self, **options: Any) -> None:
+        """Print the plan."""
+        print(self.plan(**options))
+
+    def run(self, source: Any = None, **options: Any) -> Result:
+        """Run in process; see :func:`riot_ops.runtime.local.run`."""
+        from riot_ops.runtime.local import run
+
+        return run(self, source, **options)
+
+    def start(self, spark: Any, source: Any = None, **options: Any) -> Query:
+        """Start on Spark Structured Streaming; see :func:`riot_ops.runtime.spark.start`."""
+        from riot_ops.runtime.spark.runner import start
+
+        return start(self, spark, source, **options)
+
+    # -- descriptor --------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The dataflow as JSON-able data."""
+        def node(n: Node) -> dict[str, Any]:
+            entry: dict[str, Any] = {"id": n.id, "kind": n.kind}
+            if n.task is not None:
+                entry["task"] = n.task.to_dict()
+            if n.schema is not None and n.schema != RAW:
+                entry["schema"] = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in n.schema]
+            return entry
+
+        def edge(e: Edge) -> dict[str, Any]:
+            entry: dict[str, Any] = {"from": e.source, "to": e.target}
+            d = e.distribution
+            if d.router is not None:
+                raise ConfigError(f"edge {e.source} -> {e.target} has a router function, which JSON cannot hold")
+            if d.kind != "forward":
+                entry["distribution"] = d.kind
+            if d.fields:
+                entry["fields"] = list(d.fields)
+            if d.parallelism is not None:
+                entry["parallelism"] = d.parallelism
+            return entry
+
+        return {"format": FORMAT, "name": self.name, "nodes": [node(n) for n in self.nodes.values()],
+                "edges": [edge(e) for e in self.edges]}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The dataflow as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, functions: Mapping[str, Callable[..., Any]] | None = None) -> Dataflow:
+        """The dataflow that :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        functions : mapping of name to function
+            The functions of ``ro.map`` and friends by the name in the descriptor. Nothing is
+            imported because a descriptor says so.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"not a JSON dataflow: {error}") from None
+        return cls.from_dict(data, functions)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Dataflow:
+        """The dataflow that :meth:`to_dict` described."""
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}")
+        _only(data, "dataflow", "format", "name", "nodes", "edges")
+        flow = cls(data.get("name", ""))
+        try:
+            for entry in data.get("nodes", ()):
+                flow._load_node(entry, functions or {})
+            for entry in data.get("edges", ()):
+                _only(entry, "edge", "from", "to", "distribution", "fields", "parallelism")
+                flow.connect(entry["from"], entry["to"],
+                             Distribution(entry.get("distribution", "forward"), tuple(entry.get("fields", ())),
+                                          entry.get("parallelism")))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"the descriptor of {flow.name!r} is not well formed: {error!r}") from None
+        return flow
+
+    def _load_node(self, entry: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> None:
+        _only(entry, "node", "id", "kind", "task", "schema")
+        if entry["kind"] == "source":
+            fields = entry.get("schema")
+            self.source(entry["id"], None if fields is None else pa.schema(
+                [pa.field(f["name"], _arrow_type(f["type"]), f.get("nullable", True)) for f in fields]))
+        elif entry["kind"] == "sink":
+            self.sink(entry["id"])
+        elif entry["kind"] == "task":
+            data = dict(entry["task"])
+            name = data.get("function")
+            if name is not None:
+                if name not in functions:
+                    raise ConfigError(f"node {entry['id']!r} needs the function {name!r}: pass it in functions="
+                                      f"{did_you_mean(name, functions)}")
+                data["function"] = functions[name]
+            self.add(Task.from_dict(data), id=entry["id"])
+        else:
+            raise ConfigError(f"node {entry['id']!r}: kind must be source, task or sink, got {entry['kind']!r}")
+
+    # -- pictures ----------------------------------------------------------------------------------
+
+    def diagram(self) -> str:
+        """The graph in Mermaid's notation."""
+        from riot_ops.diagram import mermaid
+
+        return mermaid(self)
+
+    def svg(self) -> str:
+        """The graph as an SVG picture."""
+        from riot_ops.diagram import svg
+
+        return svg(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __repr__(self) -> str:
+        tasks = len(self.kind("task"))
+        return f"<Dataflow {self.name!r}: {tasks} tasks, {len(self.edges)} edges>"
+
+
+def _difference(a: pa.Schema, b: pa.Schema) -> str:
+    for name in dict.fromkeys([*a.names, *b.names]):
+        if name not in a.names or name not in b.names:
+            return f"only one has the field {name!r}"
+        if a.field(name).type != b.field(name).type:
+            return f"the field {name!r} is {a.field(name).type} and {b.field(name).type}"
+    return ""
+
+
+def _only(entry: Mapping[str, Any], what: str, *known: str) -> None:
+    for name in entry:
+        if name not in known:
+            raise ConfigError(f"unknown key {name!r} of a {what}; known are {', '.join(known)}{did_you_mean(name, known)}")
+
+
+def _arrow_type(text: str) -> pa.DataType:
+    """An Arrow type from its text, as ``str(type)`` writes it."""
+    zoned = re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]+)\]", text)
+    if zoned:
+        return pa.timestamp(zoned[1], tz=zoned[2])
+    items = re.fullmatch(r"list<(?:item|element): (.+)>", text)
+    if items:
+        return pa.list_(_arrow_type(items[1]))
+    try:
+        return pa.type_for_alias(text)
+    except ValueError:
+        raise ConfigError(f"unknown type {text!r}; use Arrow's names, such as int64, double, string, "
+                          "'timestamp[us, tz=UTC]' or 'list<item: double>'") from None
+
+
+def is_keyed(node: Node) -> bool:
+    """Whether the node holds state."""
+    return isinstance(node.task, KeyedTask)

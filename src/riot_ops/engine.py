@@ -1,0 +1,153 @@
+"""Runs the steps of a graph over record batches and holds their state; used by both runners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.dataflow import ERRORS_STREAM
+from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.jit import kernel
+from riot_ops.lowering import INSTANCE, Route, Step
+from riot_ops.state import KeyedState
+from riot_ops.task import DeadLetters, KeyedTask, StatelessTask
+
+__all__ = ["ARRIVAL", "EVENT_TIME", "Engine", "in_order", "merged"]
+
+#: Order by message number and place in the message: how the records came.
+ARRIVAL = ("seq", "sub")
+#: Order by event time, ties by arrival.
+EVENT_TIME = ("event_time", "seq", "sub")
+
+Batches = dict[str, list[pa.RecordBatch]]
+
+
+class Engine:
+    """A part of a dataflow, running.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Steps in order, each after those whose output it reads.
+    outputs : set of str
+        Streams to return from :meth:`process`.
+    entries : mapping of stream to steps, optional
+        Which steps read a stream that comes from outside; by default all that name it.
+    order : tuple of str
+        Fields that order the records of a keyed step within what is processed at once.
+    """
+
+    def __init__(self, steps: Sequence[Step], outputs: set[str],
+                 entries: Mapping[str, set[str]] | None = None, order: tuple[str, ...] = ARRIVAL) -> None:
+        self.steps = list(steps)
+        self.outputs = outputs
+        self.entries = entries
+        self.order = order
+        self.states = {s.id: KeyedState(s.operator, s.key) for s in steps if isinstance(s.operator, KeyedTask)}
+        self._dead = {s.id: DeadLetters(s.id) for s in steps}
+        self._schemas: dict[str, pa.Schema] = {}
+
+    def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
+        """Push batches through the steps; returns the batches of each output stream, none empty."""
+        made: Batches = {}
+        for step in self.steps:
+            batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
+            out = self._run(step, batches)
+            if flush and step.id in self.states:
+                out += self._flushed(step)
+            made[step.id] = [b for b in out if b.num_rows]
+        results: Batches = {}
+        for stream in self.outputs:
+            found = made.get(stream, []) if stream in made else [b for b in inputs.get(stream, []) if b.num_rows]
+            if found:
+                results[stream] = found
+        errors = [b for dead in self._dead.values() for b in dead.take()]
+        if errors:
+            results[ERRORS_STREAM] = errors
+        return results
+
+    def _reads(self, step: Step, stream: str, inputs: Mapping[str, list[pa.RecordBatch]],
+               made: Batches) -> list[pa.RecordBatch]:
+        outside = self.entries is None or step.id in self.entries.get(stream, ())
+        return [*(inputs.get(stream, []) if outside else []), *made.get(stream, [])]
+
+    def _run(self, step: Step, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        if not batches:
+            return []
+        dead = self._dead[step.id]
+        operator = step.operator
+        if isinstance(operator, (StatelessTask, Route)):
+            return [_without_instance(operator, operator.apply(b, dead)) for b in batches]
+        batch = in_order(merged(batches), self.order)
+        out = self.states[step.id].update(batch, dead)
+        self._schemas[step.id] = out.schema
+        return [_without_instance(operator, out)]
+
+    def _flushed(self, step: Step) -> list[pa.RecordBatch]:
+        out = self.states[step.id].flush()
+        if out is None or not out.num_rows:
+            return []
+        schema = self._schemas.get(step.id, out.schema)
+        columns = [out.column(f.name).cast(f.type) if f.name in out.schema.names else pa.nulls(out.num_rows, f.type)
+                   for f in schema]
+        full = pa.RecordBatch.from_arrays(columns, schema=pa.schema([f.with_nullable(True) for f in schema]))
+        return [_without_instance(step.operator, full)]
+
+    def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
+        """The state of each keyed step."""
+        return {name: state.snapshot(kind) for name, state in self.states.items()}
+
+    def restore(self, data: Mapping[str, bytes]) -> None:
+        """Load a snapshot; :class:`StateError` where it belongs to something else."""
+        for name, state in self.states.items():
+            if name in data:
+                state.restore(data[name], f" of step {name!r}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state held."""
+        return sum(s.nbytes for s in self.states.values())
+
+
+def _without_instance(operator: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if isinstance(operator, Route) or INSTANCE not in batch.schema.names:
+        return batch
+    return batch.drop_columns([INSTANCE])
+
+
+def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema (up to the order of fields) as one."""
+    if len(batches) == 1:
+        return batches[0]
+    schema = batches[0].schema
+    aligned = [b if b.schema.equals(schema)
+               else pa.RecordBatch.from_arrays([b.column(f.name) for f in schema], schema=schema) for b in batches]
+    return pa.concat_batches(aligned)
+
+
+@kernel
+def _sorted(a: Any, b: Any, c: Any) -> bool:
+    for i in range(1, a.size):
+        if a[i - 1] > a[i]:
+            return False
+        if a[i - 1] == a[i]:
+            if b[i - 1] > b[i]:
+                return False
+            if b[i - 1] == b[i] and c[i - 1] > c[i]:
+                return False
+    return True
+
+
+def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
+    """The rows sorted (stably) by the fields of the order that the batch has."""
+    columns: list[npt.NDArray[np.int64]] = [int_column(batch.column(f)) for f in order if f in batch.schema.names]
+    if not columns or batch.num_rows < 2:
+        return batch
+    a, b, c = (*columns, *(columns[-1:] * (3 - len(columns))))
+    if _sorted(a, b, c):
+        return batch
+    return batch.take(pa.array(np.lexsort(columns[::-1])))

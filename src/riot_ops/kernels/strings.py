@@ -1,0 +1,74 @@
+"""Names in text columns: which of a few known names each value is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.kernels.arrow import byte_spans, readonly
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["code_of", "name_table", "same_bytes"]
+
+Table = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+@kernel
+def same_bytes(a: Any, start: Any, end: Any, b: Any, b_start: Any, b_end: Any) -> Any:
+    """Whether ``a[start:end]`` equals ``b[b_start:b_end]``."""
+    if end - start != b_end - b_start:
+        return False
+    for i in range(end - start):  # noqa: SIM110 (numba compiles no generators)
+        if a[start + i] != b[b_start + i]:
+            return False
+    return True
+
+
+@kernel
+def _codes(data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any,
+           out: Any) -> None:
+    n = name_starts.size
+    guess = 0                                  # names mostly come in turn: try the next one first
+    for i in range(out.size):
+        out[i] = -1
+        if valid.size > 0 and not valid[i]:
+            continue
+        for j in range(n):
+            c = guess + j
+            if c >= n:
+                c -= n
+            if same_bytes(data, starts[i], ends[i], names, name_starts[c], name_ends[c]):
+                out[i] = c
+                guess = c + 1 if c + 1 < n else 0
+                break
+
+
+def name_table(names: Sequence[str]) -> Table:
+    """The UTF-8 bytes of the names, one after the other, with their starts and ends."""
+    encoded = [name.encode() for name in names]
+    ends = np.cumsum([len(e) for e in encoded], dtype=np.int64) if encoded else np.empty(0, np.int64)
+    starts = ends - np.array([len(e) for e in encoded], np.int64)
+    return readonly(np.frombuffer(b"".join(encoded), np.uint8)), readonly(starts), readonly(ends)
+
+
+def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The place of each value of a text column among the names; -1 for null and unknown values.
+
+    Examples
+    --------
+    >>> code_of(pa.array(["light", "dust", None, "noise"]), ["dust", "light"]).tolist()
+    [1, 0, -1, -1]
+    """
+    if pa.types.is_null(column.type):
+        return np.full(len(column), -1, np.int32)
+    if pa.types.is_dictionary(column.type):
+        codes = np.append(code_of(column.dictionary, names), np.int32(-1))
+        places = column.indices.cast(pa.int64()).fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)
+        return np.take(codes, places)
+    out = np.empty(len(column), np.int32)
+    _codes(*byte_spans(column), *name_table(names), out)
+    return out

@@ -1,0 +1,1 @@
+"""The two runners: in process, and on Spark."""

@@ -1,0 +1,102 @@
+"""From what a user passes to a run to the sources and sinks of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.dataflow import ERRORS_STREAM, Dataflow
+from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.sink import MemorySink, ParquetSink, Sink
+from riot_ops.source import MemorySource, Source
+
+__all__ = ["bind_sinks", "bind_sources"]
+
+
+def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
+    """The source for each source node, by id."""
+    names = [n.id for n in flow.kind("source")]
+    if given is None:
+        raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, names))}")
+    if not isinstance(given, Mapping):
+        if len(names) != 1:
+            raise ConfigError(f"the dataflow {flow.name!r} has {len(names)} sources "
+                              f"({', '.join(names)}): pass a mapping of name to source")
+        given = {names[0]: given}
+    for name in given:
+        if name not in names:
+            raise ConfigError(f"the dataflow {flow.name!r} has no source {name!r}{did_you_mean(name, names)}")
+    missing = [n for n in names if n not in given]
+    if missing:
+        raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, missing))}")
+    bound = {}
+    for name in names:
+        node_schema = flow.nodes[name].schema
+        assert node_schema is not None
+        bound[name] = _as_source(given[name], node_schema)
+        if isinstance(bound[name], Source):
+            _check_schema(name, bound[name].schema, node_schema)
+    return bound
+
+
+def _as_source(given: Any, schema: pa.Schema) -> Any:
+    if isinstance(given, list):
+        if not all(isinstance(r, Mapping) for r in given):
+            raise ConfigError("a list as source must hold dicts, one per record")
+        plain = schema if given and "seq" in given[0] else pa.schema([f for f in schema if f.name != "seq"])
+        try:
+            return MemorySource([dict(r) for r in given], plain)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ConfigError(f"the records do not fit the source's schema: {error}") from None
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
+        return MemorySource(given)
+    if isinstance(given, Source) or hasattr(given, "sparkSession"):
+        return given
+    raise ConfigError(f"cannot read from {type(given).__name__}; a source is a riot_ops source, an Arrow table, "
+                      "a list of dicts or, on Spark, a DataFrame")
+
+
+def _check_schema(name: str, have: pa.Schema, want: pa.Schema) -> None:
+    for field in want:
+        if field.name not in have.names:
+            raise ConfigError(f"the source {name!r} lacks the field {field.name!r}; it has {', '.join(have.names)}")
+        if have.field(field.name).type != field.type:
+            raise ConfigError(f"the source {name!r}: the field {field.name!r} is {have.field(field.name).type}, "
+                              f"the dataflow declares {field.type}")
+
+
+def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
+    """The sinks by name, each once, and which of them each stream ends in.
+
+    A sink node gets the sink given for it; by default all share Parquet files below ``out``, or
+    memory. The errors stream goes to the sink named ``errors``, or else to the first.
+    """
+    names = [n.id for n in flow.kind("sink")]
+    if sinks is not None and out is not None:
+        raise ConfigError("give either sinks or out, not both")
+    if sinks is None:
+        sinks = ParquetSink(out) if out is not None else MemorySink()
+    if isinstance(sinks, Sink):
+        sinks = dict.fromkeys(names, sinks)
+    for name, sink in sinks.items():
+        if name not in names and name != ERRORS_STREAM:
+            raise ConfigError(f"the dataflow {flow.name!r} has no sink {name!r}{did_you_mean(name, names)}")
+        if not isinstance(sink, Sink):
+            raise ConfigError(f"sink {name!r}: expected a riot_ops sink, got {type(sink).__name__}")
+    missing = [n for n in names if n not in sinks]
+    if missing:
+        raise ConfigError(f"the dataflow {flow.name!r} needs a sink for {', '.join(map(repr, missing))}")
+    label = {id(sink): name for name, sink in reversed(sinks.items())}
+    distinct = {label[id(sink)]: sink for sink in sinks.values()}
+    routes: dict[str, list[str]] = {}
+    for name in names:
+        for edge in flow.inputs(name):
+            targets = routes.setdefault(edge.source, [])
+            if label[id(sinks[name])] not in targets:
+                targets.append(label[id(sinks[name])])
+    last = sinks[ERRORS_STREAM] if ERRORS_STREAM in sinks else next(iter(sinks.values()), None)
+    routes[ERRORS_STREAM] = [] if last is None else [label[id(last)]]
+    return distinct, routes

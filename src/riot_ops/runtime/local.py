@@ -1,0 +1,292 @@
+"""The in-process runner: one dataflow in one process, with a bounded queue behind the source."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from riot_ops.dataflow import Dataflow
+from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine
+from riot_ops.errors import ConfigError, StateError
+from riot_ops.lowering import lower
+from riot_ops.metrics import Summary
+from riot_ops.runtime.binding import bind_sinks, bind_sources
+from riot_ops.sink import Fan, MemorySink, Sink
+from riot_ops.source import Offset, Source
+
+__all__ = ["Result", "run"]
+
+IDLE_SECONDS = 0.0005
+
+
+@dataclass
+class Result:
+    """What a run in process gave.
+
+    ``result["avg"]`` is the table of a stream that ended in memory.
+    """
+
+    flow: Dataflow
+    summary: Summary
+    sinks: Mapping[str, Sink]
+
+    def __getitem__(self, stream: str) -> pa.Table:
+        for sink in self.sinks.values():
+            if isinstance(sink, MemorySink) and stream in sink.streams:
+                return sink.table(stream)
+        schemas = self.flow.schemas()
+        if stream not in schemas:
+            raise KeyError(f"no stream {stream!r}; streams are {', '.join(schemas)}")
+        return schemas[stream].empty_table()
+
+    @property
+    def errors(self) -> pa.Table:
+        """The rejected records."""
+        return self["errors"]
+
+
+def run(flow: Dataflow, source: Any = None, *, sinks: Any = None, out: str | Path | None = None,
+        batch_size: int = 65_536, linger_s: float = 0.0, queue_size: int = 4,
+        epoch_rows: int = 4_000_000, epoch_s: float = 10.0, order: str = "arrival",
+        checkpoint: str | Path | None = None, overwrite: bool = False,
+        progress: Callable[[Summary], None] | None = None) -> Result:
+    """Run a dataflow in this process until its sources end.
+
+    Parameters
+    ----------
+    source : source, table, list of dicts, or mapping of source name to one of these
+    sinks : sink or mapping of sink name to sink, optional
+        By default Parquet files below ``out`` where that is given, else memory.
+    batch_size : int, default 65536
+        Most records in a batch.
+    linger_s : float, default 0
+        How long a batch that is not full waits for more records.
+    queue_size : int, default 4
+        Batches that may wait between the source and the tasks; a full queue holds the source back.
+    epoch_rows, epoch_s : int and float
+        Output is committed (and the checkpoint written) after so many records or seconds.
+    order : "arrival" or "event_time"
+        How the records of a key are ordered within a batch.
+    checkpoint : path, optional
+        Folder for position and state: a later run with the same folder continues there.
+    overwrite : bool, default False
+        Whether a new run may replace the output of an earlier one in ``out``.
+    progress : function, optional
+        Called with the :class:`Summary` so far after each batch.
+    """
+    if batch_size < 1 or queue_size < 1:
+        raise ConfigError(f"batch_size and queue_size must be >= 1, got {batch_size} and {queue_size}")
+    if order not in ("arrival", "event_time"):
+        raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
+    bound = bind_sources(flow, source)
+    for name, one in bound.items():
+        if not isinstance(one, Source):
+            raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
+    targets, routes = bind_sinks(flow, sinks, out)
+    engine = Engine(lower(flow), set(routes), order=ARRIVAL if order == "arrival" else EVENT_TIME)
+    job = _Job(flow, engine, bound, targets, routes, epoch_rows, epoch_s, progress,
+               None if checkpoint is None else Path(checkpoint), overwrite)
+    job.run(batch_size, linger_s, queue_size)
+    return Result(flow, job.summary, targets)
+
+
+@dataclass
+class _Arrival:
+    """A batch from a source, and the offset behind it."""
+
+    source: str
+    batch: pa.RecordBatch | None
+    offset: Offset | None  # None: more of the same range follows
+    first_us: float = 0.0
+    last_us: float = 0.0
+
+
+@dataclass
+class _Job:
+    flow: Dataflow
+    engine: Engine
+    sources: Mapping[str, Source]
+    sinks: Mapping[str, Sink]
+    routes: Mapping[str, list[str]]
+    epoch_rows: int
+    epoch_s: float
+    progress: Callable[[Summary], None] | None
+    checkpoint: Path | None
+    overwrite: bool
+    summary: Summary = field(default_factory=Summary)
+    epoch: int = 0
+
+    def run(self, batch_size: int, linger_s: float, queue_size: int) -> None:
+        self.offsets = {name: s.initial() for name, s in self.sources.items()}
+        self._restore()
+        self.started = time.time()
+        stop = threading.Event()
+        arrivals: queue.Queue[_Arrival | BaseException | None] = queue.Queue(queue_size)
+        reader = threading.Thread(target=self._read, args=(arrivals, stop, batch_size, linger_s), daemon=True,
+                                  name=f"riot_ops-{self.flow.name}-source")
+        reader.start()
+        self._open_epoch()
+        try:
+            while (arrival := arrivals.get()) is not None:
+                if isinstance(arrival, BaseException):
+                    raise arrival
+                self._process(arrival)
+            self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
+            self._close_epoch()
+        except KeyboardInterrupt:
+            self._close_epoch()  # what was read has been processed: keep it
+            raise
+        except BaseException:
+            self.writer.abort()
+            raise
+        finally:
+            stop.set()
+            while reader.is_alive():  # it may be waiting for room in the queue
+                try:
+                    arrivals.get_nowait()
+                except queue.Empty:
+                    reader.join(0.05)
+            for source in self.sources.values():
+                source.close()
+            self.summary.seconds = time.time() - self.started
+
+    def _process(self, arrival: _Arrival) -> None:
+        if arrival.batch is not None:
+            self.summary.messages += arrival.batch.num_rows
+            self.epoch_count += arrival.batch.num_rows
+            self._emit(self.engine.process({arrival.source: [arrival.batch]}), arrival.first_us, arrival.last_us)
+            self.summary.batches += 1
+        if arrival.offset is None:
+            return
+        self.offsets[arrival.source] = arrival.offset
+        if self.epoch_count >= self.epoch_rows or time.time() - self.epoch_started >= self.epoch_s:
+            self._close_epoch()
+            self._open_epoch()
+        if self.progress is not None:
+            self.summary.seconds = time.time() - self.started
+            self.progress(self.summary)
+
+    def _emit(self, outputs: Mapping[str, list[pa.RecordBatch]], first_us: float, last_us: float) -> None:
+        rows = 0
+        for stream, batches in outputs.items():
+            for batch in batches:
+                self.writer.write(stream, batch)
+                rows += batch.num_rows
+        if first_us:
+            self.summary.latency.add(first_us, last_us, time.time() * 1e6, rows)
+
+    # -- the source's thread -------------------------------------------------------------------------
+
+    def _read(self, arrivals: queue.Queue[Any], stop: threading.Event, batch_size: int, linger_s: float) -> None:
+        def put(item: Any) -> None:
+            while not stop.is_set():
+                try:
+                    return arrivals.put(item, timeout=0.1)
+                except queue.Full:
+                    continue
+
+        try:
+            offsets = dict(self.offsets)
+            open_sources = dict(self.sources)
+            while open_sources and not stop.is_set():
+                idle = True
+                for name, source in list(open_sources.items()):
+                    end = self._available(source, offsets[name], batch_size, linger_s, stop)
+                    if end == offsets[name]:
+                        if source.finished(end):
+                            del open_sources[name]
+                        continue
+                    idle = False
+                    for arrival in _batches(name, source, offsets[name], end):
+                        put(arrival)
+                    offsets[name] = end
+                if idle and open_sources:
+                    stop.wait(IDLE_SECONDS)
+            put(None)
+        except BaseException as error:  # shown to the caller, in whose thread the run is
+            put(error)
+
+    def _available(self, source: Source, start: Offset, batch_size: int, linger_s: float,
+                   stop: threading.Event) -> Offset:
+        end = source.latest(start, batch_size)
+        if linger_s > 0 and not source.finished(end):
+            until = time.monotonic() + linger_s
+            while (source.count(start, end) or 0) < batch_size and time.monotonic() < until and not stop.is_set():
+                stop.wait(min(IDLE_SECONDS, linger_s))
+                end = source.latest(start, batch_size)
+        return end
+
+    # -- epochs --------------------------------------------------------------------------------------
+
+    def _open_epoch(self) -> None:
+        self.writer = Fan(self.routes, self.sinks, self.epoch, 0)
+        self.epoch_started = time.time()
+        self.epoch_count = 0
+
+    def _close_epoch(self) -> None:
+        message = self.writer.finish()
+        for name, sink in self.sinks.items():
+            sink.commit(self.epoch, [message["sinks"][name]])
+        self.summary.count(message["rows"], message["reasons"])
+        self.epoch += 1
+        if self.checkpoint is not None:
+            self._save()
+
+    def _save(self) -> None:
+        assert self.checkpoint is not None
+        data = msgspec.msgpack.encode({"epoch": self.epoch, "offsets": self.offsets, "flow": _identity(self.flow),
+                                       "state": self.engine.snapshot()})
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        temporary = self.checkpoint / ".state.tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.checkpoint / "state.msgpack")
+
+    def _restore(self) -> None:
+        path = None if self.checkpoint is None else self.checkpoint / "state.msgpack"
+        if path is not None and path.exists():
+            try:
+                data = msgspec.msgpack.decode(path.read_bytes())
+                self.epoch, self.offsets = data["epoch"], data["offsets"]
+                state = data["state"]
+            except (msgspec.MsgspecError, KeyError, TypeError) as error:
+                raise StateError(f"the checkpoint {path} is damaged: {error}") from None
+            self.engine.restore(state)
+        for sink in self.sinks.values():
+            if self.epoch == 0:
+                sink.begin(self.overwrite)
+            else:
+                sink.recover(self.epoch)
+
+
+def _identity(flow: Dataflow) -> str:
+    try:
+        return json.dumps(flow.to_dict(), sort_keys=True)
+    except ConfigError:
+        return flow.name
+
+
+def _batches(name: str, source: Source, start: Offset, end: Offset) -> Iterator[_Arrival]:
+    """The batches of a range; only the last carries the new offset, so that no checkpoint falls
+    between them."""
+    for split in source.splits(start, end, 1):
+        now = time.time() * 1e6
+        first, last = split.get("due", (now, now))
+        held: pa.RecordBatch | None = None
+        for batch in source.read(split):
+            if held is not None:
+                yield _Arrival(name, held, None, first, last)
+            held = batch
+        yield _Arrival(name, held, end, first, last)

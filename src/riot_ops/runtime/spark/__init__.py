@@ -1,0 +1,5 @@
+"""Dataflows and tasks on Spark Structured Streaming."""
+
+from riot_ops.runtime.spark.session import configure, session
+
+__all__ = ["configure", "session"]

@@ -1,0 +1,173 @@
+"""Packed blocks: how records cross Spark.
+
+A block is one row of a Spark DataFrame that holds many records as Arrow IPC bytes, addressed to the
+stage that reads it (or to the sinks) and to a bucket of that stage's keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.jit import kernel
+from riot_ops.plan import Plan, Stage
+
+__all__ = ["BLOCKS", "BLOCKS_DDL", "SINK", "Block", "Packer", "blocks_to_batch", "bucket_labels", "decode"]
+
+#: Stage number of blocks that go to the sinks.
+SINK = -1
+
+BLOCKS = pa.schema([
+    ("stage", pa.int32()), ("bucket", pa.int32()), ("stream", pa.string()), ("rows", pa.int64()),
+    ("first_us", pa.float64()), ("last_us", pa.float64()), ("payload", pa.binary()),
+])
+BLOCKS_DDL = "stage int, bucket int, stream string, rows long, first_us double, last_us double, payload binary"
+
+BLOCK_BYTES = 8 << 20
+
+
+@dataclass
+class Block:
+    """Records on their way. ``bucket`` is the label of the bucket, see :func:`bucket_labels`."""
+
+    stage: int
+    bucket: int
+    stream: str
+    rows: int
+    first_us: float
+    last_us: float
+    payload: bytes
+
+
+def blocks_to_batch(blocks: list[Block]) -> pa.RecordBatch:
+    """Blocks as the rows of a Spark batch."""
+    return pa.RecordBatch.from_arrays(
+        [pa.array([getattr(b, f.name) for b in blocks], f.type) for f in BLOCKS], schema=BLOCKS)
+
+
+def decode(payload: Any) -> list[pa.RecordBatch]:
+    """The record batches in a payload, without copying."""
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+        return list(reader)
+
+
+def bucket_labels(n: int, partitions: int) -> list[int]:
+    """Numbers for n buckets that Spark's hash partitioning spreads evenly over its partitions.
+
+    Spark places a row by ``pmod(murmur3_x86_32(bucket, seed 42), partitions)``; arbitrary numbers
+    would leave some partitions with several buckets and others with none.
+
+    >>> len(set(bucket_labels(4, 2)))
+    4
+    """
+    labels: list[int] = []
+    candidate = 0
+    while len(labels) < n:
+        place = mmh3.hash(candidate.to_bytes(4, "little"), 42, signed=True) % partitions
+        if place == len(labels) % partitions:
+            labels.append(candidate)
+        candidate += 1
+    return labels
+
+
+@kernel
+def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any) -> None:
+    """Row numbers grouped by bucket (a stable counting sort)."""
+    for i in range(h1.size):
+        starts[h1[i] % n + np.uint64(1)] += 1
+    for b in range(1, starts.size):
+        starts[b] += starts[b - 1]
+    place = starts[:-1].copy()
+    for i in range(h1.size):
+        b = h1[i] % n
+        rows[place[b]] = i
+        place[b] += 1
+
+
+class Packer:
+    """Collects what a stage puts out and packs it into blocks of a good size."""
+
+    def __init__(self, plan: Plan, produced_in: int, labels: dict[int, list[int]], compression: str | None,
+                 bucket: int | None = None) -> None:
+        self._plan = plan
+        self._stage = produced_in
+        self._labels = labels
+        self._compression = compression
+        self._bucket = bucket  # whose label blocks for the sinks carry
+        self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
+        self._bytes: dict[tuple[int, int, str], int] = {}
+        self._first = float("inf")
+        self._last = 0.0
+        self._turn = 0
+
+    def stamp(self, first_us: float, last_us: float) -> None:
+        """Note when the records that follow arrived at the source."""
+        self._first = min(self._first, first_us)
+        self._last = max(self._last, last_us)
+
+    def add(self, outputs: dict[str, list[pa.RecordBatch]]) -> Iterator[Block]:
+        """Take the output of a stage; yields the blocks that are full."""
+        for stream, batches in outputs.items():
+            for batch in batches:
+                for stage in self._plan.readers(stream, self._stage):
+                    yield from self._spread(stage, stream, batch)
+                if stream in self._plan.sinks:
+                    yield from self._hold(SINK, self._sink_bucket(), stream, batch)
+
+    def close(self) -> Iterator[Block]:
+        """The blocks that are not full."""
+        for key in list(self._held):
+            yield self._block(*key)
+
+    def _sink_bucket(self) -> int:
+        if self._bucket is not None:
+            return self._bucket
+        labels = next(iter(self._labels.values()), [0])
+        self._turn += 1
+        return labels[self._turn % len(labels)]
+
+    def _spread(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
+        labels = self._labels[stage.index]
+        if len(labels) == 1:
+            yield from self._hold(stage.index, labels[0], stream, batch)
+            return
+        h1, _ = hash_columns([batch.column(f) for f in stage.partition], batch.num_rows)
+        rows = np.empty(batch.num_rows, np.int64)
+        starts = np.zeros(len(labels) + 1, np.int64)
+        # the low bits choose the slot in a bucket's table, the high ones the bucket
+        _by_bucket(h1 >> np.uint64(32), np.uint64(len(labels)), rows, starts)
+        grouped = batch.take(pa.array(rows))
+        for i, label in enumerate(labels):
+            n = int(starts[i + 1] - starts[i])
+            if n:
+                yield from self._hold(stage.index, label, stream, grouped.slice(int(starts[i]), n))
+
+    def _hold(self, stage: int, bucket: int, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
+        key = (stage, bucket, stream)
+        self._held.setdefault(key, []).append(batch)
+        self._bytes[key] = self._bytes.get(key, 0) + batch.get_total_buffer_size() // max(1, len(self._labels.get(stage, ())))
+        if self._bytes[key] >= BLOCK_BYTES:
+            yield self._block(*key)
+
+    def _block(self, stage: int, bucket: int, stream: str) -> Block:
+        batches = self._held.pop((stage, bucket, stream))
+        self._bytes.pop((stage, bucket, stream))
+        return Block(stage, bucket, stream, sum(b.num_rows for b in batches), self._first, self._last,
+                     encode(batches, self._compression))
+
+
+def encode(batches: Iterable[pa.RecordBatch], compression: str | None = None) -> bytes:
+    """Record batches of one schema as an Arrow IPC stream."""
+    batches = list(batches)
+    out = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(out, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]

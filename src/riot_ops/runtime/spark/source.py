@@ -1,0 +1,112 @@
+"""A riot_ops source as a Spark data source that delivers packed blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from riot_ops.engine import Engine
+from riot_ops.plan import Plan
+from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Block, Packer, blocks_to_batch
+from riot_ops.runtime.spark.stage import FLUSH
+from riot_ops.source import Offset, Source, Split
+
+__all__ = ["SourceStage", "packed_source"]
+
+
+@dataclass
+class SourceStage:
+    """Stage 0 of a plan, run where a source is read."""
+
+    plan: Plan
+    stream: str
+    source: Source
+    labels: dict[int, list[int]]
+    order: tuple[str, ...]
+    compression: str | None
+    max_records: int | None
+    splits: int
+
+    def blocks(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Read a split, run the stage over it, pack the result."""
+        stage = self.plan.stages[0]
+        engine = Engine(stage.steps, stage.outputs, None, self.order)
+        packer = Packer(self.plan, 0, self.labels, self.compression)
+        now = time.time() * 1e6
+        packer.stamp(*split.get("due", (now, now)))
+        for batch in self.source.read(split):
+            full = list(packer.add(engine.process({self.stream: [batch]})))
+            if full:
+                yield blocks_to_batch(full)
+        rest = list(packer.close())
+        if split.get("last"):
+            rest += [Block(index, label, FLUSH, 0, now, now, b"")
+                     for index, labels in self.labels.items() for label in labels]
+        if rest:
+            yield blocks_to_batch(rest)
+
+
+class _Part(InputPartition):
+    def __init__(self, split: Split) -> None:
+        self.split = split
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, stage: SourceStage) -> None:
+        self._stage = stage
+        self._target: Offset | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self._stage.source.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self._stage.max_records
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
+        return self._stage.source.latest(start, most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        pass  # a source of a bounded run ends by itself
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if start == end:
+            return []
+        splits = self._stage.source.splits(start, end, self._stage.splits)
+        if splits and self._stage.source.finished(end):
+            splits[-1] = {**splits[-1], "last": True}
+        return [_Part(s) for s in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Part)
+        return self._stage.blocks(partition.split)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._stage.source.commit(end)
+
+    def stop(self) -> None:
+        self._stage.source.close()
+
+
+def packed_source(name_of_source: str, stage: SourceStage) -> type[DataSource]:
+    """A data source class over a bound stage, to be registered with a session."""
+
+    class PackedSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name_of_source
+
+        def schema(self) -> str:
+            return BLOCKS_DDL
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+            return _Reader(stage)
+
+    return PackedSource

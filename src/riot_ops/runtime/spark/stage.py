@@ -1,0 +1,202 @@
+"""A keyed stage on Spark: state in Spark's store, arithmetic over whole buckets.
+
+Spark calls the processor once per bucket and micro-batch with a few packed rows. The bucket's state
+lives in the Python worker between micro-batches; Spark's store holds it as a base and a chain of
+deltas, one per micro-batch, that contain only the keys touched. A *head* names the newest link. A
+worker whose copy is a link behind (another worker ran the last micro-batch) reads just what it
+lacks; one whose copy is not on the chain (a failed attempt) reads all.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from riot_ops.engine import Engine, merged
+from riot_ops.errors import StateError
+from riot_ops.kernels.arrow import int_column
+from riot_ops.plan import Plan
+from riot_ops.runtime.spark.blocks import BLOCKS, Block, Packer, blocks_to_batch, decode
+
+__all__ = ["FLUSH", "StageProcessor"]
+
+#: Stream name of the block that tells a bucket that its sources have ended.
+FLUSH = ""
+
+HEAD_DDL = "generation long, base long, token string, delta_bytes long, base_bytes long"
+LINK_DDL = "previous string, token string, data binary"
+
+CACHED_QUERIES = 4
+MOST_DELTAS = 64
+
+
+@dataclass
+class Head:
+    """The newest link of a bucket's chain."""
+
+    generation: int = -1
+    base: int = -1
+    token: str = ""
+    delta_bytes: int = 0
+    base_bytes: int = 0
+
+
+@dataclass
+class Cached:
+    """A bucket's running engine, and the link that it stands at."""
+
+    engine: Engine
+    generation: int = -1
+    token: str = ""
+
+
+_CACHE: OrderedDict[str, dict[tuple[int, int], Cached]] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def _cached(run: str) -> dict[tuple[int, int], Cached]:
+    with _LOCK:
+        found = _CACHE.setdefault(run, {})
+        _CACHE.move_to_end(run)
+        while len(_CACHE) > CACHED_QUERIES:
+            _CACHE.popitem(last=False)
+        return found
+
+
+class StageProcessor(StatefulProcessor):
+    """Runs one stage of a plan for each bucket; see the module's text."""
+
+    def __init__(self, plan: Plan, stage: int, labels: dict[int, list[int]], run: str,
+                 order: tuple[str, ...], compression: str | None) -> None:
+        self._plan = plan
+        self._stage = plan.stages[stage]
+        self._labels = labels
+        self._run = run
+        self._order = order
+        self._compression = compression
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._head = handle.getValueState("head", HEAD_DDL)
+        self._links = handle.getMapState("links", "generation long", LINK_DDL)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        bucket = int(key[0])
+        here: list[Block] = []
+        passing: list[Block] = []
+        for frame in rows:
+            for values in zip(*(frame[name] for name in BLOCKS.names), strict=True):
+                block = Block(*values)
+                (here if block.stage == self._stage.index else passing).append(block)
+        if passing:
+            yield blocks_to_batch(passing).to_pandas()
+        if here:
+            yield from self._process(bucket, here)
+
+    def close(self) -> None:
+        pass
+
+    def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
+        head, cached = self._load(bucket)
+        packer = Packer(self._plan, self._stage.index, self._labels, self._compression, bucket)
+        flush = any(b.stream == FLUSH for b in blocks)
+        blocks = [b for b in blocks if b.stream != FLUSH]
+        for block in blocks:
+            packer.stamp(block.first_us, block.last_us)
+        for inputs in _in_sequence(blocks):
+            out = list(packer.add(cached.engine.process(inputs)))
+            if out:
+                yield blocks_to_batch(out).to_pandas()
+        if flush:
+            out = list(packer.add(cached.engine.process({}, flush=True)))
+            if out:
+                yield blocks_to_batch(out).to_pandas()
+        out = list(packer.close())
+        if out:
+            yield blocks_to_batch(out).to_pandas()
+        self._save(bucket, head, cached)
+
+    # -- state ---------------------------------------------------------------------------------------
+
+    def _load(self, bucket: int) -> tuple[Head, Cached]:
+        """The bucket's engine, brought to the head of the chain."""
+        stored = self._head.get()
+        head = Head(*stored) if stored is not None else Head()
+        cache = _cached(self._run)
+        place = (self._stage.index, bucket)
+        cached = cache.pop(place, None)  # put back when the micro-batch is done
+        if cached is not None and (cached.generation, cached.token) == (head.generation, head.token):
+            return head, cached
+        if cached is not None and head.base <= cached.generation < head.generation:
+            if self._catch_up(cached, head):
+                return head, cached
+        cached = Cached(self._engine())
+        if head.generation >= 0:
+            cached.generation = head.base - 1
+            if not self._catch_up(cached, head):
+                raise StateError(f"the state of bucket {bucket} of stage {self._stage.index} lacks a link")
+        return head, cached
+
+    def _engine(self) -> Engine:
+        stage = self._stage
+        return Engine(stage.steps, stage.outputs, stage.entries, self._order)
+
+    def _catch_up(self, cached: Cached, head: Head) -> bool:
+        """Apply the links after the cached one; False if the cached one is not on the chain."""
+        for generation in range(cached.generation + 1, head.generation + 1):
+            link = self._links.getValue((generation,))
+            if link is None:
+                return False
+            previous, token, data = link
+            if generation > head.base and previous != cached.token:
+                return False
+            cached.engine.restore(msgspec.msgpack.decode(bytes(data)))
+            cached.generation, cached.token = generation, token
+        return cached.token == head.token
+
+    def _save(self, bucket: int, head: Head, cached: Cached) -> None:
+        generation = head.generation + 1
+        token = uuid.uuid4().hex
+        full = head.base < 0 or head.delta_bytes > head.base_bytes or generation - head.base >= MOST_DELTAS
+        data = msgspec.msgpack.encode(cached.engine.snapshot("full" if full else "delta"))
+        self._links.updateValue((generation,), (head.token, token, data))
+        if full:
+            for old in range(max(head.base, 0), generation):
+                self._links.removeKey((old,))
+            new = Head(generation, generation, token, 0, len(data))
+        else:
+            new = Head(generation, head.base, token, head.delta_bytes + len(data), head.base_bytes)
+        self._head.update((new.generation, new.base, new.token, new.delta_bytes, new.base_bytes))
+        cached.generation, cached.token = generation, token
+        _cached(self._run)[self._stage.index, bucket] = cached
+
+
+def _in_sequence(blocks: Iterable[Block]) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
+    """The records of blocks, in pieces that may be processed one after the other.
+
+    Blocks whose ranges of sequence numbers follow one another need not be merged and sorted.
+    """
+    by_stream: dict[str, list[pa.RecordBatch]] = {}
+    for block in blocks:
+        by_stream.setdefault(block.stream, []).extend(decode(block.payload))
+    if len(by_stream) == 1:
+        (stream, batches), = by_stream.items()
+        if all("seq" in b.schema.names for b in batches):
+            ranges = []
+            for batch in batches:
+                seq = int_column(batch.column("seq"))
+                ranges.append((int(seq.min()), int(seq.max())))
+            places = sorted(range(len(batches)), key=ranges.__getitem__)
+            if all(ranges[a][1] < ranges[b][0] for a, b in zip(places, places[1:], strict=False)):
+                for place in places:
+                    yield {stream: [batches[place]]}
+                return
+    if by_stream:
+        yield {stream: [merged(batches)] for stream, batches in by_stream.items()}

@@ -1,0 +1,282 @@
+"""What a sink is, and the built-in ones: memory, Parquet files, console.
+
+Output is written in numbered batches. A writer keeps what it gets out of sight; the commit of the
+batch makes it visible. Committing the same batch again, as happens after a crash between commit and
+checkpoint, replaces it: that is how files are written effectively once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from riot_ops.errors import ConnectorError
+
+__all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer"]
+
+#: What a writer hands to the commit: JSON-able.
+Message = dict[str, Any]
+
+
+class Writer(ABC):
+    """Takes the records of one partition of one batch."""
+
+    @abstractmethod
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        """Add records of a stream."""
+
+    @abstractmethod
+    def finish(self) -> Message:
+        """Make the records durable, though not yet visible; called once, after the last write."""
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+
+
+class Sink(ABC):
+    """Where streams end. Instances are picklable; writers are made where the records are."""
+
+    #: Whether it must run in the process that started the dataflow (it shows or keeps objects).
+    in_process: ClassVar[bool] = False
+
+    @abstractmethod
+    def writer(self, batch_id: int, partition: int) -> Writer:
+        """A writer for one partition of a batch."""
+
+    def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
+        """Make a batch visible; may be called again for the same batch after a crash."""
+
+    def begin(self, overwrite: bool) -> None:
+        """A new run starts: remove the output of an earlier one, or refuse to mix with it."""
+
+    def recover(self, batch_id: int) -> None:
+        """Take back what was committed from this batch on: it is going to be written again."""
+
+
+# -- in process ------------------------------------------------------------------------------------
+
+
+class CallbackSink(Sink):
+    """Hands each batch to a function ``f(stream, batch)`` in the user's process.
+
+    At least once: after a crash a batch may come again.
+    """
+
+    in_process = True
+
+    def __init__(self, function: Callable[[str, pa.RecordBatch], None]) -> None:
+        self.function = function
+
+    def writer(self, batch_id: int, partition: int) -> Writer:
+        return _Calling(self.function)
+
+
+class _Calling(Writer):
+    def __init__(self, function: Callable[[str, pa.RecordBatch], None]) -> None:
+        self._function = function
+
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        self._function(stream, batch)
+
+    def finish(self) -> Message:
+        return {}
+
+
+class MemorySink(CallbackSink):
+    """Keeps all records; for notebooks, tests and small data.
+
+    Examples
+    --------
+    >>> sink = MemorySink()
+    >>> sink.writer(0, 0).write("out", pa.RecordBatch.from_pydict({"value": [1.0]}))
+    >>> sink.table("out").to_pylist()
+    [{'value': 1.0}]
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._keep)
+        self._batches: dict[str, list[pa.RecordBatch]] = {}
+
+    def _keep(self, stream: str, batch: pa.RecordBatch) -> None:
+        self._batches.setdefault(stream, []).append(batch)
+
+    @property
+    def streams(self) -> list[str]:
+        return list(self._batches)
+
+    def table(self, stream: str) -> pa.Table:
+        """All records of a stream."""
+        batches = self._batches.get(stream, [])
+        if not batches:
+            return pa.table({})
+        schema = batches[0].schema
+        return pa.Table.from_batches([b if b.schema.equals(schema) else b.select(schema.names).cast(schema)
+                                      for b in batches])
+
+
+class ConsoleSink(CallbackSink):
+    """Prints the first records of each batch."""
+
+    def __init__(self, rows: int = 10, write: Callable[[str], None] = print) -> None:
+        super().__init__(self._show)
+        self._rows = rows
+        self._write = write
+
+    def _show(self, stream: str, batch: pa.RecordBatch) -> None:
+        for row in batch.slice(0, self._rows).to_pylist():
+            self._write(f"{stream}: " + " ".join(f"{k}={v}" for k, v in row.items()))
+        if batch.num_rows > self._rows:
+            self._write(f"{stream}: … {batch.num_rows - self._rows} more")
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+class ParquetSink(Sink):
+    """Writes ``<directory>/<stream>/part-<batch>-<partition>.parquet``.
+
+    Effectively once: files appear by an atomic rename at the commit of their batch, and a batch that
+    is committed again replaces its files. A crash leaves at most hidden temporary files, which the
+    next start removes.
+
+    Parameters
+    ----------
+    directory : str or Path
+        Made if missing.
+    compression : str
+        Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
+    """
+
+    suffix: ClassVar[str] = ".parquet"
+
+    def __init__(self, directory: str | Path, compression: str = "snappy") -> None:
+        self.directory = Path(directory).absolute()
+        self.compression = compression
+
+    def writer(self, batch_id: int, partition: int) -> Writer:
+        return _FileWriter(self, partition)
+
+    def open_file(self, path: Path, schema: pa.Schema) -> Any:
+        """A file writer with ``write_batch`` and ``close``."""
+        return pq.ParquetWriter(path, schema, compression=self.compression)
+
+    def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
+        kept: set[Path] = set()
+        for message in messages:
+            for stream, temporary in message["files"]:
+                final = self.directory / stream / f"part-{batch_id:06d}-{message['partition']:05d}{self.suffix}"
+                if Path(temporary).exists():  # already renamed where a commit is done again
+                    os.replace(temporary, final)
+                kept.add(final)
+        self._remove(lambda n: n == batch_id, kept)
+
+    def begin(self, overwrite: bool) -> None:
+        if self.files() and not overwrite:
+            raise ConnectorError(f"{self.directory} holds the output of an earlier run: use another directory, "
+                                 "continue with that run's checkpoint, or pass overwrite=True")
+        self.recover(0)
+
+    def recover(self, batch_id: int) -> None:
+        self._remove(lambda n: n >= batch_id, set())
+        for path in self.directory.glob("*/.part-*"):
+            path.unlink(missing_ok=True)
+
+    def files(self) -> list[tuple[int, str, Path]]:
+        """All committed files as ``(batch, stream, path)`` in order."""
+        found = []
+        for path in self.directory.glob(f"*/part-*{self.suffix}"):
+            number = re.match(r"part-(\d+)-", path.name)
+            if number:
+                found.append((int(number[1]), path.parent.name, path))
+        return sorted(found)
+
+    def _remove(self, which: Callable[[int], bool], kept: set[Path]) -> None:
+        for number, _, path in self.files():
+            if which(number) and path not in kept:
+                path.unlink(missing_ok=True)
+
+
+class SpoolSink(ParquetSink):
+    """Arrow files that the process of the user reads back: how Spark feeds in-process sinks."""
+
+    suffix = ".arrow"
+
+    def open_file(self, path: Path, schema: pa.Schema) -> Any:
+        return pa.ipc.new_file(str(path), schema)
+
+    def drain(self, to: Sink, after: int) -> int:
+        """Hand the batches after a number to a sink; returns the last one handed over."""
+        last = after
+        for number, stream, path in self.files():
+            if number <= after:
+                continue
+            with pa.ipc.open_file(str(path)) as reader:
+                writer = to.writer(number, 0)
+                for i in range(reader.num_record_batches):
+                    writer.write(stream, reader.get_batch(i))
+                to.commit(number, [writer.finish()])
+            path.unlink()
+            last = max(last, number)
+        return last
+
+
+class _FileWriter(Writer):
+    def __init__(self, sink: ParquetSink, partition: int) -> None:
+        self._sink = sink
+        self._partition = partition
+        self._open: dict[str, tuple[Path, Any]] = {}
+
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        try:
+            if stream not in self._open:
+                folder = self._sink.directory / stream
+                folder.mkdir(parents=True, exist_ok=True)
+                path = folder / f".part-{uuid.uuid4().hex}"
+                self._open[stream] = path, self._sink.open_file(path, batch.schema)
+            self._open[stream][1].write_batch(batch)
+        except OSError as error:
+            raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.directory}: {error}") from error
+
+    def finish(self) -> Message:
+        for _, file in self._open.values():
+            file.close()
+        return {"partition": self._partition, "files": [(s, str(p)) for s, (p, _) in self._open.items()]}
+
+    def abort(self) -> None:
+        for path, file in self._open.values():
+            file.close()
+            path.unlink(missing_ok=True)
+
+
+class Fan(Writer):
+    """Writes each stream to the sinks that it ends in, and counts."""
+
+    def __init__(self, routes: Mapping[str, Iterable[str]], sinks: Mapping[str, Sink], batch_id: int, partition: int) -> None:
+        self._routes = {stream: list(names) for stream, names in routes.items()}
+        self._writers = {name: sink.writer(batch_id, partition) for name, sink in sinks.items()}
+        self.rows: dict[str, int] = {}
+        self.reasons: dict[str, int] = {}
+
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        self.rows[stream] = self.rows.get(stream, 0) + batch.num_rows
+        if stream == "errors":
+            for task, reason in zip(batch.column("task").to_pylist(), batch.column("reason").to_pylist(), strict=True):
+                self.reasons[f"{task}: {reason}"] = self.reasons.get(f"{task}: {reason}", 0) + 1
+        for name in self._routes.get(stream, ()):
+            self._writers[name].write(stream, batch)
+
+    def finish(self) -> Message:
+        return {"sinks": {name: writer.finish() for name, writer in self._writers.items()},
+                "rows": self.rows, "reasons": self.reasons}
+
+    def abort(self) -> None:
+        for writer in self._writers.values():
+            writer.abort()

@@ -1,0 +1,213 @@
+"""Bloom filter: a set that may err on membership, but only to one side."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError
+from riot_ops.kernels.arrow import NO_MASK, byte_spans, readonly
+from riot_ops.kernels.bloom import find_hashes, insert_hashes
+from riot_ops.kernels.hashing import hash_strings
+
+__all__ = ["BloomFilter", "bloom_size", "value_hashes"]
+
+MAGIC = b"RBLM"
+FORMAT = 1
+_HEADER = struct.Struct("<4sHHQdQQ")           # magic, format, k, n, p, m, count
+_CHECKSUM = struct.Struct("<I")                # CRC-32 of everything before it
+
+
+def bloom_size(expected_insertions: int, false_positive_rate: float) -> tuple[int, int]:
+    """Number of bits m and of hash functions k of a filter for n values at rate p.
+
+    ``m = ceil(-n ln p / (ln 2)^2);  k = max(1, round(m / n ln 2))``
+
+    Examples
+    --------
+    >>> bloom_size(20_000_000, 0.01)
+    (191701168, 7)
+    """
+    m = math.ceil(-expected_insertions * math.log(false_positive_rate) / math.log(2) ** 2)
+    return m, max(1, round(m / expected_insertions * math.log(2)))
+
+
+def value_hashes(
+    column: pa.Array,
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
+    """``(h1, h2, valid)`` of a column; values other than text and binary count as their text."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+            or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        column = column.cast(pa.string())
+    h1, h2 = hash_strings(column)
+    valid = byte_spans(column)[3] if column.null_count else NO_MASK
+    return readonly(h1), readonly(h2), valid
+
+
+class BloomFilter:
+    """A set of texts in few bits: never denies a member, sometimes affirms a stranger.
+
+    The bits of a value are ``g_i = ((h1 + i h2) mod 2^64) mod m`` for i = 0 … k-1, with ``h1, h2``
+    the two little-endian halves of MurmurHash3 x64 128, seed 0, of its UTF-8 bytes.
+
+    Parameters
+    ----------
+    expected_insertions : int, >= 1
+        Number n of distinct values that the filter is sized for.
+    false_positive_rate : float, in (0, 1), default 0.01
+        Wanted share p of strangers that pass once n values are in.
+
+    Attributes
+    ----------
+    m, k : int
+        Number of bits and of hash functions, see :func:`bloom_size`.
+    count : int
+        Number of insertions, repeated values included; after a merge the sum.
+    words : uint64[ceil(m / 64)]
+        The bits: bit b is bit ``b % 64`` of word ``b // 64``.
+
+    Notes
+    -----
+    The serialised form is little-endian throughout: magic ``RBLM``, format (uint16, 1), k (uint16),
+    n (uint64), p (float64), m (uint64), count (uint64), the words, and the CRC-32 (uint32) of all
+    that precedes it.
+
+    References
+    ----------
+    .. [1] B. Bloom, *Space/time trade-offs in hash coding with allowable errors*, CACM 1970.
+    .. [2] A. Kirsch, M. Mitzenmacher, *Less hashing, same performance*, ESA 2006, section 3.
+
+    Examples
+    --------
+    >>> known = BloomFilter.of(["s1", "s2"])
+    >>> known.contains(pa.array(["s1", "s3", None])).tolist()
+    [True, False, False]
+    >>> BloomFilter.from_bytes(known.to_bytes()) == known
+    True
+    """
+
+    def __init__(self, expected_insertions: int, false_positive_rate: float = 0.01) -> None:
+        if isinstance(expected_insertions, bool) or not isinstance(expected_insertions, int) \
+                or expected_insertions < 1:
+            raise ConfigError(f"expected_insertions must be an integer >= 1, got {expected_insertions!r}")
+        if not 0 < false_positive_rate < 1:
+            raise ConfigError(f"false_positive_rate must be in (0, 1), got {false_positive_rate!r}")
+        self.expected_insertions = expected_insertions
+        self.false_positive_rate = float(false_positive_rate)
+        self.m, self.k = bloom_size(expected_insertions, false_positive_rate)
+        self.count = 0
+        self.words: npt.NDArray[np.uint64] = np.zeros(-(-self.m // 64), np.uint64)
+
+    @classmethod
+    def of(cls, values: Iterable[str], false_positive_rate: float = 0.01) -> Self:
+        """A filter that holds the given values and is sized for them.
+
+        >>> BloomFilter.of(["a", "b"]).count
+        2
+        """
+        column = pa.array(list(values), pa.string())
+        made = cls(max(1, len(column)), false_positive_rate)
+        made.add(column)
+        return made
+
+    def add(self, column: pa.Array) -> None:
+        """Insert the values of a column; nulls are skipped."""
+        h1, h2, valid = value_hashes(column)
+        count = np.zeros(1, np.int64)
+        insert_hashes(h1, h2, valid, readonly(np.zeros(h1.size, np.int64)), self.m, self.k,
+                      self.words.reshape(1, -1), count)
+        self.count += int(count[0])
+
+    def contains(self, column: pa.Array) -> npt.NDArray[np.bool_]:
+        """Whether each value may have been inserted; false for nulls."""
+        h1, h2, valid = value_hashes(column)
+        out = np.empty(h1.size, np.bool_)
+        find_hashes(h1, h2, valid, self.m, self.k, readonly(self.words), out)
+        return out
+
+    def __contains__(self, value: str) -> bool:
+        return bool(self.contains(pa.array([value], pa.string()))[0])
+
+    def merge(self, other: BloomFilter) -> Self:
+        """The filter of all values of both, which must have the same n and p.
+
+        >>> merged = BloomFilter(10).merge(BloomFilter(10))
+        >>> merged.count
+        0
+        """
+        if (self.expected_insertions, self.false_positive_rate) != (other.expected_insertions,
+                                                                    other.false_positive_rate):
+            raise ConfigError(
+                f"Bloom filters of different sizes cannot be merged: n = {self.expected_insertions}, p = "
+                f"{self.false_positive_rate} and n = {other.expected_insertions}, p = {other.false_positive_rate}")
+        made = type(self)(self.expected_insertions, self.false_positive_rate)
+        np.bitwise_or(self.words, other.words, out=made.words)
+        made.count = self.count + other.count
+        return made
+
+    def to_bytes(self) -> bytes:
+        """The portable form, see the notes."""
+        body = _HEADER.pack(MAGIC, FORMAT, self.k, self.expected_insertions, self.false_positive_rate, self.m,
+                            self.count) + self.words.astype("<u8", copy=False).tobytes()
+        return body + _CHECKSUM.pack(zlib.crc32(body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str = "") -> Self:
+        """The filter of which :meth:`to_bytes` made the data; anything else is a ConfigError."""
+        if len(data) < _HEADER.size + _CHECKSUM.size or data[:4] != MAGIC:
+            raise ConfigError(f"not a Bloom filter{where}: {len(data)} bytes that begin with "
+                              f"{bytes(data[:4])!r}")
+        if zlib.crc32(memoryview(data)[:-_CHECKSUM.size]) != _CHECKSUM.unpack(data[-_CHECKSUM.size:])[0]:
+            raise ConfigError(f"damaged Bloom filter{where}: the checksum does not fit its {len(data)} bytes")
+        _, form, k, n, p, m, count = _HEADER.unpack_from(data)
+        if form != FORMAT:
+            raise ConfigError(f"Bloom filter{where} of format {form}, this version reads {FORMAT}")
+        size = len(data) - _HEADER.size - _CHECKSUM.size
+        if n < 1 or not 0 < p < 1 or (m, k) != bloom_size(n, p) or size != -(-m // 64) * 8:
+            raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} in {size} bytes")
+        made = cls.__new__(cls)
+        made.expected_insertions, made.false_positive_rate, made.m, made.k, made.count = n, p, m, k, count
+        made.words = np.frombuffer(data, "<u8", size // 8, _HEADER.size).astype(np.uint64)
+        return made
+
+    def save(self, path: str | Path) -> None:
+        """Write the portable form to a file, all or nothing."""
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(self.to_bytes())
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file written by :meth:`save`."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise ConfigError(f"the Bloom filter {path} cannot be read: {error.strerror or error}") from None
+        return cls.from_bytes(data, f" in {path}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BloomFilter) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (f"BloomFilter(expected_insertions={self.expected_insertions}, "
+                f"false_positive_rate={self.false_positive_rate})  # {self.count} inserted")

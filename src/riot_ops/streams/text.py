@@ -1,0 +1,85 @@
+"""Writing bytes and decimal numbers into an array, for generators of text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["pack", "put", "put_decimal", "put_digits", "put_hex", "put_part"]
+
+
+def pack(texts: list[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Texts end to end, and where each begins (one number more than texts).
+
+    >>> pack(["ab", "c"])[1].tolist()
+    [0, 2, 3]
+    """
+    parts = [t.encode() for t in texts]
+    edges = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+    return readonly(np.frombuffer(b"".join(parts), np.uint8)), readonly(edges)
+
+
+@kernel
+def put(out: Any, p: Any, data: Any, start: Any, end: Any) -> Any:
+    """Copy bytes; returns the position after them, as all of these do."""
+    for j in range(end - start):
+        out[p + j] = data[start + j]
+    return p + (end - start)
+
+
+@kernel
+def put_part(out: Any, p: Any, data: Any, edges: Any, i: Any) -> Any:
+    """Copy the i-th of packed texts."""
+    return put(out, p, data, edges[i], edges[i + 1])
+
+
+@kernel
+def put_digits(out: Any, p: Any, value: Any, width: Any) -> Any:
+    """A number >= 0, with at least ``width`` digits."""
+    n = 1
+    bound = 10
+    while value >= bound and n < 18:
+        n += 1
+        bound *= 10
+    n = max(n, width)
+    for j in range(n - 1, -1, -1):
+        rest = value // 10
+        out[p + j] = 48 + (value - rest * 10)
+        value = rest
+    return p + n
+
+
+@kernel
+def put_decimal(out: Any, p: Any, scaled: Any, decimals: Any, trim: Any) -> Any:
+    """``scaled / 10**decimals`` with that many decimals, or without zeros at the end."""
+    if scaled < 0:
+        out[p] = 45
+        p += 1
+        scaled = -scaled
+    scale = 1
+    for _ in range(decimals):
+        scale *= 10
+    whole = scaled // scale
+    p = put_digits(out, p, whole, 1)
+    fraction = scaled - whole * scale
+    if decimals == 0 or (trim and fraction == 0):
+        return p
+    out[p] = 46
+    p = put_digits(out, p + 1, fraction, decimals)
+    while trim and out[p - 1] == 48:
+        p -= 1
+    return p
+
+
+@kernel
+def put_hex(out: Any, p: Any, word: Any) -> Any:
+    """A 64-bit number as 16 upper-case hexadecimal digits."""
+    for j in range(16):
+        nibble = np.int64((word >> np.uint64(60 - 4 * j)) & np.uint64(15))
+        out[p + j] = (48 if nibble < 10 else 55) + nibble
+    return p + 16

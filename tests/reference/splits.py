@@ -1,0 +1,37 @@
+"""Run a task over a batch cut anywhere, with or without a restart at each cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+
+from riot_ops.session import Session
+from riot_ops.task import Task
+
+#: What the tests of keyed tasks draw readings from: plain, missing, ugly.
+READINGS = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e300, 1e-300]),
+                     st.floats(-1e6, 1e6))
+KEYS = st.sampled_from(["a", "b", "ü", "", None])
+
+
+def run(task: Task, batch: pa.RecordBatch, cuts: list[int] | None = None,
+        restart: bool = True) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Outputs (of the end of the stream, too) and errors, the batch being cut at some rows."""
+    session = Session(task)
+    errors: list[dict[str, Any]] = []
+    out: list[dict[str, Any]] = []
+    edges = [0, *sorted(min(c, batch.num_rows) for c in cuts or []), batch.num_rows]
+    for a, b in zip(edges, edges[1:], strict=False):
+        rows = session.push_batch(batch.slice(a, b - a))
+        assert rows.schema.equals(task.output_schema(batch.schema)), (rows.schema, task)
+        rows.validate(full=True)
+        out += rows.to_pylist()
+        if restart:
+            data = session.snapshot()
+            errors += session.errors
+            session = Session(task)
+            session.restore(data)
+    out += session.flush()
+    return out, errors + session.errors

@@ -1,0 +1,164 @@
+"""Block averages: the benchmark's example, the reference, and where sums lose digits."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from riot_ops.errors import ConfigError
+from riot_ops.tasks.block_average import BlockAverage
+from tests.reference import block_average as reference
+from tests.reference.splits import KEYS, READINGS, run
+
+EVENTS = st.lists(st.tuples(KEYS, READINGS), max_size=40)
+CUTS = st.lists(st.integers(0, 40), max_size=3)
+
+
+def batch_of(events: list[tuple[str | None, float | None]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({
+        "seq": pa.array(range(len(events)), pa.int64()),
+        "key": pa.array([k for k, _ in events], pa.string()),
+        "value": pa.array([v for _, v in events], pa.float64()),
+    })
+
+
+def same(got: list[dict], expected: list[dict]) -> None:
+    assert [{k: v for k, v in row.items() if k != "value"} for row in got] == [
+        {k: v for k, v in row.items() if k != "value"} for row in expected]
+    # no reading is hugely negative, so that a huge mean has no cancellation
+    assert [r["value"] for r in got] == pytest.approx([r["value"] for r in expected], rel=1e-9, abs=1e-7)
+
+
+def test_example_of_the_benchmark():
+    session = BlockAverage(window=3).session()
+    assert [row["value"] for row in session.push_many({"value": v} for v in range(1, 8))] == [2.0, 5.0]
+    assert session.flush() == []
+
+
+def test_ninety_events_slide():
+    values = np.random.default_rng(1).normal(20, 5, 1000)
+    out = BlockAverage(window=90, mode="sliding").session().push_batch(pa.RecordBatch.from_pydict({"value": values}))
+    expected = np.lib.stride_tricks.sliding_window_view(values, 90).mean(axis=1)
+    np.testing.assert_allclose(np.asarray(out["value"]), expected, rtol=1e-14)
+
+
+@given(EVENTS, CUTS, st.integers(1, 5), st.sampled_from(["tumbling", "sliding"]))
+@settings(max_examples=150, deadline=None)
+def test_counts_agree_with_the_reference(events, cuts, window, mode):
+    batch = batch_of(events)
+    task = BlockAverage(window=window, mode=mode, by=("key",))
+    got, errors = run(task, batch, cuts)
+    assert not errors
+    same(got, reference.by_count(batch.to_pylist(), window, mode == "sliding"))
+    assert got == run(task, batch, restart=False)[0]
+
+
+@given(st.lists(st.tuples(KEYS, READINGS, st.integers(-30, 60)), max_size=40), CUTS, st.integers(1, 8),
+       st.integers(0, 20))
+@settings(max_examples=200, deadline=None)
+def test_times_agree_with_the_reference(events, cuts, duration, lateness):
+    batch = batch_of([(k, v) for k, v, _ in events]).append_column(
+        pa.field("event_time", pa.timestamp("us", tz="UTC")),
+        pa.array([t * 1_000_000 for *_, t in events], pa.int64()).cast(pa.timestamp("us", tz="UTC")))
+    task = BlockAverage(window=None, duration=timedelta(seconds=duration),
+                        lateness=timedelta(seconds=lateness), by=("key",), partial=True)
+    got, errors = run(task, batch, cuts)
+    plain = [{**row, "time": t} for row, (*_, t) in zip(batch.to_pylist(), events, strict=True)]
+    expected, late, left = reference.by_time(plain, duration, lateness)
+    for row in (*expected, *left):
+        row["event_time"] = datetime.fromtimestamp(row.pop("time"), timezone.utc)
+    same(got, [*expected, *({k: row[k] for k in ("key", "event_time", "seq", "value", "count")}
+                            for row in left)])
+    assert [e["seq"] for e in errors] == [e["seq"] for e in late]
+    assert {e["reason"] for e in errors} <= {"late"}
+    assert run(task, batch, restart=False) == (got, errors)
+
+
+def test_a_sliding_sum_forgets_a_large_reading_completely():
+    values = [1.0, 1e300, 7e290, *[0.1] * 6]
+    out = BlockAverage(window=3, mode="sliding").session().push_many({"value": v} for v in values)
+    assert [row["value"] for row in out[-4:]] == pytest.approx([0.1] * 4, rel=1e-15)
+
+
+@pytest.mark.parametrize("mode", ["tumbling", "sliding"])
+def test_means_are_good_to_the_last_place(mode):
+    values = np.random.default_rng(7).normal(0, 1, 4000) * 10.0 ** np.arange(4000).__mod__(17)
+    task = BlockAverage(window=1000, mode=mode)
+    out = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values}))["value"].to_pylist()
+    step = 1000 if mode == "tumbling" else 1
+    for i, mean in list(enumerate(out))[:: max(1, len(out) // 4)]:
+        window = values[i * step: i * step + 1000]
+        exact = sum(map(Fraction, window.tolist())) / 1000
+        assert abs(Fraction(mean) - exact) <= Fraction(float(np.abs(window).mean())) * Fraction(2, 2**52)
+
+
+def test_means_of_the_largest_numbers_are_finite():
+    for mode in ("tumbling", "sliding"):
+        out = BlockAverage(window=3, mode=mode).session().push_many({"value": 1.7e308} for _ in range(3))
+        assert [row["value"] for row in out] == pytest.approx([1.7e308], rel=1e-15)
+
+
+def test_end_of_stream_emits_what_is_left():
+    noon = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+    events = [{"seq": i, "key": k, "value": v, "event_time": noon} for i, (k, v) in
+              enumerate([("a", 1.0), ("b", 5.0), ("a", 3.0), ("b", None), ("a", 4.0)])]
+    session = BlockAverage(window=2, by=("key",), partial=True).session()
+    assert [(o["key"], o["value"], o["seq"]) for o in session.push_many(events)] == [("a", 2.0, 2)]
+    assert session.flush() == [
+        {"key": "a", "event_time": noon, "seq": 4, "value": 4.0, "count": 1},
+        {"key": "b", "event_time": noon, "seq": 1, "value": 5.0, "count": 1}]
+    sliding = BlockAverage(window=3, mode="sliding", partial=True).session()
+    sliding.push_many({"value": v} for v in (1.0, 2.0))
+    assert sliding.flush() == [{"value": 1.5, "count": 2}]
+    sliding.push({"value": 3.0})
+    assert sliding.flush() == []
+
+
+def test_a_window_of_time_tells_its_end_and_its_last_record():
+    def at(second: int, **fields: object) -> dict[str, object]:
+        return {"event_time": datetime(2024, 5, 1, 12, 0, second, tzinfo=timezone.utc), **fields}
+
+    session = BlockAverage(window=None, duration=timedelta(seconds=10)).session()
+    session.push(at(1, seq=1, value=1.0))
+    session.push(at(9, seq=2, value=2.0))
+    assert session.push(at(10, seq=3, value=9.0)) == [at(10, seq=2, value=1.5, count=2)]
+    assert session.push(at(9, seq=4, value=7.0)) == []
+    assert [(e["seq"], e["reason"]) for e in session.errors] == [(4, "late")]
+    assert session.push({"seq": 5, "event_time": None, "value": 1.0}) == []
+    assert session.errors[-1]["reason"] == "no_event_time"
+    # a missing reading does not count, but tells the time
+    assert session.push(at(25, seq=6, value=None)) == [at(20, seq=3, value=9.0, count=1)]
+
+
+def test_an_infinite_reading_leaves_the_window_alone():
+    session = BlockAverage(window=2).session()
+    out = session.push_many({"value": v} for v in (1.0, float("inf"), 3.0))
+    assert out == [{"value": 2.0, "count": 2}]
+    assert [e["reason"] for e in session.errors] == ["not_finite"]
+
+
+@pytest.mark.parametrize(("parameters", "text"), [
+    ({"window": 0}, "window = 0"),
+    ({"window": None}, "either window"),
+    ({"duration": timedelta(seconds=1)}, "set window to None"),
+    ({"window": None, "duration": timedelta(0)}, "longer than 0"),
+    ({"window": None, "duration": timedelta(1), "mode": "sliding"}, "tumbling"),
+    ({"window": None, "duration": timedelta(1), "lateness": timedelta(-1)}, "not be negative"),
+    ({"window": None, "duration": timedelta(seconds=1), "lateness": timedelta(1)}, "at most 1024"),
+    ({"lateness": timedelta(1)}, "set duration"),
+])
+def test_wrong_parameters_are_refused(parameters, text):
+    with pytest.raises(ConfigError, match=text):
+        BlockAverage(**parameters)
+
+
+def test_time_must_be_a_timestamp():
+    task = BlockAverage(window=None, duration=timedelta(1))
+    with pytest.raises(ConfigError, match="needs a timestamp"):
+        task.output_schema(pa.schema({"value": pa.float64(), "event_time": pa.string()}))
