@@ -57,7 +57,7 @@ class Distribution:
             raise ConfigError(f"parallelism must be >= 1, got {self.parallelism!r}")
         if self.kind == "hash" and not self.fields:
             raise ConfigError("hash needs at least one field")
-        if self.kind in ("broadcast", "custom", "shuffle") and self.parallelism is None:
+        if self.kind in ("broadcast", "custom") and self.parallelism is None:
             raise ConfigError(f"{self.kind} needs parallelism, the number of instances")
         if (self.kind == "custom") != (self.router is not None):
             raise ConfigError("a custom distribution (and no other) needs a router function")
@@ -107,8 +107,8 @@ class Stream:
     def __or__(self, other: Stream) -> Stream:
         return merge(self, other)
 
-    def shuffle(self, parallelism: int) -> Stream:
-        """Round robin over instances by message number."""
+    def shuffle(self, parallelism: int | None = None) -> Stream:
+        """Round robin over instances by message number (one instance unless said otherwise)."""
         return self._spread(Distribution("shuffle", parallelism=parallelism))
 
     def hash(self, *fields: str, parallelism: int | None = None) -> Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import hypothesis.strategies as st
@@ -23,7 +24,7 @@ def run(task: Task, batch: pa.RecordBatch, cuts: list[int] | None = None,
     errors: list[dict[str, Any]] = []
     out: list[dict[str, Any]] = []
     edges = [0, *sorted(min(c, batch.num_rows) for c in cuts or []), batch.num_rows]
-    for a, b in zip(edges, edges[1:], strict=False):
+    for a, b in pairwise(edges):
         rows = session.push_batch(batch.slice(a, b - a))
         assert rows.schema.equals(task.output_schema(batch.schema)), (rows.schema, task)
         rows.validate(full=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 import hypothesis.strategies as st
@@ -72,7 +72,7 @@ def test_times_agree_with_the_reference(events, cuts, duration, lateness):
     plain = [{**row, "time": t} for row, (*_, t) in zip(batch.to_pylist(), events, strict=True)]
     expected, late, left = reference.by_time(plain, duration, lateness)
     for row in (*expected, *left):
-        row["event_time"] = datetime.fromtimestamp(row.pop("time"), timezone.utc)
+        row["event_time"] = datetime.fromtimestamp(row.pop("time"), UTC)
     same(got, [*expected, *({k: row[k] for k in ("key", "event_time", "seq", "value", "count")}
                             for row in left)])
     assert [e["seq"] for e in errors] == [e["seq"] for e in late]
@@ -105,7 +105,7 @@ def test_means_of_the_largest_numbers_are_finite():
 
 
 def test_end_of_stream_emits_what_is_left():
-    noon = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     events = [{"seq": i, "key": k, "value": v, "event_time": noon} for i, (k, v) in
               enumerate([("a", 1.0), ("b", 5.0), ("a", 3.0), ("b", None), ("a", 4.0)])]
     session = BlockAverage(window=2, by=("key",), partial=True).session()
@@ -122,7 +122,7 @@ def test_end_of_stream_emits_what_is_left():
 
 def test_a_window_of_time_tells_its_end_and_its_last_record():
     def at(second: int, **fields: object) -> dict[str, object]:
-        return {"event_time": datetime(2024, 5, 1, 12, 0, second, tzinfo=timezone.utc), **fields}
+        return {"event_time": datetime(2024, 5, 1, 12, 0, second, tzinfo=UTC), **fields}
 
     session = BlockAverage(window=None, duration=timedelta(seconds=10)).session()
     session.push(at(1, seq=1, value=1.0))

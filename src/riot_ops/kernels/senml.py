@@ -694,7 +694,8 @@ def _match(data: Any, p: Any, end: Any, i: Any, t: Any, plan: Any, columns: Any,
             if column >= 0:
                 columns.starts[np.uint64(i * n_texts + column)] = p
                 columns.lengths[np.uint64(i * n_texts + column)] = stop - p
-            if role == plan.identity and (stop - p < 5 or byte(data, p) == 32) and _is_null(data, p, stop):
+            if (role == plan.identity and (stop - p < 5 or byte(data, p) == 32 or byte(data, stop - 1) == 32)
+                    and _is_null(data, p, stop)):
                 return False
         elif role == _BASE:
             ok, base = _milliseconds(data, p, stop, kind == _STRING)

@@ -68,7 +68,8 @@ def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
     if pa.types.is_dictionary(column.type):
         codes = np.append(code_of(column.dictionary, names), np.int32(-1))
         places = column.indices.cast(pa.int64()).fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)
-        return np.take(codes, places)
+        decoded: npt.NDArray[np.int32] = codes[places]
+        return decoded
     out = np.empty(len(column), np.int32)
     _codes(*byte_spans(column), *name_table(names), out)
     return out

@@ -149,9 +149,7 @@ class BloomFilter:
         """
         if (self.expected_insertions, self.false_positive_rate) != (other.expected_insertions,
                                                                     other.false_positive_rate):
-            raise ConfigError(
-                f"Bloom filters of different sizes cannot be merged: n = {self.expected_insertions}, p = "
-                f"{self.false_positive_rate} and n = {other.expected_insertions}, p = {other.false_positive_rate}")
+            raise ConfigError(f"Bloom filters of different sizes cannot be merged: {self!r}, {other!r}")
         made = type(self)(self.expected_insertions, self.false_positive_rate)
         np.bitwise_or(self.words, other.words, out=made.words)
         made.count = self.count + other.count
@@ -176,7 +174,8 @@ class BloomFilter:
             raise ConfigError(f"Bloom filter{where} of format {form}, this version reads {FORMAT}")
         size = len(data) - _HEADER.size - _CHECKSUM.size
         if n < 1 or not 0 < p < 1 or (m, k) != bloom_size(n, p) or size != -(-m // 64) * 8:
-            raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} in {size} bytes")
+            raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} "
+                              f"in {size} bytes")
         made = cls.__new__(cls)
         made.expected_insertions, made.false_positive_rate, made.m, made.k, made.count = n, p, m, k, count
         made.words = np.frombuffer(data, "<u8", size // 8, _HEADER.size).astype(np.uint64)
@@ -210,4 +209,4 @@ class BloomFilter:
 
     def __repr__(self) -> str:
         return (f"BloomFilter(expected_insertions={self.expected_insertions}, "
-                f"false_positive_rate={self.false_positive_rate})  # {self.count} inserted")
+                f"false_positive_rate={self.false_positive_rate})")

@@ -142,15 +142,10 @@ def sensor_means(key: Any, places: Any, place_of: Any, between: Any, within: Any
         place = places[place_of[s % place_of.size]]
         k = key_of(key, s) ^ np.uint64(0xA5A5A5A5A5A5A5A5)
         for f in range(2):
-            spread = math_sqrt(max(place[4 + 2 * f] ** 2 - (2.3 if f == 0 else 7.7) ** 2, 0.25))
+            spread = np.sqrt(max(place[4 + 2 * f] ** 2 - (2.3 if f == 0 else 7.7) ** 2, 0.25))
             means[s, f] = place[3 + 2 * f] + spread * normal(key_of(k, f))
         for f in range(2, 5):
             means[s, f] = place[5 + f] + between[f - 2] * normal(key_of(k, f))
-
-
-@kernel
-def math_sqrt(x: Any) -> Any:
-    return x ** 0.5
 
 
 @kernel

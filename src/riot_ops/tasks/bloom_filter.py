@@ -151,7 +151,8 @@ def blank(batch: pa.RecordBatch, name: str, keep: Any) -> pa.RecordBatch:
 def check_hashable(task: str, field: pa.Field) -> None:
     """Raise unless the field's values have a text."""
     if pa.types.is_nested(field.type):
-        raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, its input has {field.type}")
+        raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, "
+                          f"its input has {field.type}")
 
 
 def stored_filter(path: str) -> BloomFilter:

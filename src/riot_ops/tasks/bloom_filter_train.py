@@ -83,7 +83,8 @@ class BloomFilterTrain(KeyedTask):
             raise ConfigError("bloom_filter_train has no use for value and output; name the input with field")
         taken = sorted({"model", "count"} & set(self.by))
         if taken:
-            raise ConfigError(f"bloom_filter_train writes the field {taken[0]!r}; the key cannot have that name")
+            raise ConfigError(f"bloom_filter_train writes the field {taken[0]!r}; the key cannot "
+                              "have that name")
 
     def requires(self) -> Mapping[str, Requirement]:
         extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}

@@ -428,9 +428,8 @@ class CsvToSenML(StatelessTask):
         dead.reject(batch, null, "missing", f"{self.field} is null", raw)
         dead.reject(batch, spoiled, "malformed", f"{self.field} is not UTF-8", raw)
         wrong = np.flatnonzero(problems == _COLUMNS)
-        dead.reject(batch, wrong, "wrong_columns",
-                    [f"{n} columns, the schema {schema.name} has {len(schema.columns)}" for n in counts[wrong]],
-                    raw)
+        wanted = f"the schema {schema.name} has {len(schema.columns)}"
+        dead.reject(batch, wrong, "wrong_columns", [f"{n} columns, {wanted}" for n in counts[wrong]], raw)
         dead.reject(batch, problems == _QUOTE, "malformed",
                     "a quote is not closed, or the text has more than one line", raw)
         dead.reject(batch, problems == _TIME, "bad_time",

@@ -146,8 +146,8 @@ def _models(given: Any) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
             else:
                 raise ValueError(f"{field!r} has {model!r}")
     except (TypeError, ValueError) as error:
-        raise ConfigError("multi_bloom_filter: models must map fields to the path of a filter or to a list of "
-                          f"texts: {error}") from None
+        raise ConfigError("multi_bloom_filter: models must map fields to the path of a filter or to a list "
+                          f"of texts: {error}") from None
     if not models:
         raise ConfigError("multi_bloom_filter: models is empty; name at least one field and its filter")
     return tuple(sorted(models.items()))

@@ -152,7 +152,8 @@ class SlidingRegression(KeyedTask):
                         self.window + self.strict_java, rows, predictions, means)
         finite = np.isfinite(means[:found])
         ahead = predictions[:found].ravel()
-        lost = None if finite.all() else ~np.isfinite(ahead)
+        within = np.isfinite(predictions[:found, [0, -1]]).all()   # so is the line in between
+        lost = None if within else ~np.isfinite(ahead)
         offsets = np.arange(0, (found + 1) * self.horizon, self.horizon, dtype=np.int32)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ahead, mask=lost))
         out = batch if found == n else batch.take(pa.array(rows[:found]))

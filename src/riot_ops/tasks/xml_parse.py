@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError
-from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
+from riot_ops.kernels.arrow import byte_spans, int_column, readonly, strings_from_spans
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.strings import name_table
 from riot_ops.task import (
@@ -30,6 +30,9 @@ __all__ = ["XMLParse"]
 
 _LT, _GT, _SLASH, _BANG, _WHAT, _EQUALS = 60, 62, 47, 33, 63, 61
 _AMP, _CR = 38, 13
+_SUB = 4096
+_UTF8 = ("utf-8", "utf8", "us-ascii", "ascii")
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 @kernel
@@ -56,7 +59,7 @@ def measure(data: Any, start: Any, end: Any) -> Any:
     n = 0
     for i in range(start, end):
         b = data[i]
-        if b == _AMP or b == _CR:
+        if b in (_AMP, _CR):
             return -1
         if (b & 0xC0) != 0x80:
             n += 1
@@ -74,20 +77,21 @@ def measure_value(data: Any, start: Any, end: Any) -> Any:
 
 @kernel
 def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_ends: Any, attributes: Any,
-         attribute_starts: Any, attribute_ends: Any, name_places: Any, attribute_places: Any, first: Any,
-         value_starts: Any, value_ends: Any) -> Any:
+         attribute_starts: Any, attribute_ends: Any, record_length: Any, name_places: Any,
+         attribute_places: Any, first: Any, value_starts: Any, value_ends: Any) -> Any:
     """Walk a well-formed UTF-8 document without DOCTYPE.
 
-    ``names`` are the record's name and then the fields'. The spans of the values of record r go to
-    row ``first + r`` of value_starts and value_ends, if these have rows (-1: absent). Returns
-    ``(checksum, records, depth, plain)``; not plain where a value is not what its bytes are.
+    ``names`` are the record's name and then the fields'. With ``first >= 0``, the spans of the
+    values of record r go to row ``first + r`` of value_starts and value_ends (-1: absent), as far
+    as these reach. Returns ``(checksum, records, depth, plain)``; not plain where a value is not
+    what its bytes are.
     """
     checksum = 0
     records = 0
     depth = 0
     deepest = 0
     record_depth = 0                           # of the record at hand; 0 outside
-    filling = value_starts.shape[0] > 0
+    row = -1                                   # where the values of the record at hand go
     field = -1                                 # whose text begins at text_start
     text_start = 0
     i = start
@@ -96,7 +100,7 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
             i += 1
             continue
         mark = data[i + 1]
-        if mark == _WHAT or mark == _BANG:
+        if mark in (_WHAT, _BANG):
             if field >= 0:
                 return checksum, records, deepest, False
             if mark == _WHAT:
@@ -121,10 +125,9 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
                 return checksum, records, deepest, False
             if n > 0:
                 checksum += n + field
-            place = name_places[field]
-            if filling and record_depth > 0 and value_starts[first + records - 1, place] < 0:
-                value_starts[first + records - 1, place] = text_start
-                value_ends[first + records - 1, place] = i
+            if row >= 0 and value_starts[row, name_places[field]] < 0:
+                value_starts[row, name_places[field]] = text_start
+                value_ends[row, name_places[field]] = i
             field = -1
         if mark == _SLASH:
             i += 2
@@ -132,12 +135,13 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
             while data[i] != _GT and data[i] > 32:
                 i += 1
             if find_name(data, name, i, names, name_starts, name_ends, True) == 0:
-                checksum += i - name
+                checksum += record_length
             while data[i] != _GT:
                 i += 1
             i += 1
             if depth == record_depth:
                 record_depth = 0
+                row = -1
             depth -= 1
             continue
         i += 1
@@ -145,12 +149,14 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
         while data[i] != _GT and data[i] != _SLASH and data[i] > 32:
             i += 1
         found = find_name(data, name, i, names, name_starts, name_ends, True)
-        name_length = i - name
         depth += 1
         deepest = max(deepest, depth)
         opens = found == 0 and record_depth == 0
         if opens:
             record_depth = depth
+            if first >= 0 and first + records < value_starts.shape[0]:
+                row = first + records
+                value_starts[row] = -1
             records += 1
         while True:                            # attributes
             while data[i] <= 32:
@@ -169,15 +175,16 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
             while data[i] != quote:
                 i += 1
             if found == 0:
-                a = find_name(data, attribute, attribute_end, attributes, attribute_starts, attribute_ends, False)
+                a = find_name(data, attribute, attribute_end, attributes, attribute_starts, attribute_ends,
+                              False)
                 if a >= 0:
                     n = measure_value(data, value, i)
                     if n < 0:
                         return checksum, records, deepest, False
                     checksum += n
-                    if filling and opens:
-                        value_starts[first + records - 1, attribute_places[a]] = value
-                        value_ends[first + records - 1, attribute_places[a]] = i
+                    if opens and row >= 0:
+                        value_starts[row, attribute_places[a]] = value
+                        value_ends[row, attribute_places[a]] = i
             i += 1
         closed = data[i] == _SLASH
         if found > 0:
@@ -187,29 +194,40 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
         i += 2 if closed else 1
         if closed:
             if found == 0:
-                checksum += name_length
+                checksum += record_length
             if found > 0:
-                place = name_places[field]
-                if filling and record_depth > 0 and value_starts[first + records - 1, place] < 0:
-                    value_starts[first + records - 1, place] = text_start
-                    value_ends[first + records - 1, place] = text_start
+                if row >= 0 and value_starts[row, name_places[field]] < 0:
+                    value_starts[row, name_places[field]] = text_start
+                    value_ends[row, name_places[field]] = text_start
                 field = -1
             if depth == record_depth:
                 record_depth = 0
+                row = -1
             depth -= 1
     return checksum, records, deepest, True
 
 
 @kernel
 def walk_all(data: Any, starts: Any, ends: Any, todo: Any, names: Any, name_starts: Any, name_ends: Any,
-             attributes: Any, attribute_starts: Any, attribute_ends: Any, name_places: Any,
-             attribute_places: Any, first: Any, value_starts: Any, value_ends: Any, checksums: Any,
-             records: Any, depths: Any, plain: Any) -> None:
-    for d in range(starts.size):
-        if todo[d]:
-            checksums[d], records[d], depths[d], plain[d] = walk(
-                data, starts[d], ends[d], names, name_starts, name_ends, attributes, attribute_starts,
-                attribute_ends, name_places, attribute_places, first[d], value_starts, value_ends)
+             attributes: Any, attribute_starts: Any, attribute_ends: Any, record_length: Any,
+             name_places: Any, attribute_places: Any, start: Any, row: Any, limit: Any, value_starts: Any,
+             value_ends: Any, checksums: Any, records: Any, depths: Any, plain: Any) -> Any:
+    """Walk documents from ``start`` on; record values go to rows from ``row`` on, -1 for nowhere.
+
+    Returns the document reached (before the last where the rows are full) and the next row.
+    A document with over ``limit`` records keeps no row.
+    """
+    for d in range(start, starts.size):
+        if not todo[d]:
+            continue
+        checksums[d], records[d], depths[d], plain[d] = walk(
+            data, starts[d], ends[d], names, name_starts, name_ends, attributes, attribute_starts,
+            attribute_ends, record_length, name_places, attribute_places, row, value_starts, value_ends)
+        if row >= 0 and plain[d] and records[d] <= limit:
+            if row + records[d] > value_starts.shape[0]:
+                return d, row
+            row += records[d]
+    return starts.size, row
 
 
 @register
@@ -241,8 +259,8 @@ class XMLParse(StatelessTask):
 
     Shapes and rates
     ----------------
-    text[n] -> int64[n] × 2, 1:1; with "records" text[m] per field, 1:N. O(bytes) time, no state.
-    With "records", ``sub`` is set to that of the input row (0 without one) · 4096 + the record's
+    text[n] -> two of int64[n], 1:1; with "records" text[m] per field, 1:N. O(bytes) time, no state.
+    With "records", ``sub`` is set to that of the input row (0 without one) times 4096 + the record's
     place. Lengths are counted in characters (code points).
 
     Missing values
@@ -282,12 +300,12 @@ class XMLParse(StatelessTask):
     max_depth: Count = 32
 
     def validate(self) -> None:
-        elements = [name.lower() for name in (self.record, *self.elements)]
+        elements = [_fold(name) for name in (self.record, *self.elements)]
         if not all(name.lstrip("@") for name in (self.record, *self.fields)) or self.record.startswith("@"):
             raise ConfigError(f"xml_parse: names must not be empty, got {self.record!r} and {self.fields!r}")
         if not self.fields or len({*elements, *self.attributes}) < 1 + len(self.fields):
-            raise ConfigError(f"xml_parse: fields must differ from each other and from the record {self.record!r}, "
-                              f"got {self.fields!r}")
+            raise ConfigError("xml_parse: fields must differ from each other and from the record "
+                              f"{self.record!r}, got {self.fields!r}")
         if len(set(self.columns)) < len(self.columns):
             raise ConfigError(f"xml_parse: two of the fields {self.fields!r} would make the same column")
 
@@ -326,25 +344,238 @@ class XMLParse(StatelessTask):
         return frozenset({self.field, "sub", *self.columns})
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        n = batch.num_rows
         raw = batch.column(self.field)
         documents = raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw
         data, starts, ends, _ = byte_spans(documents)
-        wanted, special = self._check(batch, documents, dead)
-        if special:                            # values that are not in the bytes as such: keep them behind
-            data, spans = _appended(data, special)
-        n = batch.num_rows
+        wanted, slow = self._check(batch, documents, dead)
         records, depths, checksums = (np.zeros(n, np.int64) for _ in range(3))
         plain = np.ones(n, np.bool_)
-        nothing = np.empty((0, len(self.fields)), np.int64)
-        tables = self._tables()
+        tables, todo = self._tables(), readonly(wanted & ~slow)
+        spans = np.empty((2, 64 if self.layout == "records" else 0, len(self.fields)), np.int64)
+        document, row = 0, 0 if self.layout == "records" else -1
+        while True:
+            document, row = walk_all(data, starts, ends, todo, *tables, document, row, _SUB, spans[0],
+                                     spans[1], checksums, records, depths, plain)
+            if document == n:
+                break
+            room = np.empty((2, row + int(records[document]), spans.shape[2]), np.int64)
+            spans = np.concatenate([spans[:, :row], room], axis=1)
+        slow |= wanted & ~plain
+        read = {}
+        view = memoryview(data)  # type: ignore[arg-type]
+        for d in np.flatnonzero(slow).tolist():
+            reader = _Reader(self)
+            _parser(documents.type, reader).Parse(view[starts[d]:ends[d]], True)
+            checksums[d], records[d], depths[d] = reader.checksum, len(reader.rows), reader.deepest
+            read[d] = reader.rows
+        deep = wanted & (depths > self.max_depth)
+        dead.reject(batch, deep, "too_deep", f"elements nest deeper than {self.max_depth}", documents)
+        good = wanted & ~deep
+        if self.layout == "document":
+            batch = replace_column(batch, "checksum", pa.array(checksums))
+            batch = replace_column(batch, "records", pa.array(records))
+            return batch if good.all() else batch.filter(pa.array(good))
+        many = good & (records > _SUB)
+        dead.reject(batch, many, "too_many", f"more than {_SUB} records in a document", documents)
+        good &= ~many
+        kept = np.where(wanted & ~slow & (records <= _SUB), records, 0)
+        origin = np.repeat(np.arange(n), kept)
+        place = np.arange(origin.size) - (np.cumsum(kept) - kept)[origin]
+        data, origin, place, spans = _with_rows(data, origin, place, spans[:, :row], read, self.fields)
+        if not good.all():
+            chosen = good[origin]
+            origin, place, spans = origin[chosen], place[chosen], spans[:, chosen]
+        return self._rows(batch, data, origin, place, spans)
 
-        def run(first: npt.NDArray[np.int64], value_starts: npt.NDArray[np.int64],
-                value_ends: npt.NDArray[np.int64]) -> None:
-            walk_all(data, starts, ends, readonly(wanted & plain), *tables, first, value_starts, value_ends,
-                     checksums, records, depths, plain)
+    def _check(self, batch: pa.RecordBatch, documents: pa.Array,
+               dead: DeadLetters) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which documents are good, and which of them are not UTF-8; all others are rejected."""
+        data, starts, ends, valid = byte_spans(documents)
+        null = ~valid if valid.size else np.zeros(len(documents), np.bool_)
+        large = ~null & (ends - starts > self.max_bytes)
+        dead.reject(batch, null, "missing", f"{self.field} is null", documents)
+        dead.reject(batch, large, "too_large",
+                    f"the document is longer than {self.max_bytes} bytes", documents)
+        wanted = ~(null | large)
+        encoded = np.zeros(len(documents), np.bool_)
+        failed: dict[str, list[tuple[int, str]]] = {"malformed": [], "forbidden_doctype": []}
+        gate = _Gate()
+        view = memoryview(data)  # type: ignore[arg-type]
+        begins, stops = starts.tolist(), ends.tolist()
+        for d in np.flatnonzero(wanted).tolist():
+            document = view[begins[d]:stops[d]]
+            gate.encoding = None
+            try:
+                _parser(documents.type, gate).Parse(document, True)
+            except expat.ExpatError as error:
+                failed["malformed"].append((d, str(error)))
+            except _DoctypeError:
+                failed["forbidden_doctype"].append((d, "the document has a DOCTYPE, which is not accepted"))
+            else:
+                encoded[d] = (gate.encoding or "utf-8").lower() not in _UTF8 or not _is_utf8(document)
+        for reason, rows in failed.items():
+            index = np.array([d for d, _ in rows], np.int64)
+            wanted[index] = False
+            dead.reject(batch, index, reason, [message for _, message in rows], documents)
+        if not pa.types.is_binary(documents.type) and not pa.types.is_large_binary(documents.type):
+            encoded[:] = False                 # text is text, whatever it declares
+        return wanted, encoded
 
-        run(np.zeros(n, np.int64), nothing, nothing)
-        raise NotImplementedError(spans)
+    def _tables(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]:
+        """The names as the kernel wants them."""
+        attributes = tuple(a.removeprefix("@") for a in self.attributes)
+        places = [self.fields.index(name) for name in self.elements]
+        return (*name_table([self.record, *self.elements]), *name_table(attributes), len(self.record),
+                readonly(np.array([-1, *places], np.int64)),
+                readonly(np.array([self.fields.index(name) for name in self.attributes], np.int64)))
+
+    def _rows(self, batch: pa.RecordBatch, data: npt.NDArray[np.uint8], origin: npt.NDArray[np.int64],
+              place: npt.NDArray[np.int64], spans: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """One row per record: the columns of its document, its place, its values."""
+        index = pa.array(origin)
+        columns = {name: batch.column(name).take(index) for name in batch.schema.names if name != self.field}
+        sub = int_column(columns["sub"]) if "sub" in columns else 0
+        columns["sub"] = pa.array(sub * _SUB + place)
+        for f, name in enumerate(self.columns):
+            starts, ends = spans[0][:, f], spans[1][:, f]
+            columns[name] = strings_from_spans(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends),
+                                               starts >= 0)
+        schema = self.output_schema(batch.schema)
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict({
+            "seq": pa.array(range(9), pa.int64()),
+            "payload": [
+                '<class><student rollno="7"><firstname>Ada</firstname><marks/></student></class>',
+                None, "", "<a><b></a>", "<!DOCTYPE a><a/>", "<a/>",
+                "<s><STUDENT rollno='ü'><firstName>x<!-- y -->&amp;<![CDATA[<]]></firstName></STUDENT></s>",
+                "<student><student/><firstname>a</firstname><firstname>b</firstname></student>",
+                "<a>" * 40 + "</a>" * 40,
+            ],
+        })
+        yield Case(cls(), batch)
+        yield Case(cls(layout="records"), batch, "records")
+        latin = '<?xml version="1.0" encoding="iso-8859-1"?><s><student rollno="é"/></s>'.encode("latin-1")
+        binary = pa.RecordBatch.from_pydict({"payload": pa.array([latin, b"\xff\xfe", None], pa.binary())})
+        yield Case(cls(layout="records", max_bytes=100), binary, "binary")
 
 
-_ = Any
+class _DoctypeError(Exception):
+    """Ends the parsing of a document with a DOCTYPE, before it can declare anything."""
+
+
+class _Gate:
+    """Lets documents without DOCTYPE pass, and notes the encoding that they declare."""
+
+    encoding: str | None = None
+
+    def attach(self, parser: expat.XMLParserType) -> None:
+        parser.StartDoctypeDeclHandler = self.doctype
+        parser.XmlDeclHandler = self.declaration
+
+    def doctype(self, *_: Any) -> None:
+        raise _DoctypeError
+
+    def declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        self.encoding = encoding
+
+
+class _Reader:
+    """Reads a document event by event, where its bytes are not its text."""
+
+    def __init__(self, task: XMLParse) -> None:
+        self.task = task
+        self.names = [_fold(name) for name in (task.record, *task.elements)]
+        self.checksum = self.depth = self.deepest = self.record_depth = 0
+        self.rows: list[dict[str, str]] = []
+        self.field = 0
+        self.text = ""
+
+    def attach(self, parser: expat.XMLParserType) -> None:
+        parser.StartElementHandler = self.start
+        parser.EndElementHandler = self.end
+        parser.CharacterDataHandler = self.characters
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self.finish()
+        self.depth += 1
+        self.deepest = max(self.deepest, self.depth)
+        found = self.names.index(_fold(name)) if _fold(name) in self.names else -1
+        if found == 0:
+            values = {"@" + a: value for a, value in attributes.items() if "@" + a in self.task.fields}
+            self.checksum += sum(map(len, values.values()))
+            if self.record_depth == 0:
+                self.record_depth = self.depth
+                self.rows.append(values)
+        elif found > 0:
+            self.checksum += 4 + found
+            self.field, self.text = found, ""
+
+    def characters(self, text: str) -> None:
+        if self.field:
+            self.text += text
+
+    def finish(self) -> None:
+        if self.field:
+            if self.text:
+                self.checksum += len(self.text) + self.field
+            if self.record_depth:
+                self.rows[-1].setdefault(self.task.elements[self.field - 1], self.text)
+            self.field = 0
+
+    def end(self, name: str) -> None:
+        self.finish()
+        if _fold(name) == self.names[0]:
+            self.checksum += len(name)
+        if self.depth == self.record_depth:
+            self.record_depth = 0
+        self.depth -= 1
+
+
+def _parser(kind: pa.DataType, events: _Gate | _Reader) -> expat.XMLParserType:
+    """A parser for text, or for bytes in the encoding that they declare."""
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    parser = expat.ParserCreate(None if binary else "utf-8")
+    events.attach(parser)
+    return parser
+
+
+def _fold(name: str) -> str:
+    return name.translate(_LOWER)
+
+
+def _is_utf8(document: memoryview) -> bool:
+    """Whether a document that declares nothing else is UTF-8 and not UTF-16."""
+    return 0 not in document[:4] and bytes(document[:2]) not in (b"\xff\xfe", b"\xfe\xff")
+
+
+def _with_rows(
+    data: npt.NDArray[np.uint8], origin: npt.NDArray[np.int64], place: npt.NDArray[np.int64],
+    spans: npt.NDArray[np.int64], read: Mapping[int, list[dict[str, str]]], fields: tuple[str, ...],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """All records in order: those of documents read event by event have their values behind the data."""
+    if not read:
+        return data, origin, place, spans
+    extra: list[bytes] = []
+    added, end = [], data.size
+    for d, rows in read.items():
+        for r, row in enumerate(rows):
+            where = []
+            for name in fields:
+                text = row.get(name)
+                where.append((-1, -1) if text is None else (end, end + len(text.encode())))
+                if text is not None:
+                    extra.append(text.encode())
+                    end += len(extra[-1])
+            added.append((d, r, where))
+    if not added:
+        return data, origin, place, spans
+    data = np.concatenate([data, np.frombuffer(b"".join(extra), np.uint8)])
+    origin = np.concatenate([origin, [d for d, _, _ in added]])
+    place = np.concatenate([place, [r for _, r, _ in added]])
+    spans = np.concatenate([spans, np.array([where for _, _, where in added]).transpose(2, 0, 1)], axis=1)
+    order = np.lexsort((place, origin))
+    return data, origin[order], place[order], spans[:, order]

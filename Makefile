@@ -1,0 +1,38 @@
+# make setup · run · test · test-all · bench: each works as the first command on a fresh clone.
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.stamp
+
+.PHONY: setup run test test-all bench lint docs clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# //p' Makefile; echo "see CONTRIBUTING.md"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh $(VENV)
+	@touch $(STAMP)
+
+run: setup
+	$(VENV)/bin/riot-ops run stats --out out/stats
+
+lint: setup
+	$(VENV)/bin/ruff check src tests examples
+	$(VENV)/bin/mypy
+
+test: lint
+	$(PY) -m pytest -m "not slow" tests src README.md
+
+test-all: lint
+	$(PY) -m pytest tests src README.md
+
+bench: setup
+	@for name in kernels keyed stats latency growth; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
+
+docs: setup
+	$(PY) scripts/write_docs.py
+
+clean:
+	rm -rf $(VENV) out build dist

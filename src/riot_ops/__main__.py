@@ -1,0 +1,5 @@
+"""``python -m riot_ops`` does what ``riot-ops`` does."""
+
+from riot_ops.cli import main
+
+main()

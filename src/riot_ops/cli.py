@@ -1,0 +1,159 @@
+"""The ``riot-ops`` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from riot_ops import __version__
+from riot_ops.dataflow import Dataflow
+from riot_ops.errors import ConfigError, RiotError, did_you_mean
+from riot_ops.task import find_task, tasks
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown",
+                  help="IoT streaming operators, in process and on Spark.")
+console = Console()
+
+StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city or taxi.")]
+
+
+@app.command(epilog="""**Examples**
+
+`riot-ops run stats` · generated CITY stream on local Spark
+
+`riot-ops run stats --runner local --messages 1000000` · the same records, in this process
+
+`riot-ops run stats --input city.csv --out results` · a file of `<ms>,<SenML>` lines
+
+`riot-ops run stats --rate 7000 --messages 70000` · at the pace of the original benchmark""")
+def run(
+    name: Annotated[str, typer.Argument(help="Application, such as stats.")],
+    stream: StreamName = "city",
+    messages: Annotated[int, typer.Option(min=1, help="Messages to generate.")] = 200_000,
+    sensors: Annotated[int, typer.Option(min=1, help="Sensors (taxis) to generate.")] = 1_000,
+    input: Annotated[Path | None, typer.Option(help="Replay this file instead of generating.")] = None,
+    runner: Annotated[str, typer.Option(help="spark or local.")] = "spark",
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
+    rate: Annotated[float | None, typer.Option(help="Messages per second; default: as fast as possible.")] = None,
+    speed: Annotated[float | None, typer.Option(help="Pace by event time: 1 original, 1000 a thousandfold.")] = None,
+    form: Annotated[str, typer.Option(help="Form of STATS: paper or plots.")] = "paper",
+    batch: Annotated[int | None, typer.Option(min=1, help="Most messages per micro-batch.")] = None,
+    trigger: Annotated[str | None, typer.Option(help="Micro-batch interval on Spark, such as '1 second'.")] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Cores for local Spark; default: all.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
+    plot: Annotated[bool, typer.Option(help="Draw one sensor's series as a PNG.")] = True,
+) -> None:
+    """Run an application and write its results as Parquet files, one folder per stream."""
+    from riot_ops.job import Job
+
+    job = Job(name=name, stream=stream, messages=messages, sensors=sensors, input=input, runner=runner, out=out,
+              rate=rate, speed=speed, form=form, batch=batch, trigger=trigger, cores=cores, seed=seed, plot=plot)
+    job.run(console)
+
+
+@app.command("tasks", epilog="**Examples**\n\n`riot-ops tasks`\n\n`riot-ops tasks --json`")
+def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
+    """List the registered tasks."""
+    entries = [{"code": k.code, "name": k.name(), "category": k.category, "pattern": k.pattern,
+                "selectivity": k.selectivity, "stateful": k.stateful} for k in tasks()]
+    if as_json:
+        print(json.dumps(entries, indent=1))
+        return
+    table = Table(title="Tasks")
+    for column in ("code", "name", "category", "pattern", "selectivity", "state", "purpose"):
+        table.add_column(column)
+    for kind, entry in zip(tasks(), entries, strict=True):
+        table.add_row(kind.code, kind.name(), kind.category, kind.pattern, kind.selectivity,
+                      "yes" if entry["stateful"] else "", (kind.__doc__ or "").splitlines()[0])
+    console.print(table)
+
+
+@app.command(epilog="**Examples**\n\n`riot-ops show KAL` · a task\n\n`riot-ops show stats` · a dataflow as a diagram\n\n"
+                    "`riot-ops show stats --format json`")
+def show(
+    name: Annotated[str, typer.Argument(help="A task (name or code) or an application.")],
+    stream: StreamName = "city",
+    format: Annotated[str, typer.Option(help="Of an application: mermaid, svg or json.")] = "mermaid",
+) -> None:
+    """Show a task's documentation, or an application's graph."""
+    from riot_ops.dataflows import BUILDERS
+
+    if name in BUILDERS:
+        flow = BUILDERS[name](stream)
+        forms = {"mermaid": flow.diagram, "svg": flow.svg, "json": flow.to_json}
+        if format not in forms:
+            raise ConfigError(f"--format must be {', '.join(forms)}, got {format!r}")
+        print(forms[format]())
+        return
+    import inspect
+
+    kind = find_task(name)
+    console.print(f"[bold]{kind.__name__}[/bold] ({kind.code}, {kind.category}, {kind.pattern} {kind.selectivity})\n")
+    console.print(inspect.getdoc(kind) or "", markup=False, highlight=False)
+
+
+@app.command(epilog="**Examples**\n\n`riot-ops plan stats`\n\n`riot-ops plan stats --fuse coarse`\n\n"
+                    "`riot-ops plan flow.json` · a dataflow from its JSON descriptor")
+def plan(
+    name: Annotated[str, typer.Argument(help="An application, or a file with a JSON descriptor.")],
+    stream: StreamName = "city",
+    fuse: Annotated[str, typer.Option(help="exact or coarse.")] = "exact",
+) -> None:
+    """Show the stages in which Spark runs a dataflow."""
+    print(_dataflow(name, stream).plan(fuse=fuse))
+
+
+@app.command(epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`")
+def bench(
+    name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small data, for a look; not for quoting.")] = False,
+) -> None:
+    """Measure riot_ops against other ways to do the same work, side by side."""
+    from riot_ops import bench as suites
+
+    if list_names or name is None:
+        for suite, purpose in suites.describe().items():
+            print(f"{suite:10} {purpose}")
+        return
+    suites.run(name, as_json=as_json, quick=quick)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def _dataflow(name: str, stream: str) -> Dataflow:
+    from riot_ops.dataflows import BUILDERS
+
+    if name in BUILDERS:
+        return BUILDERS[name](stream)
+    path = Path(name)
+    if path.suffix == ".json":
+        if not path.exists():
+            raise ConfigError(f"no file {name}")
+        return Dataflow.from_json(path.read_text(encoding="utf-8"))
+    raise ConfigError(f"unknown application {name!r}; known are {', '.join(BUILDERS)}{did_you_mean(name, BUILDERS)}")
+
+
+def main() -> Any:
+    """Entry point: errors of riot_ops end in one line, Ctrl-C in exit code 130."""
+    try:
+        return app()
+    except RiotError as error:
+        print(f"riot-ops: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("riot-ops: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,268 @@
+"""What ``riot-ops run`` does: build an application, feed it, watch it, show the result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from riot_ops import dataflows, streams
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow
+from riot_ops.errors import ConfigError, MissingExtraError, did_you_mean
+from riot_ops.metrics import Summary
+from riot_ops.schema import stream_schema
+from riot_ops.sink import MemorySink, ParquetSink
+from riot_ops.sketches.bloom import BloomFilter
+from riot_ops.source import Source
+
+__all__ = ["Job"]
+
+PLOTTED = 300
+LINE_SECONDS = 2.0
+
+
+@dataclass
+class Job:
+    """One run of an application; the fields are the options of ``riot-ops run``."""
+
+    name: str
+    stream: str = "city"
+    messages: int = 200_000
+    sensors: int = 1_000
+    input: Path | None = None
+    runner: str = "spark"
+    out: Path = Path("out")
+    rate: float | None = None
+    speed: float | None = None
+    form: str = "paper"
+    batch: int | None = None
+    trigger: str | None = None
+    cores: int | None = None
+    seed: int = 0
+    plot: bool = True
+    summary: Summary = field(default_factory=Summary)
+
+    def __post_init__(self) -> None:
+        if self.name not in dataflows.BUILDERS:
+            raise ConfigError(f"unknown application {self.name!r}; known are {', '.join(dataflows.BUILDERS)}"
+                              f"{did_you_mean(self.name, dataflows.BUILDERS)}")
+        if self.runner not in ("spark", "local"):
+            raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
+        stream_schema(self.stream)
+
+    def run(self, console: Console) -> Summary:
+        """Run it, with progress and a summary on the console."""
+        source = self.source(paced=True)
+        self.out.mkdir(parents=True, exist_ok=True)
+        flow = self.dataflow()
+        what = self.input or f"{self.messages:,} messages of {self.sensors:,} generated {self.stream} sensors"
+        console.print(f"[bold]{self.name}[/bold] over {what}, runner {self.runner}")
+        progress = _Progress(console)
+        try:
+            if self.runner == "local":
+                self._run_local(flow, source, progress)
+            else:
+                self._run_spark(flow, source, progress, console)
+        finally:
+            progress.close()
+            self._show(console)
+        if self.plot:
+            self._plot(console)
+        return self.summary
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def source(self, *, paced: bool) -> Source:
+        """The source that the options describe."""
+        pace: dict[str, Any] = {"rate": self.rate, "speed": self.speed} if paced else {}
+        if self.input is not None:
+            return streams.replay(self.input, **pace)
+        if self.stream == "city":
+            return streams.city(sensors=self.sensors, messages=self.messages, seed=self.seed, **pace)
+        if self.stream == "taxi":
+            return streams.taxi(taxis=self.sensors, messages=self.messages, seed=self.seed, **pace)
+        raise ConfigError(f"there is no generator for the stream {self.stream!r}; generated are city and taxi")
+
+    def dataflow(self) -> Dataflow:
+        """The application, its Bloom filter trained on the sensors of the source."""
+        known = self.out / "known_sensors.bloom"
+        if self.form == "paper":
+            BloomFilter.of(self._sensors(), 0.01).save(known)
+        return dataflows.stats(self.stream, form=self.form, known_sensors=known)  # type: ignore[arg-type]
+
+    def _sensors(self) -> list[str]:
+        ids: list[pa.Array] = []
+        for batch in self._parsed(t.SenMLParse(schema=self.stream, layout="wide")):
+            ids.append(pc.unique(batch.column("sensor_id")))
+        return pc.unique(pa.concat_arrays(ids)).to_pylist() if ids else []  # type: ignore[no-any-return]
+
+    def _parsed(self, task: t.Task) -> Iterator[pa.RecordBatch]:
+        source = self.source(paced=False)
+        session = task.session()
+        offset = source.initial()
+        while (end := source.latest(offset, 65_536)) != offset:
+            for split in source.splits(offset, end, 1):
+                for batch in source.read(split):
+                    yield session.push_batch(batch)
+            offset = end
+        source.close()
+
+    def _run_local(self, flow: Dataflow, source: Source, progress: _Progress) -> None:
+        result = flow.run(source=source, sinks=ParquetSink(self.out), overwrite=True,
+                          batch_size=self.batch or 65_536, progress=lambda s: progress.show(s, ""))
+        self.summary = result.summary
+
+    def _run_spark(self, flow: Dataflow, source: Source, progress: _Progress, console: Console) -> None:
+        log = self.out / "spark.log"
+        with _stderr_to(log), console.status("starting Spark …"):
+            from riot_ops.runtime.spark import session
+
+            spark = session(cores=self.cores)
+        console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}")
+        query = flow.start(spark, source=source, out=self.out, trigger=self.trigger, overwrite=True,
+                           max_records=self.batch)
+
+        def show(running: Any) -> None:
+            last = running.micro_batches[-1]["durations_ms"]["triggerExecution"] if running.micro_batches else None
+            progress.show(running.summary, f"micro-batch {last} ms" if last is not None else "first micro-batch …")
+
+        try:
+            query.wait(progress=show)
+        finally:
+            self.summary = query.summary
+            spark.stop()
+
+    # -- result ------------------------------------------------------------------------------------
+
+    def _show(self, console: Console) -> None:
+        s = self.summary
+        p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
+        table = Table(title=f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
+        table.add_column("result")
+        table.add_column("value", justify="right")
+        for stream in sorted(s.rows):
+            table.add_row(f"records in {stream}", f"{s.rows[stream]:,}")
+        for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
+            table.add_row(f"latency {share}", f"{value * 1000:,.1f} ms")
+        table.add_row("dead letters", f"{s.errors:,}")
+        for reason, n in sorted(s.reasons.items()):
+            table.add_row(f"  {reason}", f"{n:,}")
+        table.add_row("batches", f"{s.batches:,}")
+        console.print(table)
+        console.print(f"results: {self.out}/<stream>/*.parquet")
+
+    def _plot(self, console: Console) -> None:
+        """A PNG of one sensor's raw, smoothed and predicted values."""
+        key = ("sensor_id", "obs_type")
+        flow = Dataflow("one-sensor")
+        raw = flow.source("rows", schema=t.SenMLParse(schema=self.stream).output_schema(
+            self.source(paced=False).schema))
+        smooth = raw.to(t.KalmanFilter(by=key), id="smooth")
+        flow.sink("out", smooth, smooth.to(t.SlidingRegression(by=key), id="predicted"))
+        rows = self._one_sensor()
+        if rows is None or rows.num_rows < 12:
+            console.print("no picture: no sensor has enough values")
+            return
+        result = flow.run(source=rows, sinks=MemorySink())
+        path = self.out / f"{self.name}.png"
+        _draw(path, rows, result["smooth"], result["predicted"])
+        console.print(f"picture: {path}")
+
+    def _one_sensor(self) -> pa.Table | None:
+        """The observations of the sensor with the most messages at the start, of one type."""
+        numeric = stream_schema(self.stream).numeric
+        found: list[pa.RecordBatch] = []
+        chosen: str | None = None
+        rows = 0
+        for batch in self._parsed(t.SenMLParse(schema=self.stream, fields=numeric[:1])):
+            if chosen is None:
+                counts = pc.value_counts(batch.column("sensor_id").drop_null())
+                if not len(counts):
+                    continue
+                chosen = counts[pc.index(counts.field("counts"), pc.max(counts.field("counts"))).as_py()]["values"].as_py()
+            found.append(batch.filter(pc.equal(batch.column("sensor_id"), chosen)))
+            rows += found[-1].num_rows
+            if rows >= PLOTTED:
+                break
+        return pa.Table.from_batches(found).slice(0, PLOTTED) if found else None
+
+
+def _draw(path: Path, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> None:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise MissingExtraError("drawing a picture", "plot") from None
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(11, 5), layout="constrained")
+    times = raw["event_time"].to_pandas()
+    axes.plot(times, raw["value"].to_pandas(), ".", color="#94a3b8", label="raw")
+    axes.plot(smooth["event_time"].to_pandas(), smooth["value"].to_pandas(), color="#2563eb", label="smoothed (KAL)")
+    step = times.diff().median()
+    for row, label in zip(predicted.slice(0).to_pylist()[::25], ["predicted (SLR)"] + [None] * PLOTTED, strict=False):
+        ahead = [row["event_time"] + step * (i + 1) for i in range(len(row["predictions"]))]
+        axes.plot(ahead, row["predictions"], color="#dc2626", linewidth=1, label=label)
+    axes.set_title(f"{raw['obs_type'][0]} of sensor {raw['sensor_id'][0]}")
+    axes.set_xlabel("event time (UTC)")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+class _Progress:
+    """A line that tells how the run goes: live on a terminal, now and then elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live("", console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._last = (time.monotonic(), 0)
+        self._speed = 0.0
+        if self._live is not None:
+            self._live.start()
+
+    def show(self, summary: Summary, extra: str) -> None:
+        then, messages = self._last
+        now = time.monotonic()
+        if now - then < (0.5 if self._live is not None else LINE_SECONDS):
+            return
+        self._speed = (summary.messages - messages) / (now - then)
+        self._last = now, summary.messages
+        blocks = summary.latency.blocks()
+        lag = f"{blocks[-1][1] / 1e6:.2f} s" if blocks else "–"
+        line = (f"{summary.messages:>12,} messages  {self._speed:>10,.0f}/s  lag {lag}  "
+                f"dead letters {summary.errors:,}  {extra}")
+        if self._live is not None:
+            self._live.update(line)
+        else:
+            self._console.print(line)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Let programs started meanwhile (the JVM) write their standard error to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(path, "wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

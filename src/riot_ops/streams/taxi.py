@@ -1,0 +1,422 @@
+"""TAXI: trips of New York taxis, one message at the end of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+from riot_ops.schema import RAW, TAXI
+from riot_ops.source import Source
+from riot_ops.streams.generator import (
+    Format,
+    GeneratedSource,
+    null_bitmap,
+    observation_batch,
+    text_column,
+    timestamps,
+    wide_schema,
+)
+from riot_ops.streams.noise import key_of, mix, normal, uniform
+from riot_ops.streams.pace import paced
+from riot_ops.streams.rates import taxi_profile
+from riot_ops.streams.text import pack, put, put_decimal, put_digits, put_hex, put_part
+
+__all__ = ["BASE_MS", "TaxiSource", "taxi"]
+
+BASE_MS = 1_358_121_600_000  # 2013-01-14T00:00:00, New York time written as if it were UTC
+#: Seconds from one trip's end to the next, per taxi: 2 M trips of 20,355 taxis in a week.
+CYCLE_S = 6156
+#: Longest trip; less than the shortest time between two ends of trips of a taxi.
+LONGEST_S = 3300
+MINUTES = 1440
+
+# columns of the scaled values: seconds, 1/100 mile, four coordinates (1e-6 degrees), then cents
+FIELDS = ("trip_time_in_secs", "trip_distance", "pickup_longitude", "pickup_latitude", "dropoff_longitude",
+          "dropoff_latitude", "fare_amount", "surcharge", "mta_tax", "tip_amount", "tolls_amount", "total_amount")
+SCALES = (1.0, 100.0, 1e6, 1e6, 1e6, 1e6, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0)
+#: For each observed column of the stream, its place in FIELDS, or -1 for text.
+OBSERVED = tuple(FIELDS.index(c) if c in FIELDS else -1 for c in TAXI.observed)
+
+
+@kernel
+def _minute_of(edges: Any, rest: Any) -> Any:
+    """The minute of the day in which the rest-th message of a day falls."""
+    low = 0
+    high = edges.size - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if edges[middle] <= rest:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _place(key: Any, airport: Any, out: Any) -> Any:
+    """Longitude and latitude in 1e-6 degrees: Manhattan, or an airport."""
+    u = uniform(key_of(key, 0))
+    a = normal(key_of(key, 1))
+    b = normal(key_of(key, 2))
+    if airport:
+        out[0] = -73_784_000.0 + 4_000.0 * a
+        out[1] = 40_645_500.0 + 2_000.0 * b
+    elif u < 0.04:
+        out[0] = -73_872_000.0 + 2_000.0 * a
+        out[1] = 40_773_500.0 + 1_000.0 * b
+    elif u < 0.14:
+        out[0] = -73_950_000.0 + 28_000.0 * a
+        out[1] = 40_710_000.0 + 35_000.0 * b
+    else:
+        # Manhattan leans to the east as it goes north
+        out[0] = -73_982_000.0 + 7_000.0 * a + 0.55 * 17_000.0 * b
+        out[1] = 40_752_000.0 + 17_000.0 * b
+
+
+@kernel
+def taxi_values(first: Any, taxis: Any, group: Any, per_day: Any, edges: Any, key: Any, dirt: Any, ids: Any,
+                minutes: Any, card: Any, out: Any) -> None:
+    """Ids (four words), end (minutes since the base), payment and scaled values of messages."""
+    here = np.zeros(2)
+    for i in range(minutes.size):
+        message = first + i
+        day = message // per_day
+        minute = _minute_of(edges, message - day * per_day)
+        minutes[i] = day * 1440 + minute
+        # the taxis take turns, their order shuffled a little in each round
+        turn = message // taxis
+        position = message - turn * taxis
+        part = position // group
+        if (part + 1) * group <= taxis:
+            shuffle = np.int64(mix(key ^ mix(np.uint64(turn) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(part))))
+            position = part * group + ((position - part * group) ^ (shuffle & (group - 1)))
+        who = key_of(key, position)
+        ids[i, 0] = mix(who + np.uint64(1))
+        ids[i, 1] = mix(who + np.uint64(2))
+        shift = np.uint64(3 + 2 * ((minutes[i] // 720) & 1))     # a driver by day, another by night
+        ids[i, 2] = mix(who + shift)
+        ids[i, 3] = mix(who + shift + np.uint64(1))
+
+        trip = mix(key_of(key ^ np.uint64(0x7A315EED7A315EED), message))
+        z = normal(key_of(trip, 0))
+        miles = min(np.exp(1.09 + 0.97 * z), 22.3)
+        seconds = np.exp(6.33 + 0.72 * (0.85 * z + 0.5267826876426369 * normal(key_of(trip, 1))))
+        seconds = min(np.ceil(seconds / 60.0) * 60.0, 3300.0)
+        airport = miles > 13.4 and uniform(key_of(trip, 2)) < 0.75      # 6 % of trips are that long
+        fare = 2.03 + 2.16 * miles + 0.00478 * seconds + 0.88 * normal(key_of(trip, 3))
+        fare = max(np.floor(2.0 * fare + 0.5) / 2.0, 2.5)
+        tolls = 0
+        u = uniform(key_of(trip, 4))
+        if airport:
+            fare = 52.0
+            tolls = 480 if u < 0.85 else 0
+        elif miles > 5.0 and u < 0.16:                                  # 30 % are longer than 5 miles
+            tolls = 480
+        hour = minute // 60
+        weekday = day % 7                                               # the base is a Monday
+        busy = hour >= 20 or hour < 6 or (weekday < 5 and 16 <= hour < 20)
+        pays = uniform(key_of(trip, 5))
+        card[i] = pays < 0.489
+        tip = 0.0
+        if pays < 0.466:                                                # a few leave cash instead
+            tip = max(0.0, fare * (0.2 + 0.05 * normal(key_of(trip, 6))))
+        out[i, 0] = np.int64(seconds)
+        out[i, 1] = np.int64(100.0 * miles + 0.5)
+        to_airport = uniform(key_of(trip, 7)) < 0.3
+        _place(key_of(trip, 8), airport and not to_airport, here)
+        out[i, 2] = np.int64(here[0])
+        out[i, 3] = np.int64(here[1])
+        _place(key_of(trip, 9), airport and to_airport, here)
+        out[i, 4] = np.int64(here[0])
+        out[i, 5] = np.int64(here[1])
+        out[i, 6] = np.int64(100.0 * fare + 0.5)
+        out[i, 7] = 50 if busy and not airport else 0
+        out[i, 8] = 50
+        out[i, 9] = np.int64(100.0 * tip + 0.5)
+        out[i, 10] = tolls
+        if dirt:
+            u = uniform(key_of(trip, 10))
+            if u < 0.012:                                               # 1.2 % each, 1.5 % together
+                out[i, 0] = 0
+            if 0.003 <= u < 0.015:
+                out[i, 1] = 0
+            for end in range(2):
+                u = uniform(key_of(trip, 11 + end))
+                if u < 0.02:
+                    out[i, 2 + 2 * end] = 0
+                if u < 0.0185:
+                    out[i, 3 + 2 * end] = 0
+            if uniform(key_of(trip, 13)) < 0.003:
+                out[i, 8] = 0
+        out[i, 11] = out[i, 6] + out[i, 7] + out[i, 8] + out[i, 9] + out[i, 10]
+
+
+@kernel
+def _put_time(out: Any, p: Any, minutes: Any) -> Any:
+    """A time ``YYYY-MM-DD hh:mm:00`` from minutes since 1970."""
+    days = minutes // 1440
+    rest = minutes - days * 1440
+    z = days + 719_468
+    era = z // 146_097
+    doe = z - era * 146_097
+    yoe = (doe - doe // 1460 + doe // 36_524 - doe // 146_096) // 365
+    doy = doe - (365 * yoe + yoe // 4 - yoe // 100)
+    mp = (5 * doy + 2) // 153
+    month = mp + 3 if mp < 10 else mp - 9
+    year = yoe + era * 400 + (1 if month <= 2 else 0)
+    p = put_digits(out, p, year, 4)
+    out[p] = 45
+    p = put_digits(out, p + 1, month, 2)
+    out[p] = 45
+    p = put_digits(out, p + 1, doy - (153 * mp + 2) // 5 + 1, 2)
+    out[p] = 32
+    p = put_digits(out, p + 1, rest // 60, 2)
+    out[p] = 58
+    p = put_digits(out, p + 1, rest % 60, 2)
+    out[p] = 58
+    out[p + 1] = 48
+    out[p + 2] = 48
+    return p + 3
+
+
+@kernel
+def taxi_text(base_minute: Any, ids: Any, minutes: Any, card: Any, values: Any, parts: Any, edges: Any,
+              newline: Any, out: Any, ends: Any) -> Any:
+    """The messages in the wire format, end to end."""
+    p = 0
+    ends[0] = 0
+    for i in range(minutes.size):
+        start = p
+        p = put_digits(out, p, (base_minute + minutes[i]) * 60_000, 13)
+        stop = p
+        for k in range(2):
+            p = put_part(out, p, parts, edges, k)
+            p = put_hex(out, p, ids[i, 2 * k])
+            p = put_hex(out, p, ids[i, 2 * k + 1])
+        p = put_part(out, p, parts, edges, 2)
+        p = _put_time(out, p, base_minute + minutes[i] - values[i, 0] // 60)
+        p = put_part(out, p, parts, edges, 3)
+        p = put_digits(out, p, values[i, 0], 1)
+        p = put_part(out, p, parts, edges, 4)
+        p = put_decimal(out, p, values[i, 1], 2, False)
+        for f in range(2, 6):
+            p = put_part(out, p, parts, edges, 3 + f)
+            p = put_decimal(out, p, values[i, f], 6, False)
+        p = put_part(out, p, parts, edges, 9)
+        p = put_part(out, p, parts, edges, 18 if card[i] else 17)
+        for f in range(6, 12):
+            p = put_part(out, p, parts, edges, 4 + f)
+            p = put_decimal(out, p, values[i, f], 2, False)
+        p = put_part(out, p, parts, edges, 16)
+        p = put(out, p, out, start, stop)
+        out[p] = 125
+        p += 1
+        if newline:
+            out[p] = 10
+            p += 1
+        ends[i + 1] = p
+    return p
+
+
+@kernel
+def taxi_ids(ids: Any, word: Any, repeat: Any, out: Any) -> None:
+    """An id of 32 hexadecimal digits per row, ``repeat`` rows per message."""
+    p = 0
+    for i in range(ids.shape[0]):
+        start = p
+        p = put_hex(out, p, ids[i, word])
+        p = put_hex(out, p, ids[i, word + 1])
+        for _ in range(repeat - 1):
+            p = put(out, p, out, start, start + 32)
+
+
+@kernel
+def taxi_times(base_minute: Any, minutes: Any, trip: Any, out: Any) -> None:
+    """The times at which trips began, as text of 19 characters."""
+    p = 0
+    for i in range(minutes.size):
+        p = _put_time(out, p, base_minute + minutes[i] - trip[i, 0] // 60)
+
+
+class TaxiSource(GeneratedSource):
+    """The TAXI stream of RIoTBench, generated: same fields, marginals, identities and dirt.
+
+    Message *i* is a function of the parameters and *i* alone. The ends of trips follow the benchmark's
+    daily profile (:func:`~riot_ops.streams.rates.taxi_profile`) in whole minutes, and the taxis take
+    turns: each ends one trip per round, in an order that is shuffled a little, so that no trip
+    begins before the taxi's last one ended. The mean time between the ends of a taxi's trips is the
+    6,156 s that 2 M trips of 20,355 taxis in a week amount to.
+
+    Trip time and distance are log-normal with a correlation of 0.85 of the logarithms, the fare is
+    linear in both with noise, 4.5 % are the airport flat fare; total = fare + surcharge + tax + tip +
+    tolls exactly. The times are New York's, written as if they were UTC.
+
+    Parameters
+    ----------
+    taxis : int, >= 1, default 20355
+        Number of taxis. The message rate is proportional to it.
+    messages : int or None
+        Length; None: without end.
+    seed : int, default 0
+    format : "senml", "observations" or "wide", default "senml"
+        As for :class:`~riot_ops.streams.city.CitySource`. As observations the two ids are null.
+    dirt : bool, default True
+        Zero coordinates at each end of 2 % of the trips, zero time or distance in 1.5 %.
+
+    Shapes and rates
+    ----------------
+    A message has about 870 bytes, or 10 observations.
+
+    Examples
+    --------
+    >>> source = TaxiSource(messages=100, format="wide")
+    >>> trip = next(source.read({"start": 0, "end": 1})).to_pylist()[0]
+    >>> parts = ("fare_amount", "surcharge", "mta_tax", "tip_amount", "tolls_amount")
+    >>> round(sum(trip[p] for p in parts) - trip["total_amount"], 9)
+    0.0
+    """
+
+    stream = TAXI
+
+    def __init__(self, taxis: int = 20_355, messages: int | None = None, seed: int = 0,
+                 format: Format = "senml", dirt: bool = True) -> None:
+        super().__init__(messages, seed, format)
+        if not isinstance(taxis, int) or taxis < 1:
+            raise ConfigError(f"taxis must be >= 1, got {taxis!r}")
+        self.taxis = taxis
+        self.dirt = bool(dirt)
+
+    @property
+    def _per_day(self) -> int:
+        return max(1, round(self.taxis * 86_400 / CYCLE_S))
+
+    @property
+    def _tables(self) -> dict[str, Any]:
+        found: dict[str, Any] | None = self.__dict__.get("_cached")
+        if found is None:
+            found = self._cached = self._build()
+        return found
+
+    def _build(self) -> dict[str, Any]:
+        profile = taxi_profile((np.arange(MINUTES) + 0.5) / 60)
+        share = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
+        units, kinds = dict(zip(TAXI.columns, TAXI.units, strict=True)), dict(zip(TAXI.columns, TAXI.kinds, strict=True))
+        parts, close = [], ""
+        for name in TAXI.columns:
+            if name == TAXI.time_field:
+                continue
+            if kinds[name] == "sv":
+                opening, closing = f'{{"u":"{units[name]}","n":"{name}","sv":"', '"}'
+            else:
+                opening, closing = '{"v":"', f'","u":"{units[name]}","n":"{name}"}}'
+            parts.append((close + "," if close else ',{"e":[') + opening)
+            close = closing
+        packed, edges = pack([*parts, close + '],"bt":', "CSH", "CRD"])
+        return {"edges": readonly(np.floor(share * self._per_day + 0.5).astype(np.int64)),
+                "parts": packed, "part_edges": edges}
+
+    @property
+    def _group(self) -> int:
+        """Turns that are shuffled: a power of two, up to 9 % of a round."""
+        group = 1
+        while group < 64 and 2 * group - 1 <= 0.09 * self.taxis:
+            group *= 2
+        return group
+
+    def _time_of(self, message: int) -> int:
+        day, rest = divmod(message, self._per_day)
+        minute = int(np.searchsorted(self._tables["edges"], rest, "right")) - 1
+        return BASE_MS + (day * MINUTES + minute) * 60_000
+
+    def _messages_until(self, time_ms: int) -> int:
+        day, minute = divmod((time_ms - BASE_MS) // 60_000, MINUTES)
+        return 0 if day < 0 else day * self._per_day + int(self._tables["edges"][minute + 1])
+
+    def _values(self, start: int, end: int) -> tuple[Any, ...]:
+        n = end - start
+        ids, minutes = np.empty((n, 4), np.uint64), np.empty(n, np.int64)
+        card, values = np.empty(n, np.bool_), np.empty((n, 12), np.int64)
+        key = np.uint64(self.seed & 0xFFFFFFFFFFFFFFFF) ^ np.uint64(0x7A817A817A817A81)
+        with np.errstate(over="ignore"):
+            taxi_values(start, self.taxis, self._group, self._per_day, self._tables["edges"], key, self.dirt, ids,
+                        minutes, card, values)
+        return ids, minutes, card, values
+
+    def lines(self, start: int, end: int, newline: bool = False) -> pa.RecordBatch:
+        ids, minutes, card, values = self._values(start, end)
+        n, t = end - start, self._tables
+        out = np.empty(n * 1000, np.uint8)
+        ends = np.empty(n + 1, np.int32)
+        size = taxi_text(BASE_MS // 60_000, ids, minutes, card, values, t["parts"], t["part_edges"], newline, out,
+                         ends)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(np.arange(start, end)), timestamps(BASE_MS * 1000 + minutes * 60_000_000),
+             text_column(out[:size], ends, pa.binary())], schema=RAW)
+
+    def observations(self, start: int, end: int) -> pa.RecordBatch:
+        ids, minutes, _, values = self._values(start, end)
+        n, width = end - start, len(OBSERVED)
+        number = np.full((n, width), np.nan)
+        for to, field in enumerate(OBSERVED):
+            if field >= 0:
+                number[:, to] = values[:, field] / SCALES[field]
+        return observation_batch(TAXI, self.rows_per_batch["observations"], np.repeat(np.arange(start, end), width),
+                                 np.repeat(BASE_MS * 1000 + minutes * 60_000_000, width), _ids(ids, 0, width),
+                                 null_bitmap(number.reshape(-1)))
+
+    def wide(self, start: int, end: int) -> pa.RecordBatch:
+        ids, minutes, card, values = self._values(start, end)
+        n = end - start
+        text = np.empty(n * 19, np.uint8)
+        taxi_times(BASE_MS // 60_000, minutes, values, text)
+        columns: dict[str, pa.Array] = {
+            "seq": pa.array(np.arange(start, end)), "event_time": timestamps(BASE_MS * 1000 + minutes * 60_000_000),
+            "taxi_identifier": _ids(ids, 0, 1), "hack_license": _ids(ids, 2, 1),
+            "pickup_datetime": text_column(text, np.arange(0, 19 * n + 1, 19, dtype=np.int32)),
+            "payment_type": pa.array(["CSH", "CRD"]).take(pa.array(card.astype(np.int8))),
+        }
+        schema = wide_schema(TAXI)
+        for f, name in enumerate(FIELDS):
+            column = pa.array(values[:, f] / SCALES[f])
+            if pa.types.is_string(schema.field(name).type):  # coordinates travel as text
+                size, offsets = np.empty(n * 16, np.uint8), np.empty(n + 1, np.int32)
+                p = _decimals(np.ascontiguousarray(values[:, f]), 6, size, offsets)
+                column = text_column(size[:p], offsets)
+            columns[name] = column
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+@kernel
+def _decimals(scaled: Any, decimals: Any, out: Any, ends: Any) -> Any:
+    p = 0
+    ends[0] = 0
+    for i in range(scaled.size):
+        p = put_decimal(out, p, scaled[i], decimals, False)
+        ends[i + 1] = p
+    return p
+
+
+def _ids(ids: npt.NDArray[np.uint64], word: int, repeat: int) -> pa.Array:
+    n = len(ids) * repeat
+    out = np.empty(n * 32, np.uint8)
+    taxi_ids(ids, word, repeat, out)
+    return text_column(out, np.arange(0, 32 * n + 1, 32, dtype=np.int32))
+
+
+def taxi(taxis: int = 20_355, messages: int | None = None, seed: int = 0, format: Format = "senml",
+         rate: float | None = None, speed: float | None = None, dirt: bool = True) -> Source:
+    """The TAXI stream, generated; see :class:`TaxiSource` for the parameters.
+
+    ``rate`` (messages per second) or ``speed`` (event time per wall time) paces it, see
+    :class:`~riot_ops.streams.pace.Paced`.
+
+    >>> taxi(messages=5).finished({"message": 5})
+    True
+    """
+    return paced(TaxiSource(taxis, messages, seed, format, dirt), speed, rate)

@@ -1,0 +1,679 @@
+"""SenML messages to observations."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError, ParseError, RecordError, did_you_mean, excerpt
+from riot_ops.kernels import senml
+from riot_ops.kernels.arrow import byte_spans, int_column, readonly
+from riot_ops.schema import TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register
+
+__all__ = ["SenMLParse"]
+
+MAX_DEPTH = 32
+MAX_RECORDS = 4096  # places that ``sub`` has for each message
+
+_SPACE = " \t\r\n"
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_OUTER = re.compile(r"(-?(?:0|[1-9][0-9]*)),[ \t\r\n]*(?=\{)")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+I64 = npt.NDArray[np.int64]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SenMLParse(StatelessTask):
+    """Turn SenML messages into observations, or into one row per message.
+
+    A message is a JSON object ``{"e": [{"n": name, "u": unit, "v" | "sv" | "vb": value}, ...],
+    "bt": base time, "bn": base name}``, alone or behind its time in milliseconds and a comma; white
+    space around it (such as a line end) is ignored.
+
+    Parameters
+    ----------
+    schema : str or None, default None
+        Name of a stream schema ("city", "taxi", "fit", "grid"); None: any SenML, one observation
+        per record, which is slower.
+    fields : tuple of str or None, default None
+        Fields of the schema to emit; None: those that it calls observed. Always in schema order.
+    layout : "observations" or "wide", default "observations"
+        A row per field, or a row per message with a column per field.
+    meta : bool, default False
+        Add a column ``meta``: the values of the schema's meta fields in their order, joined by
+        commas; the time field as milliseconds, a missing one as nothing.
+    raw : bool, default False
+        Keep the text of every value in a column ``text`` (layout "observations").
+    field : str, default "payload"
+        Text or binary input field that holds the message.
+    concatenate_names : bool, default False
+        A record's name is ``bn + n`` (RFC 8428); otherwise ``bn`` is the name of records
+        without ``n``.
+
+    Shapes and rates
+    ----------------
+    1:N, one observation for each of the N fields whether or not the message has it; 1:1 with
+    ``layout="wide"``. Time grows with the bytes of the messages; no state.
+
+    Columns: seq (if the input has it), sub (``4096 * sub`` of the input, if any, plus the place of
+    the field), event_time, sensor_id, obs_type, value, then text (if a field is text, or with
+    ``raw``) and meta. In layout "wide": seq, event_time, sensor_id, a column per field, meta.
+    Other input columns are dropped.
+
+    The event time is the base time, plus in layout "observations" the record's ``t``: all in
+    milliseconds, as number or text. Without a base time it is the time before the comma, else the
+    event time of the input, else 0. The value of a record is its ``v``, else ``sv``, else ``vb``,
+    and of records with one name the last one counts. A number may be written as text; a boolean is
+    1 or 0. A text field has a value as well where its text is a number. Without a schema the
+    sensor is the base name, and what stands under ``v`` must be a number.
+
+    Missing values
+    --------------
+    An absent field, JSON null, blank text and the text ``null`` give a null value.
+
+    Errors
+    ------
+    ``empty``; ``invalid_utf8``; ``malformed`` (no JSON, or no SenML); ``too_deep`` (nested deeper
+    than 32); ``missing_id`` (the schema's id field is missing); ``not_a_number``;
+    ``out_of_range`` (numbers beyond float64, times outside the years 1 to 9999, more than 4096
+    records without a schema). The message as a whole is rejected.
+
+    References
+    ----------
+    .. [1] C. Jennings et al., *Sensor Measurement Lists (SenML)*, RFC 8428, section 4.
+    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task SML.
+
+    Examples
+    --------
+    >>> sml = SenMLParse(schema="grid").session()
+    >>> line = '8000,{"e":[{"n":"meterid","sv":"m1"},{"n":"energyconsumed","v":"2.5"}],"bt":8000}'
+    >>> [(o["sensor_id"], o["obs_type"], o["value"]) for o in sml.push({"payload": line})]
+    [('m1', 'energyconsumed', 2.5)]
+    >>> sml.push({"payload": line.replace("2.5", "much")}), sml.errors[0]["reason"]
+    ([], 'not_a_number')
+    """
+
+    code: ClassVar[str] = "SML"
+    category: ClassVar[str] = "Parse"
+    pattern: ClassVar[str] = "FlatMap"
+    selectivity: ClassVar[str] = "1:N"
+
+    schema: str | None = None
+    fields: tuple[str, ...] | None = None
+    layout: Literal["observations", "wide"] = "observations"
+    meta: bool = False
+    raw: bool = False
+    field: str = "payload"
+    concatenate_names: bool = False
+
+    def validate(self) -> None:
+        if self.schema is None:
+            for name, given in (("fields", self.fields is not None), ("meta", self.meta),
+                                ("layout", self.layout == "wide")):
+                if given:
+                    raise ConfigError(f"{name} = {getattr(self, name)!r} needs a schema; give schema=\"city\" or such")
+            return
+        schema = stream_schema(self.schema)
+        allowed = [c for c in schema.columns if c != schema.time_field]
+        for name in self.fields or ():
+            if name not in allowed:
+                raise ConfigError(f"fields: the schema {self.schema!r} has no field {name!r} to emit; it has "
+                                  f"{', '.join(allowed)}{did_you_mean(name, allowed)}")
+        if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):
+            raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
+        if self.raw and self.layout == "wide":
+            raise ConfigError('raw=True needs layout="observations"; in layout "wide" there is no column text')
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {self.field: "text"}
+
+    def writes(self) -> frozenset[str] | None:
+        return None
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        seq = [schema.field("seq")] if "seq" in schema.names else []
+        time, sensor = pa.field("event_time", TIMESTAMP), pa.field("sensor_id", pa.string())
+        meta = [pa.field("meta", pa.string())] if self.meta else []
+        if self.layout == "wide":
+            layout = _layout(self)
+            return pa.schema([*seq, time, sensor, *(pa.field(n, pa.string() if t else pa.float64())
+                                                    for n, t in zip(layout.fields, layout.is_text, strict=True)),
+                              *meta])
+        text = [pa.field("text", pa.string())] if self.schema is None or _layout(self).with_text else []
+        return pa.schema([*seq, pa.field("sub", pa.int64(), nullable=False), time, sensor,
+                          pa.field("obs_type", pa.string()), pa.field("value", pa.float64()), *text, *meta])
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        payload = batch.column(self.field)
+        if pa.types.is_null(payload.type):
+            payload = payload.cast(pa.binary())
+        elif pa.types.is_dictionary(payload.type):
+            payload = payload.dictionary_decode()
+        payload = payload.cast(pa.large_binary() if _is_large(payload.type) else pa.binary())
+        if self.schema is None:
+            return self._apply_generic(batch, payload, dead)
+        layout = _layout(self)
+        data, starts, ends, valid = byte_spans(payload)
+        columns = senml.parse_messages(data, starts, ends, valid, layout.plan)
+        errors: dict[str, tuple[list[int], list[str]]] = {}
+        extra = bytearray()  # texts of messages that the kernels did not take
+        slow = np.flatnonzero(~columns.parsed)
+        for i in slow.tolist():
+            try:
+                message = _message(payload[i].as_py(), layout, self.concatenate_names)
+            except RecordError as error:
+                _note(errors, i, error)
+                message = _NOTHING
+            _patch(columns, layout.plan, i, message, data.size, extra)
+        if extra:
+            data = np.concatenate([data, np.frombuffer(bytes(extra), np.uint8)])
+        base = columns.base
+        if columns.found[2]:
+            missing = base == senml.NO_TIME
+            base[missing] = _event_times(batch)[missing]
+        offsets = columns.offsets.reshape(len(base), layout.plan.n_times) if columns.found[1] else None
+        if offsets is not None:
+            times = base[:, None] + offsets
+            wrong = ((offsets != 0) & ((times < senml.MIN_TIME) | (times > senml.MAX_TIME))).any(axis=1)
+            for i in np.flatnonzero(wrong).tolist():
+                _note(errors, i, RecordError("t: with the base time, the time is outside the years 1 to 9999",
+                                             reason="out_of_range"))
+        rows = None
+        if errors:
+            good = np.ones(len(base), np.bool_)
+            for reason, (which, texts) in errors.items():
+                good[which] = False
+                dead.reject(batch, np.array(which), reason, texts, raw=payload)
+            rows = np.flatnonzero(good)
+            columns = _selected(columns, layout.plan, rows)
+            offsets = None if offsets is None else offsets[rows]
+            batch = batch.take(pa.array(rows))
+        schema = self.output_schema(batch.schema)
+        return _assembled(batch, schema, layout, columns, offsets, readonly(data))
+
+    def _apply_generic(self, batch: pa.RecordBatch, payload: pa.Array, dead: DeadLetters) -> pa.RecordBatch:
+        errors: dict[str, tuple[list[int], list[str]]] = {}
+        fallback: I64 | None = None
+        found: list[tuple[int, int, int, str | None, _Record]] = []
+        for i, data in enumerate(payload.to_pylist()):
+            try:
+                base, sensor, records = _records(data, self.concatenate_names)
+                if base is None:
+                    fallback = _event_times(batch) if fallback is None else fallback
+                    base = int(fallback[i])
+                found.extend([(i, k, _checked_sum(base, r.offset), sensor, r) for k, r in enumerate(records)])
+            except RecordError as error:
+                _note(errors, i, error)
+        for reason, (which, texts) in errors.items():
+            dead.reject(batch, np.array(which), reason, texts, raw=payload)
+        index = pa.array([i for i, *_ in found], pa.int64())
+        places = np.array([k for _, k, *_ in found], np.int64)
+        if "sub" in batch.schema.names:
+            places += MAX_RECORDS * int_column(batch.column("sub"))[index.to_numpy()]
+        schema = self.output_schema(batch.schema)
+        named = {
+            "sub": pa.array(places), "event_time": pa.array([t for _, _, t, _, _ in found], pa.int64()).cast(TIMESTAMP),
+            "sensor_id": pa.array([s for *_, s, _ in found], pa.string()),
+            "obs_type": pa.array([r.name for *_, r in found], pa.string()),
+            "value": pa.array([r.value for *_, r in found], pa.float64()),
+            "text": pa.array([r.text for *_, r in found], pa.string()),
+        }
+        if "seq" in schema.names:
+            named["seq"] = batch.column("seq").take(index)
+        return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        def city(source: str, temperature: str, more: str = "") -> str:
+            return ('{"e":[{"u":"string","n":"source","sv":' + source + '},{"v":"6.1","u":"lon","n":"longitude"},'
+                    '{"v":"46.2","u":"lat","n":"latitude"},{"v":' + temperature + ',"u":"far","n":"temperature"},'
+                    '{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},'
+                    '{"v":"411.02","u":"per","n":"dust"}' + more + '],"bt":1422748800000}')
+
+        lines = [
+            "1422748800000," + city('"s1"', '"8"', ',{"v":"140","u":"per","n":"airquality_raw"}'),
+            "1422748800000," + city('"s2"', '"-7.25"', ',{"v":"11","u":"per","n":"airquality_raw"}') + "\r\n",
+            city('"sensör"', "8e-1"), " " + city('"null"', '"1"'), city('"s\\u0033"', '"null"'),
+            city('"s4"', '"warm"'), city('"s5"', "1e999"), city('"s6"', '"0.1234567890123456789"'),
+            city('""', '"3"'), "", None, '{"e":', "[" * 40, '{"e":[{"n":"source","vb":true}]}', "17,[]",
+        ]
+        payload = pa.array([None if line is None else line.encode() for line in lines] + [b"\xff{}"], pa.binary())
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(range(len(payload)), pa.int64()), pa.array([10**15] * len(payload), TIMESTAMP), payload],
+            schema=pa.schema([pa.field("seq", pa.int64(), nullable=False), ("event_time", TIMESTAMP),
+                              ("payload", pa.binary())]))
+        yield Case(cls(schema="city"), batch, "city")
+        yield Case(cls(schema="city", layout="wide", meta=True), batch, "city-wide")
+        yield Case(cls(schema="city", meta=True, raw=True, fields=("dust", "source")), batch, "city-raw")
+        yield Case(cls(), batch, "generic")
+        trips = pa.RecordBatch.from_pydict({"payload": [
+            '{"bt":"1358101800000","e":[{"n":"taxi_identifier","sv":"14Ü"},{"n":"hack_license","sv":"08F9"},'
+            '{"n":"payment_type","sv":"CSH"},{"n":"fare_amount","v":29.00,"t":-500},{"n":"tip_amount","v":null}]}',
+            '{"bt":0,"e":[{"n":"taxi_identifier","sv":"7"},{"n":"hack_license","sv":"1e9"},'
+            '{"n":"fare_amount","v":1},{"n":"fare_amount","v":true}]}', "nothing", '{"e":[]}']})
+        yield Case(cls(schema="taxi"), trips, "taxi")
+        yield Case(cls(schema="taxi", layout="wide"), trips, "taxi-wide")
+        pack = pa.RecordBatch.from_pydict({"sub": [3, 4], "payload": [
+            '{"bn":"urn:dev:1:","bt":1.5,"e":[{"n":"temp","v":23.5,"u":"Cel"},{"n":"on","vb":false,"t":"2"},'
+            '{"n":"label","sv":"caf\\u00e9"},{}]}', '{"e":[{"n":"x","v":"y"}]}']})
+        yield Case(cls(concatenate_names=True), pack, "generic-names")
+
+
+# -- what to take ----------------------------------------------------------------------------------
+
+
+class _Layout(NamedTuple):
+    """The fields of a task, resolved; wanted are the emitted ones and those that id and meta need."""
+
+    schema: StreamSchema
+    fields: tuple[str, ...]
+    is_text: tuple[bool, ...]
+    wanted: tuple[str, ...]
+    plan: senml.Plan
+    with_text: bool
+    wide: bool
+    meta: bool
+
+
+@functools.lru_cache(maxsize=64)
+def _layout(task: SenMLParse) -> _Layout:
+    assert task.schema is not None
+    schema = stream_schema(task.schema)
+    kinds = dict(zip(schema.columns, schema.kinds, strict=True))
+    chosen = set(schema.observed if task.fields is None else task.fields)
+    fields = tuple(c for c in schema.columns if c in chosen and c != schema.time_field)
+    meta = tuple(c for c in schema.meta if c != schema.time_field) if task.meta else ()
+    wanted = tuple(dict.fromkeys([*fields, schema.id_field, *meta]))
+    wide = task.layout == "wide"
+    values, texts = 0, 0
+    value_of, text_of = [-1] * len(wanted), [-1] * len(wanted)
+    for j, name in enumerate(wanted):
+        emitted = j < len(fields)
+        if emitted and not (wide and kinds[name] == "sv"):
+            value_of[j] = values
+            values += 1
+        if name == schema.id_field or name in meta or (emitted and (task.raw or kinds[name] == "sv")):
+            text_of[j] = texts
+            texts += 1
+    is_text = tuple(kinds[f] == "sv" for f in fields)
+    plan = senml.make_plan(wanted, value_of, text_of, [kinds[n] == "sv" for n in wanted],
+                           wanted.index(schema.id_field), 0 if wide else len(fields), task.concatenate_names)
+    return _Layout(schema, fields, is_text, wanted, plan, not wide and (task.raw or any(is_text)), wide, task.meta)
+
+
+# -- one message, in full: what the kernels cannot take --------------------------------------------
+
+
+class _Literal(str):
+    """A number as it is written."""
+
+
+class _Message(NamedTuple):
+    base: int | None
+    values: list[float | None]
+    texts: list[str | None]
+    offsets: list[int]
+
+
+class _Record(NamedTuple):
+    name: str | None
+    value: float | None
+    text: str | None
+    offset: int
+
+
+_NOTHING = _Message(0, [], [], [])
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_float=_Literal, parse_int=_Literal, parse_constant=_refuse)
+
+
+def _decoded(data: bytes | None) -> tuple[str | None, dict[str, Any], list[dict[str, Any]]]:
+    """``(time before the comma, the object, its records)`` of a message."""
+    stripped = b"" if data is None else data.strip(_SPACE.encode())
+    if not stripped:
+        raise RecordError("the message is empty", reason="empty")
+    try:
+        text = stripped.decode()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"the message is not UTF-8: {error.reason} at byte {error.start}",
+                          reason="invalid_utf8") from None
+    outer = _OUTER.match(text)
+    body = text[outer.end():] if outer else text
+    depth = deepest = 0
+    for character in _STRINGS.sub("", body):
+        if character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    if deepest > MAX_DEPTH:
+        raise RecordError(f"the message is nested {deepest} deep; at most {MAX_DEPTH} is allowed", reason="too_deep")
+    try:
+        document = _DECODER.decode(body)
+    except ValueError as error:
+        what = getattr(error, "msg", str(error))
+        raise ParseError(f"the message is not JSON ({what})", offset=getattr(error, "pos", -1), text=body) from None
+    if "\\u" in body and _SURROGATE.search(json.dumps(document, ensure_ascii=False)):
+        raise ParseError("the message has an unpaired surrogate", text=body)
+    if not isinstance(document, dict):
+        raise ParseError("the message is not a JSON object", text=body)
+    records = document.get("e")
+    if not isinstance(records, list) or not all(isinstance(r, dict) for r in records):
+        raise ParseError('the message has no list "e" of records', text=body)
+    return (outer.group(1) if outer else None), document, records
+
+
+def _name(record: dict[str, Any], base: str | None, concatenate: bool) -> str | None:
+    name = record.get("n")
+    if name is not None and (not isinstance(name, str) or isinstance(name, _Literal)):
+        raise ParseError('a name "n" is not a text', text=str(name))
+    if name is None:
+        return base
+    return base + name if concatenate and base is not None else name
+
+
+def _base_name(document: dict[str, Any]) -> str | None:
+    base = document.get("bn")
+    if base is not None and (not isinstance(base, str) or isinstance(base, _Literal)):
+        raise ParseError('the base name "bn" is not a text', text=str(base))
+    return base
+
+
+def _value(record: dict[str, Any]) -> Any:
+    for key in ("v", "sv", "vb"):
+        if record.get(key) is not None:
+            return record[key]
+    return None
+
+
+def _text(value: Any, name: str | None) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        raise ParseError(f"{name} is a list or an object", text=str(value))
+    return str(value)
+
+
+def _number(value: Any, name: str | None, *, lenient: bool = False) -> float | None:
+    """The number that a value is, None for a missing one."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        text = value.strip(_SPACE)
+        if text in ("", "null"):
+            return None
+        if _NUMBER.fullmatch(text):
+            number = float(text)
+            if abs(number) <= 1.7976931348623157e308:
+                return number
+            if lenient:
+                return None
+            raise RecordError(f"{name} = {excerpt(text)} is beyond the range of float64", reason="out_of_range")
+    if lenient:
+        return None
+    raise RecordError(f"{name} = {excerpt(repr(value))} is not a number", reason="not_a_number")
+
+
+def _time(value: Any, name: str, low: int, high: int) -> int | None:
+    """Microseconds of a time in milliseconds, None for a missing one."""
+    if isinstance(value, bool):
+        raise RecordError(f"{name} = {value} is not a number", reason="not_a_number")
+    number = _number(value, name)
+    if number is None:
+        return None
+    text = value.strip(_SPACE)
+    if not low - 1000 <= 1000 * number <= high + 1000:
+        us = high + 1
+    elif _INTEGER.fullmatch(text):
+        us = 1000 * int(text)
+    else:
+        us = round(number * 1000)
+    if not low <= us <= high:
+        raise RecordError(f"{name} = {excerpt(text)} ms is outside the years 1 to 9999", reason="out_of_range")
+    return us
+
+
+def _base_time(outer: str | None, document: dict[str, Any]) -> int | None:
+    base = _time(document.get("bt"), "bt", senml.MIN_TIME, senml.MAX_TIME)
+    if base is None and outer is not None:
+        base = _time(_Literal(outer), "the time before the comma", senml.MIN_TIME, senml.MAX_TIME)
+    return base
+
+
+def _offset(record: dict[str, Any]) -> int:
+    return _time(record.get("t"), "t", -senml.MAX_OFFSET, senml.MAX_OFFSET) or 0
+
+
+def _checked_sum(base: int, offset: int) -> int:
+    if offset and not senml.MIN_TIME <= base + offset <= senml.MAX_TIME:
+        raise RecordError("t: with the base time, the time is outside the years 1 to 9999", reason="out_of_range")
+    return base + offset
+
+
+def _message(data: bytes | None, layout: _Layout, concatenate: bool) -> _Message:
+    """What a message says about the wanted fields, or a :class:`RecordError`."""
+    outer, document, records = _decoded(data)
+    base_name = _base_name(document)
+    by_name = {_name(record, base_name, concatenate): record for record in records}
+    base = _base_time(outer, document)
+    plan = layout.plan
+    sensor = _text(_value(by_name.get(layout.schema.id_field, {})), layout.schema.id_field)
+    if sensor is None or sensor.strip(_SPACE) in ("", "null"):
+        raise RecordError(f"the message has no {layout.schema.id_field}, which identifies the sensor",
+                          reason="missing_id")
+    message = _Message(base, [], [], [])
+    for j, name in enumerate(layout.wanted):
+        record = by_name.get(name, {})
+        value = _value(record)
+        if plan.value_of[j] >= 0:
+            message.values.append(_number(value, name, lenient=plan.flags[j] == senml.LENIENT))
+        if plan.text_of[j] >= 0:
+            message.texts.append(_text(value, name))
+        if j < plan.n_times:
+            message.offsets.append(_offset(record))
+    return message
+
+
+def _records(data: bytes | None, concatenate: bool) -> tuple[int | None, str | None, list[_Record]]:
+    """Base time, base name and records of any SenML message."""
+    outer, document, records = _decoded(data)
+    base_name = _base_name(document)
+    base = _base_time(outer, document)
+    if len(records) > MAX_RECORDS:
+        raise RecordError(f"the message has {len(records)} records; at most {MAX_RECORDS} are allowed",
+                          reason="out_of_range")
+    found = []
+    for record in records:
+        name, value = _name(record, base_name, concatenate), _value(record)
+        number = _number(value, name, lenient=record.get("v") is None)
+        found.append(_Record(name, number, _text(value, name), _offset(record)))
+    return base, base_name or None, found
+
+
+def _patch(columns: senml.Columns, plan: senml.Plan, i: int, message: _Message, size: int, extra: bytearray) -> None:
+    """Write a message into the columns; texts stand behind the ``size`` bytes of the batch."""
+    columns.base[i] = senml.NO_TIME if message.base is None else message.base
+    for k in range(plan.n_values):
+        value = message.values[k] if message.values else None
+        columns.values[i * plan.n_values + k] = np.nan if value is None else value
+        if value is None:
+            columns.found[0] = 1
+    for k in range(plan.n_texts):
+        text = message.texts[k] if message.texts else None
+        encoded = b"" if text is None else text.encode()
+        columns.starts[i * plan.n_texts + k] = -1 if text is None else size + len(extra)
+        columns.lengths[i * plan.n_texts + k] = len(encoded)
+        extra += encoded
+    for k in range(plan.n_times):
+        offset = message.offsets[k] if message.offsets else 0
+        columns.offsets[i * plan.n_times + k] = offset
+        if offset:
+            columns.found[1] = 1
+    if message.base is None:
+        columns.found[2] = 1
+
+
+def _note(errors: dict[str, tuple[list[int], list[str]]], i: int, error: RecordError) -> None:
+    rows, texts = errors.setdefault(error.reason, ([], []))
+    rows.append(i)
+    texts.append(str(error))
+
+
+# -- columns out -----------------------------------------------------------------------------------
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+
+
+def _event_times(batch: pa.RecordBatch) -> I64:
+    if "event_time" not in batch.schema.names:
+        return np.zeros(batch.num_rows, np.int64)
+    return int_column(batch.column("event_time").cast(TIMESTAMP))
+
+
+def _selected(columns: senml.Columns, plan: senml.Plan, rows: I64) -> senml.Columns:
+    n = len(columns.base)
+    return columns._replace(
+        base=columns.base[rows],
+        values=columns.values.reshape(n, plan.n_values)[rows].ravel(),
+        starts=columns.starts.reshape(n, plan.n_texts)[rows].ravel(),
+        lengths=columns.lengths.reshape(n, plan.n_texts)[rows].ravel())
+
+
+def _assembled(batch: pa.RecordBatch, schema: pa.Schema, layout: _Layout, columns: senml.Columns,
+               offsets: npt.NDArray[np.int64] | None, data: npt.NDArray[np.uint8]) -> pa.RecordBatch:
+    plan = layout.plan
+    n = len(columns.base)
+    times = 1 if layout.wide else len(layout.fields)
+    starts, lengths = columns.starts.reshape(n, plan.n_texts), columns.lengths.reshape(n, plan.n_texts)
+    values = columns.values.reshape(n, plan.n_values)
+    has_missing = bool(columns.found[0])
+
+    def texts(j: int, times: int = 1) -> pa.Array:
+        k = plan.text_of[j]
+        return _texts(data, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(lengths[:, k]), times)
+
+    named: dict[str, pa.Array] = {"sensor_id": texts(plan.identity, times)}
+    if layout.meta:
+        named["meta"] = _joined_meta(layout, columns.base, texts, times)
+    if "seq" in schema.names:
+        named["seq"] = _repeated_column(batch.column("seq"), times)
+    if layout.wide:
+        named["event_time"] = _times(columns.base)
+        for j, name in enumerate(layout.fields):
+            named[name] = (texts(j) if plan.value_of[j] < 0
+                           else _floats(np.ascontiguousarray(values[:, plan.value_of[j]]), has_missing))
+    else:
+        named["event_time"] = _times(_repeated(columns.base, times) if offsets is None
+                                     else (columns.base[:, None] + offsets).ravel())
+        named["obs_type"], named["sub"] = _constant_columns(layout.fields, n)
+        if "sub" in batch.schema.names:
+            parents = MAX_RECORDS * int_column(batch.column("sub"))
+            named["sub"] = pa.array((parents[:, None] + np.arange(times)).ravel())
+        named["value"] = _floats(columns.values, has_missing)
+        if layout.with_text:
+            chosen = plan.text_of[:times]
+            all_starts = np.where(chosen >= 0, starts[:, chosen], -1).ravel()
+            named["text"] = _texts(data, all_starts, np.where(chosen >= 0, lengths[:, chosen], 0).ravel(), 1)
+    return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
+
+
+def _texts(data: npt.NDArray[np.uint8], starts: I64, lengths: I64, times: int) -> pa.Array:
+    """A text column of spans, each repeated; null where the start is negative."""
+    offsets = np.empty(starts.size * times + 1, np.int32)
+    total = senml.text_offsets(readonly(lengths), times, offsets)
+    if total > np.iinfo(np.int32).max:
+        raise ValueError(f"a batch holds {total} bytes of text, more than 2 GiB: use smaller batches")
+    out = np.empty(total + 8, np.uint8)
+    senml.copy_texts(data, readonly(starts), readonly(lengths), times, out)
+    bitmap = None
+    if starts.size and starts.min() < 0:
+        bitmap = _bitmap(np.repeat(starts >= 0, times))
+    return pa.Array.from_buffers(pa.string(), starts.size * times,
+                                 [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
+                                 0 if bitmap is None else -1)
+
+
+def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _floats(values: npt.NDArray[np.float64], has_missing: bool) -> pa.Array:
+    missing = np.isnan(values) if has_missing else None
+    return pa.array(values, pa.float64(), mask=missing)
+
+
+def _times(us: I64) -> pa.Array:
+    return pa.Array.from_buffers(TIMESTAMP, us.size, [None, pa.py_buffer(us)], 0)
+
+
+def _repeated(values: I64, times: int) -> I64:
+    out = np.empty(values.size * times, np.int64)
+    senml.repeat(readonly(values), times, out)
+    return out
+
+
+def _repeated_column(column: pa.Array, times: int) -> pa.Array:
+    if times == 1:
+        return column
+    if pa.types.is_int64(column.type) and not column.null_count:
+        return pa.array(_repeated(int_column(column), times))
+    return column.take(pa.array(np.repeat(np.arange(len(column)), times)))
+
+
+def _joined_meta(layout: _Layout, base: I64, texts: Any, times: int) -> pa.Array:
+    import pyarrow.compute as pc
+
+    parts = [pa.array(base // 1000).cast(pa.string()) if name == layout.schema.time_field
+             else texts(layout.wanted.index(name)) for name in layout.schema.meta]
+    joined = pc.binary_join_element_wise(*parts, ",", null_handling="replace", null_replacement="")
+    data, starts, ends, _ = byte_spans(joined)
+    return _texts(data, starts, ends - starts, times)
+
+
+def _constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
+    """``(obs_type, sub)`` of n messages: the same in every batch, hence slices of a shared one."""
+    size = n * len(fields)
+    if size > 1 << 20:
+        return _build_constant_columns(fields, n)
+    obs_type, sub = _shared_columns(fields, 1 << max(6, (n - 1).bit_length()))
+    return obs_type.slice(0, size), sub.slice(0, size)
+
+
+@functools.lru_cache(maxsize=8)
+def _shared_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
+    return _build_constant_columns(fields, n)
+
+
+def _build_constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
+    encoded = [name.encode() for name in fields]
+    lengths = np.tile(np.array([len(e) for e in encoded]), n)
+    offsets = np.zeros(lengths.size + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    text = np.tile(np.frombuffer(b"".join(encoded), np.uint8), n)
+    names = pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), pa.py_buffer(text)], 0)
+    return names, pa.array(np.tile(np.arange(len(fields)), n))

@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riot_ops.errors import ConfigError
+from riot_ops.kernels import senml
+from riot_ops.schema import OBSERVATIONS, SCHEMAS, TIMESTAMP, stream_schema
+from riot_ops.task import DeadLetters, Task
+from riot_ops.tasks.senml_parse import SenMLParse
+from tests.reference import senml_parse as reference
+
+CITY = SenMLParse(schema="city")
+FULL_PARSE = senml.parse_messages
+
+
+def line(temperature: str = '"8"', source: str = '"s1"', more: str = "", bt: str = ',"bt":1422748800000') -> str:
+    return ('{"e":[{"u":"string","n":"source","sv":' + source + '},{"v":' + temperature
+            + ',"u":"far","n":"temperature"},{"v":"53.7","u":"per","n":"humidity"}' + more + "]" + bt + "}")
+
+
+def batch_of(payloads: list[Any], kind: pa.DataType | None = None, **more: pa.Array) -> pa.RecordBatch:
+    payloads = [p.encode() if isinstance(p, str) else p for p in payloads]
+    columns = {"seq": pa.array(range(len(payloads)), pa.int64()), **more,
+               "payload": pa.array(payloads, kind or pa.binary())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def run(task: Task, payloads: list[Any], **more: pa.Array) -> tuple[pa.RecordBatch, dict[int, str]]:
+    dead = DeadLetters("t")
+    batch = batch_of(payloads, **more)
+    out = task.apply(batch, dead)  # type: ignore[attr-defined]
+    out.validate(full=True)
+    assert out.schema.equals(task.output_schema(batch.schema))
+    return out, {row["seq"]: row["reason"] for rows in dead.take() for row in rows.to_pylist()}
+
+
+def same(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
+    return a.schema.equals(b.schema) and all(bits(x) == bits(y) for x, y in zip(a.columns, b.columns, strict=True))
+
+
+def bits(column: pa.Array) -> list[Any]:
+    return [struct.pack("<d", v) if isinstance(v, float) else v for v in column.cast(
+        pa.int64() if pa.types.is_timestamp(column.type) else column.type).to_pylist()]
+
+
+def general(*args: Any, **_: Any) -> senml.Columns:
+    return FULL_PARSE(*args, templates=False)
+
+
+def slow(*args: Any, **_: Any) -> senml.Columns:
+    columns = FULL_PARSE(*args, templates=False)
+    for array in columns:  # nothing that the kernels wrote may matter
+        array[...] = 0
+    return columns
+
+
+def three_ways(task: Task, payloads: list[Any], **more: pa.Array) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """The result by templates, by the general scanner and by the slow path, which must agree."""
+    fast = run(task, payloads, **more)
+    with pytest.MonkeyPatch.context() as patch:
+        for other in (general, slow):
+            patch.setattr(senml, "parse_messages", other)
+            out, errors = run(task, payloads, **more)
+            assert errors == fast[1], other.__name__
+            assert same(out, fast[0]), other.__name__
+    return fast
+
+
+# -- values by hand --------------------------------------------------------------------------------
+
+
+def test_observations_of_a_wire_line() -> None:
+    out, errors = three_ways(CITY, ["1422748800000," + line() + "\r\n"])
+    assert errors == {}
+    assert out.schema.names == OBSERVATIONS.names
+    assert out.to_pydict() == {
+        "seq": [0] * 5, "sub": [0, 1, 2, 3, 4],
+        "event_time": pa.array([1422748800000000] * 5, TIMESTAMP).to_pylist(), "sensor_id": ["s1"] * 5,
+        "obs_type": ["temperature", "humidity", "light", "dust", "airquality_raw"],
+        "value": [8.0, 53.7, None, None, None],
+    }
+
+
+def test_wide_and_meta() -> None:
+    task = SenMLParse(schema="city", layout="wide", meta=True, fields=("humidity", "temperature"))
+    out, _ = three_ways(task, [line(more=',{"n":"latitude","v":"46.2"}')])
+    assert out.to_pylist() == [{"seq": 0, "event_time": out["event_time"][0].as_py(), "sensor_id": "s1",
+                                "temperature": 8.0, "humidity": 53.7, "meta": "1422748800000,s1,,46.2"}]
+    out, _ = three_ways(SenMLParse(schema="taxi", layout="wide", fields=("hack_license", "tip_amount")),
+                        ['{"e":[{"n":"taxi_identifier","sv":"x"},{"n":"hack_license","sv":"12"}]}'] * 3)
+    assert out["hack_license"].to_pylist() == ["12"] * 3
+    assert out["tip_amount"].null_count == 3
+
+
+def test_raw_keeps_the_text_of_values() -> None:
+    out, _ = three_ways(SenMLParse(schema="city", raw=True, fields=("temperature", "light", "source")),
+                        [line('" 8.50 "'), line("8.50"), line("true", more=',{"n":"light","v":null}')])
+    assert out["text"].to_pylist() == ["s1", " 8.50 ", None, "s1", "8.50", None, "s1", "true", None]
+    assert out["value"].to_pylist() == [None, 8.5, None, None, 8.5, None, None, 1.0, None]
+
+
+def test_text_fields_have_a_value_where_it_is_a_number() -> None:
+    trip = ('{"e":[{"n":"taxi_identifier","sv":"ID"},{"n":"hack_license","sv":"%s"},{"v":"4.80",'
+            '"n":"tolls_amount"}],"bt":5}')
+    out, errors = three_ways(SenMLParse(schema="taxi", fields=("hack_license", "tolls_amount")),
+                             [trip % text for text in ("08F9", "-7.5", "1E999", "null", "", "0.1e-400", "ü")])
+    assert errors == {}
+    assert out["value"].to_pylist()[::2] == [None, -7.5, None, None, None, 0.0, None]
+    assert out["text"].to_pylist()[::2] == ["08F9", "-7.5", "1E999", "null", "", "0.1e-400", "ü"]
+    assert set(out["text"].to_pylist()[1::2]) == {None}
+
+
+@pytest.mark.parametrize(("bt", "expected"), [
+    (',"bt":1500', 1_500_000), (',"bt":"1500"', 1_500_000), (',"bt":" 1500 "', 1_500_000), (',"bt":1.5e3', 1_500_000),
+    (',"bt":-0.0004', 0), (',"bt":1.2345', 1234), (',"bt":"0.0015"', 2), ("", 77_000), (',"bt":null', 77_000),
+    (',"bt":""', 77_000), (',"bt":253402300799999', 253402300799999000),
+])
+def test_base_time(bt: str, expected: int) -> None:
+    out, _ = three_ways(CITY, ["77," + line(bt=bt)] * 3)
+    assert set(out["event_time"].cast(pa.int64()).to_pylist()) == {expected}
+
+
+def test_without_times_the_input_counts_and_t_is_added() -> None:
+    times = pa.array([10**15, None, 10**15, 10**15], TIMESTAMP)
+    messages = [line(bt=""), line(bt=""), line(bt="", more=',{"n":"dust","v":1,"t":-2}'), line()]
+    out, _ = three_ways(CITY, messages, event_time=times)
+    got = out["event_time"].cast(pa.int64()).to_numpy().reshape(4, 5)
+    assert got[0].tolist() == [10**15] * 5
+    assert got[1].tolist() == [0] * 5
+    assert got[2].tolist() == [10**15] * 3 + [10**15 - 2000, 10**15]
+    assert got[3].tolist() == [1422748800000000] * 5
+
+
+def test_sub_of_the_input_is_the_leading_part() -> None:
+    out, _ = three_ways(CITY, [line()] * 2, sub=pa.array([0, 3]))
+    assert out["sub"].to_pylist() == [0, 1, 2, 3, 4, 12288, 12289, 12290, 12291, 12292]
+
+
+def test_base_names() -> None:
+    text = '{"bn":"temper","e":[{"n":"ature","v":1},{"v":"s","n":"source"},{"n":"source","v":"full"},{"v":4}]}'
+    assert three_ways(CITY, [text])[0]["sensor_id"].to_pylist() == ["full"] * 5
+    joined = '{"e":[{"n":"ature","v":1},{"n":"light","v":5}],"bn":"temper"}'
+    assert three_ways(SenMLParse(schema="city", concatenate_names=True), [joined])[1] == {0: "missing_id"}
+    source = '{"e":[{"n":"rce","v":1},{"n":"light","v":5}],"bn":"sou"}'
+    out, errors = three_ways(SenMLParse(schema="city", concatenate_names=True), [source] * 3)
+    assert errors == {} and out["value"].null_count == 15
+    alone = '{"e":[{"v":"x"},{"n":"light","v":5}],"bn":"source"}'
+    assert three_ways(CITY, [alone])[0]["value"].to_pylist() == [None, None, 5.0, None, None]
+
+
+def test_generic() -> None:
+    out, errors = run(SenMLParse(), [
+        '{"bn":"dev1","bt":1000,"e":[{"n":"a","v":"1.5","t":2},{"n":"b","vb":true},{"n":"c","sv":"x\\u00e9"},{}]}',
+        '{"e":[]}', '{"e":[{"n":"a","v":"x"}]}', '{"e":[' + "{}," * 4096 + "{}]}"])
+    assert [list(row.values())[1:] for row in out.drop_columns(["event_time"]).to_pylist()] == [
+        [0, "dev1", "a", 1.5, "1.5"], [1, "dev1", "b", 1.0, "true"], [2, "dev1", "c", None, "xé"],
+        [3, "dev1", "dev1", None, None]]
+    assert out["event_time"].cast(pa.int64()).to_pylist() == [1_002_000, 10**6, 10**6, 10**6]
+    assert errors == {2: "not_a_number", 3: "out_of_range"}
+
+
+@pytest.mark.parametrize(("payload", "reason"), [
+    (None, "empty"), (b"", "empty"), (b" \r\n", "empty"), (b"\xff", "invalid_utf8"), (b'{"e":[', "malformed"),
+    (b'{"e":{}}', "malformed"), (b'{"e":[1]}', "malformed"), (b"{}", "malformed"), (b"[]", "malformed"),
+    (b"x", "malformed"), (b"12", "malformed"), (b'12,{"e":1}', "malformed"), (b'012,{"e":[]}', "malformed"),
+    (b'{"e":[]}', "missing_id"), (b"[" * 33, "too_deep"), (b"[" * 32, "malformed"), (b"[" * 100_000, "too_deep"),
+    (line(source='""'), "missing_id"), (line(source='" null"'), "missing_id"), (line(source="null"), "missing_id"),
+    (line(source="[]"), "malformed"), (line(source='"\\ud800"'), "malformed"),
+    (line('"NaN"'), "not_a_number"), (line('"inf"'), "not_a_number"), (line('"0x10"'), "not_a_number"),
+    (line('"1_000"'), "not_a_number"), (line('"1."'), "not_a_number"), (line('".5"'), "not_a_number"),
+    (line('"01"'), "not_a_number"), (line('"+1"'), "not_a_number"), (line('"-"'), "not_a_number"),
+    (line('"1 2"'), "not_a_number"), (line("[1]"), "not_a_number"), (line("NaN"), "malformed"),
+    (line("01"), "malformed"), (line('"1e400"'), "out_of_range"), (line("-1e400"), "out_of_range"),
+    (line(bt=',"bt":"soon"'), "not_a_number"), (line(bt=',"bt":true'), "not_a_number"),
+    (line(bt=',"bt":1e15'), "out_of_range"), (line(more=',{"n":"dust","v":1,"t":1e300}'), "out_of_range"),
+    (line(more=',{"n":"dust","v":1,"t":253402300799999}'), "out_of_range"), (line(more=',{"n":5}'), "malformed"),
+    (line().encode().replace(b"s1", b"s\xc3"), "invalid_utf8"), (line().replace("s1", "s\n1"), "malformed"),
+    (line()[:-1], "malformed"), (line() + "x", "malformed"), (line().replace("],", "],]"), "malformed"),
+])
+def test_rejections(payload: Any, reason: str) -> None:
+    # good messages around, so that templates are tried as well
+    out, errors = three_ways(CITY, [line(), payload, line(), "5," + line()])
+    assert errors == {1: reason}
+    assert out["seq"].to_pylist() == [0] * 5 + [2] * 5 + [3] * 5
+
+
+def test_a_rejected_message_is_kept_in_full() -> None:
+    session = CITY.session()
+    assert session.push({"payload": b'{"e":\xff'}) == []
+    assert session.push({"payload": line('"warm"')}) == []
+    assert [e["raw"] for e in session.errors] == ['{"e":\\xff', line('"warm"')]
+    assert session.errors[1]["message"] == "temperature = 'warm' is not a number"
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(),
+                                  pa.dictionary(pa.int32(), pa.string())])
+def test_text_types_and_slices(kind: pa.DataType) -> None:
+    expected, _ = run(CITY, [line(str(i)) for i in range(9)])
+    text = pa.array([line(str(i)) for i in range(9)])
+    batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(9)), "payload": text.cast(
+        pa.string() if pa.types.is_dictionary(kind) else kind)})
+    if pa.types.is_dictionary(kind):
+        batch = batch.set_column(1, "payload", text.dictionary_encode())
+    dead = DeadLetters("t")
+    assert same(pa.concat_batches([CITY.apply(batch.slice(0, 4), dead), CITY.apply(batch.slice(4), dead)]), expected)
+    assert CITY.apply(batch.slice(0, 0), dead).num_rows == 0
+
+
+@pytest.mark.parametrize("wrong", [
+    {"schema": "citi"}, {"schema": "city", "fields": ("dusty",)}, {"schema": "city", "fields": ("timestamp",)},
+    {"schema": "city", "fields": ()}, {"schema": "city", "fields": ("dust", "dust")}, {"fields": ("dust",)},
+    {"layout": "wide"}, {"meta": True}, {"schema": "city", "layout": "wide", "raw": True}, {"layout": "long"},
+])
+def test_misuse_fails_at_construction(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        SenMLParse(**wrong)
+
+
+def test_cases_run() -> None:
+    for case in SenMLParse.cases():
+        dead = DeadLetters("t")
+        out = case.task.apply(case.batch, dead)  # type: ignore[attr-defined]
+        out.validate(full=True)
+        assert out.schema.equals(case.task.output_schema(case.batch.schema))
+        assert dead.count > 0 and out.num_rows > 0, case.name
+
+
+# -- the samples -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "file", "rows", "n"), [
+    ("city", "SYS", 1000, 5), ("taxi", "TAXI", 1000, 10), ("fit", "FIT", 45, 11)])
+def test_samples_equal_orjson(shared_data: Any, name: str, file: str, rows: int, n: int) -> None:
+    lines = (shared_data / "riotbench" / f"{file}_sample_data_senml.csv").read_bytes().splitlines()
+    schema = stream_schema(name)
+    out, errors = three_ways(SenMLParse(schema=name), lines)
+    assert (errors, out.num_rows, len(lines)) == ({}, rows * n, rows)
+    values, times, sensors = [], [], []
+    for text in lines:
+        document = orjson.loads(text.partition(b",")[2])
+        by_name = {r["n"]: r.get("v", r.get("sv")) for r in document["e"]}
+        for field in schema.observed:
+            try:
+                values.append(float(by_name[field]) if schema.kinds[schema.columns.index(field)] == "v"
+                              or reference.NUMBER.fullmatch(by_name[field]) else None)
+            except ValueError:
+                values.append(None)
+            values[-1] = None if values[-1] is not None and math.isinf(values[-1]) else values[-1]
+            times.append(int(document["bt"]) * 1000)
+            sensors.append(by_name[schema.id_field])
+    assert out["value"].to_pylist() == values
+    assert out["event_time"].cast(pa.int64()).to_pylist() == times
+    assert out["sensor_id"].to_pylist() == sensors
+
+
+# -- random messages -------------------------------------------------------------------------------
+
+DIGITS = st.text("0123456789", min_size=1, max_size=22)
+NUMBERS = st.one_of(
+    st.integers(-10**6, 10**6).map(str), st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(-1000, 1000).map(lambda x: f"{x:.2f}"),
+    st.builds(lambda s, a, b, e: f"{s}{int(a)}{b}{e}", st.sampled_from(["", "-"]), DIGITS,
+              st.one_of(st.just(""), DIGITS.map(lambda d: "." + d)),
+              st.one_of(st.just(""), st.builds("{}{}".format, st.sampled_from(["e", "E+", "e-"]), st.integers(0, 400)))))
+WORDS = st.one_of(st.sampled_from(["", " ", "null", "NaN", "inf", "1.", ".5", "01", "--1", "1e", "true", "ü", "°C",
+                                   'a"b', "\\", "\u2028", "😀", "x" * 40]), st.text(max_size=12))
+NAMES = st.sampled_from(["source", "temperature", "humidity", "light", "dust", "temp", "longitude", "zzz", "ü"])
+
+
+@st.composite
+def values(draw: st.DrawFn) -> str:
+    kind = draw(st.integers(0, 9))
+    if kind < 3:
+        return json.dumps(draw(st.sampled_from(["", " ", "  "])) + draw(NUMBERS) + draw(st.sampled_from(["", " "])))
+    if kind < 6:
+        return draw(NUMBERS)
+    if kind < 8:
+        return json.dumps(draw(WORDS), ensure_ascii=draw(st.booleans()))
+    return draw(st.sampled_from(["null", "true", "false", "[]", '{"a":[1,{}]}', '"\\ud83d\\ude00"', '"\\ud83d"']))
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> str:
+    gap = st.sampled_from(["", "", "", " ", "\n\t", "\r\n "]) if draw(st.booleans()) else st.just("")
+
+    def joined(open_: str, items: list[str], close: str) -> str:
+        inner = ",".join(draw(gap) + item + draw(gap) for item in items)
+        return open_ + (inner or draw(gap)) + close
+
+    def members(pairs: list[tuple[str, str]]) -> str:
+        return joined("{", [json.dumps(k) + draw(gap) + ":" + draw(gap) + v for k, v in draw(st.permutations(pairs))], "}")
+
+    records = [[("n", '"source"'), ("sv", json.dumps(draw(WORDS), ensure_ascii=False))]]
+    for name in draw(st.lists(NAMES, max_size=6)):
+        record = [("n", json.dumps(name)), (draw(st.sampled_from(["v", "v", "v", "sv", "vb"])), draw(values()))]
+        for key in draw(st.lists(st.sampled_from(["u", "t", "x", "v", "sv", "n"]), max_size=2)):
+            record.append((key, '"m\\/s2"' if key == "u" else json.dumps(name) if key == "n" else draw(values())))
+        records.append(record)
+    top = [("e", joined("[", [members(r) for r in draw(st.permutations(records))], "]"))]
+    for key in draw(st.lists(st.sampled_from(["bt", "bt", "bn", "bu", "x"]), max_size=3)):
+        top.append((key, draw(st.one_of(values(), NUMBERS, st.integers(0, 10**14).map(str))) if key != "bn"
+                    else json.dumps(draw(st.sampled_from(["sou", "temp", "source", ""])))))
+    prefix = draw(st.one_of(st.just(""), st.builds("{},".format, NUMBERS), st.integers(0, 10**13).map("{},".format)))
+    return draw(gap) + prefix + members(top) + draw(gap)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, source: st.SearchStrategy[str]) -> bytes:
+    data = bytearray(draw(source).encode("utf-8", "replace"))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(data)))
+        cut = draw(st.integers(0, 3))
+        data[at:at + cut] = draw(st.one_of(st.binary(max_size=3),
+                                           st.sampled_from([b'"', b"\\", b"{", b"}", b",", b":", b" ", b"0", b"-", b"e", b"]"])))
+    return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.integers(0, 9)) == 0 else data)
+
+
+ALIKE = st.builds(
+    lambda t, s, h, o, d: f"{o},{line(t, s, f',{{' + chr(34) + 'n' + chr(34) + ':' + chr(34) + 'dust' + chr(34) + f',{h}}}')}{d}",
+    values(), WORDS.map(lambda w: json.dumps(w, ensure_ascii=False)), values().map('"v":{}'.format),
+    st.integers(-10**16, 10**16), st.sampled_from(["", "\r\n"]))
+PAYLOADS = st.one_of(messages(), ALIKE, mutated(ALIKE), mutated(messages()), st.none(), st.binary(max_size=30))
+
+
+def check(task: SenMLParse, payloads: list[Any]) -> None:
+    payloads = [*payloads, line()]  # room behind, so that templates may read on
+    times = pa.array([10**15 + i for i in range(len(payloads))], TIMESTAMP)
+    out, errors = three_ways(task, payloads, event_time=times)
+    schema = SCHEMAS[task.schema or ""]
+    kinds = dict(zip(schema.columns, schema.kinds, strict=True))
+    emitted = [c for c in schema.columns if c in (task.fields or schema.observed)]
+    rows, reasons = [], {}
+    for i, payload in enumerate(payloads):
+        data = payload.encode() if isinstance(payload, str) else payload
+        try:
+            found = reference.parse(data, 10**15 + i, fields=[(f, kinds[f]) for f in emitted],
+                                    id_field=schema.id_field, concatenate=task.concatenate_names)
+        except reference.Rejected as error:
+            reasons[i] = error.reason
+            continue
+        for k, (field, (time, value, text)) in enumerate(zip(emitted, found["observations"], strict=True)):
+            rows.append([i, k, time, found["sensor"], field, None if value is None else struct.pack("<d", value), text])
+    assert errors == reasons
+    got = [bits(column) for column in out.columns]
+    assert [list(row) for row in zip(*got, strict=True)] == [row[: len(got)] for row in rows]
+
+
+@given(st.lists(PAYLOADS, max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
+    check(CITY, payloads)
+
+
+@given(st.lists(st.one_of(ALIKE, mutated(ALIKE)), max_size=25))
+@settings(max_examples=60, deadline=None)
+def test_similar_messages(payloads: list[Any]) -> None:
+    check(SenMLParse(schema="city", fields=("source", "temperature", "dust")), payloads)
+
+
+@given(messages(), st.lists(messages(), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_names_joined(first: str, others: list[str]) -> None:
+    check(SenMLParse(schema="city", concatenate_names=True), [first, *others, first, first])
+
+
+def test_many_skeletons() -> None:
+    """More than there are templates for, some too long for one."""
+    bodies = [line(str(i % 7), more=f',{{"n":"x{i % 40}","v":1}}') for i in range(2000)]
+    bodies[500] = line(more=',{"n":"dust","u":"' + "u" * 9000 + '"}')
+    bodies[501] = line(more=',{"n":"dust","y":1}' * 200)
+    bodies[502] = line(more=',{"n":"dust","v":4}' * 300)
+    out, errors = three_ways(CITY, bodies)
+    assert errors == {}
+    assert out["value"].to_numpy(zero_copy_only=False).reshape(-1, 5)[:500, 0].tolist() == [i % 7 for i in range(500)]
+    assert out["value"].to_numpy(zero_copy_only=False).reshape(-1, 5)[502, 3] == 4
+
+
+def test_threads_share_nothing() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    lots = [[line(str(i * k % 1000)) for i in range(300)] for k in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda payloads: run(CITY, payloads)[0], lots))
+    assert all(same(a, run(CITY, b)[0]) for a, b in zip(together, lots, strict=True))
+    assert np.array_equal(together[3]["value"].to_numpy(zero_copy_only=False)[::5], [i * 3 % 1000 for i in range(300)])
