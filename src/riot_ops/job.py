@@ -106,7 +106,8 @@ class Job:
         ids: list[pa.Array] = []
         for batch in self._parsed(t.SenMLParse(schema=self.stream, layout="wide")):
             ids.append(pc.unique(batch.column("sensor_id")))
-        return pc.unique(pa.concat_arrays(ids)).to_pylist() if ids else []  # type: ignore[no-any-return]
+        known: list[str] = pc.unique(pa.concat_arrays(ids)).drop_null().to_pylist() if ids else []
+        return known
 
     def _parsed(self, task: t.Task) -> Iterator[pa.RecordBatch]:
         source = self.source(paced=False)

@@ -124,7 +124,7 @@ class KeyedState:
     def nbytes(self) -> int:
         """Bytes of arrays, index and keys (objects not counted)."""
         arrays = sum(a.nbytes for a in self.arrays.values() if isinstance(a, np.ndarray))
-        return arrays + self.index.nbytes + self._touched.nbytes + sum(k.nbytes for k in self._keys)
+        return int(arrays) + self.index.nbytes + self._touched.nbytes + sum(int(k.nbytes) for k in self._keys)
 
     def _add_keys(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], before: int) -> None:
         added = self.index.size - before

@@ -50,7 +50,7 @@ def test_parse_number_equals_float(text: str) -> None:
 def test_short_number_takes_only_what_float_does(text: str) -> None:
     text = text[:8]
     with np.errstate(over="ignore"):
-        ok, value = numbers.short_number(numbers.load8(data_of(text), 0), len(text))
+        ok, value = numbers.short_number(np.uint64(numbers.load8(data_of(text), 0)), len(text))
     plain = re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", text)
     assert ok == bool(plain)
     if ok:

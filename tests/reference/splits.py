@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +20,10 @@ KEYS = st.sampled_from(["a", "b", "ü", "", None])
 
 def run(task: Task, batch: pa.RecordBatch, cuts: list[int] | None = None,
         restart: bool = True) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Outputs (of the end of the stream, too) and errors, the batch being cut at some rows."""
+    """Outputs (of the end of the stream, too) and errors, the batch being cut at some rows.
+
+    NaN reads "nan", so that rows compare.
+    """
     session = Session(task)
     errors: list[dict[str, Any]] = []
     out: list[dict[str, Any]] = []
@@ -35,4 +39,5 @@ def run(task: Task, batch: pa.RecordBatch, cuts: list[int] | None = None,
             session = Session(task)
             session.restore(data)
     out += session.flush()
-    return out, errors + session.errors
+    plain = [{k: "nan" if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in out]
+    return plain, errors + session.errors

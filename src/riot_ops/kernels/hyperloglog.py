@@ -66,9 +66,8 @@ def insert(registers: Any, h: Any, precision: Any) -> Any:
 def estimate(zeros: Any, weight: Any, precision: Any, constant: Any, linear: Any) -> Any:
     """Number of distinct values, from the two integers of the module's description."""
     m = np.float64(1 << precision)
-    total = np.float64(weight)
-    if zeros == 0 and weight == np.uint64(0):
-        total = 18446744073709551616.0
+    full = zeros == 0 and weight == np.uint64(0)
+    total = 2.0**64 if full else np.float64(weight)
     raw = constant * m * m / (zeros + total * 0.5 ** (65 - precision))
     if raw <= 2.5 * m and zeros > 0:
         return linear[zeros]

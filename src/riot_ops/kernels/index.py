@@ -47,14 +47,16 @@ def _lookup(h1: Any, h2: Any, times: Any, ttl: Any, table: Any, k1: Any, k2: Any
 
 
 @kernel
-def _rebuild(k1: Any, k2: Any, n: Any, table: Any) -> None:
-    """Fill an empty table; of two slots with one key the later one counts."""
+def _insert(k1: Any, k2: Any, slots: Any, table: Any) -> None:
+    """Enter slots in a table; of two slots with one key the later one counts."""
     mask = np.uint64(table.size - 1)
-    for s in range(n):
+    for i in range(slots.size):
+        s = slots[i]
         p = k1[s] & mask
         while table[p] >= 0 and not (k1[table[p]] == k1[s] and k2[table[p]] == k2[s]):
             p = (p + np.uint64(1)) & mask
-        table[p] = s
+        if table[p] < s:
+            table[p] = s
 
 
 _NO_TIMES = np.empty(0, np.int64)
@@ -117,7 +119,7 @@ class KeyIndex:
         if self.ttl:
             self._last[slots] = last_seen
         self.size = size
-        self._rehash()
+        _insert(self._k1, self._k2, slots, self._table)
 
     def live(self, now: int) -> npt.NDArray[np.int64]:
         """The slots in use: of expired keys none, of renewed keys the newest."""
@@ -132,11 +134,7 @@ class KeyIndex:
         if self.ttl:
             self._last = _extended(self._last, room)
         self._table = np.full(2 * room, -1, np.int32)
-        _rebuild(self._k1, self._k2, self.size, self._table)
-
-    def _rehash(self) -> None:
-        self._table.fill(-1)
-        _rebuild(self._k1, self._k2, self.size, self._table)
+        _insert(self._k1, self._k2, np.arange(self.size), self._table)
 
 
 def _extended(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:

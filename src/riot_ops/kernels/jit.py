@@ -77,7 +77,7 @@ def _resolve_calls(function: types.FunctionType | Callable[..., Any]) -> types.F
     resolved = types.FunctionType(function.__code__, scope, function.__name__,
                                   function.__defaults__, function.__closure__)
     functools.update_wrapper(resolved, function)
-    del resolved.__wrapped__  # type: ignore[attr-defined]
+    del resolved.__wrapped__
     return resolved
 
 

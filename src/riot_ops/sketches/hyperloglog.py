@@ -133,7 +133,7 @@ class HyperLogLog:
     def to_datasketch(self) -> Any:
         """As a ``datasketch.HyperLogLogPlusPlus`` with the same registers and hash function."""
         try:
-            from datasketch import HyperLogLogPlusPlus  # type: ignore[import-untyped]
+            from datasketch import HyperLogLogPlusPlus
         except ImportError:
             raise MissingExtraError("exchange with datasketch", "sketch") from None
         return HyperLogLogPlusPlus(reg=self.registers.astype(np.int8), hashfunc=murmur3_64)

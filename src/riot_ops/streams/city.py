@@ -117,7 +117,7 @@ def kept_slots(block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any
             rank = 0
             tick += 1
     for most in range(1, 3):
-        j = np.int64(mix(key + np.uint64(block)) & np.uint64(size - 1))
+        j: Any = np.int64(mix(key + np.uint64(block)) & np.uint64(size - 1))
         for _ in range(size):
             if n == quota:
                 break

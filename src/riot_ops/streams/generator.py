@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
@@ -12,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError, did_you_mean
-from riot_ops.kernels.arrow import readonly
 from riot_ops.schema import OBSERVATIONS, RAW, TIMESTAMP, StreamSchema
 from riot_ops.source import Offset, Split
 from riot_ops.streams.pace import TimedSource
@@ -91,7 +91,7 @@ class GeneratedSource(TimedSource):
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         a, b = start["message"], end["message"]
         edges = [a + (b - a) * i // n for i in range(n + 1)]
-        return [{"start": x, "end": y} for x, y in zip(edges, edges[1:], strict=False) if x < y]
+        return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         make = {"senml": self.lines, "observations": self.observations, "wide": self.wide}[self.format]
@@ -133,8 +133,8 @@ def wide_schema(stream: StreamSchema) -> pa.Schema:
 def observed_columns(stream: StreamSchema, messages: int) -> tuple[pa.Array, pa.Array]:
     """The columns ``sub`` and ``obs_type`` for up to so many messages."""
     names = stream.observed
-    sub = pa.array(np.tile(np.arange(len(names)), messages))
-    return sub, pa.array(names).take(sub)
+    index = np.tile(np.arange(len(names)), messages)
+    return pa.array(index), pa.array(names).take(pa.array(index))
 
 
 def observation_batch(stream: StreamSchema, rows: int, seq: npt.NDArray[np.int64], times: npt.NDArray[np.int64],

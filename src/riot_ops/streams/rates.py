@@ -112,14 +112,14 @@ def saw_tooth(low: float, high: float, period: float, steps: int = 100) -> Curve
 def burst(base: float, peak: float, period: float, duration: float) -> Curve:
     """A base rate, with a burst at the beginning of each period.
 
-    >>> burst(10, 1000, period=60, duration=5).rate(61)
-    1000.0
+    >>> curve = burst(10, 1000, period=60, duration=6)
+    >>> curve.rate(61), curve.rate(70)
+    (1000.0, 10.0)
     """
     if not 0 < duration < period:
         raise ConfigError(f"duration must be between 0 and the period {period!r}, got {duration!r}")
     steps = 1000
-    ends = np.clip((np.arange(steps + 1)) * period / steps, 0, duration)
-    share = np.diff(ends) / (period / steps)
+    share = np.clip(duration / period * steps - np.arange(steps), 0, 1)
     return Curve(base + (peak - base) * share, period / steps)
 
 

@@ -82,7 +82,7 @@ def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
         negative = p < end and data[p] == 45
         if negative:
             p += np.uint64(1)
-        value = 0
+        value: Any = 0
         digits = 0
         while p < end and 48 <= data[p] <= 57 and digits < 16:
             value = 10 * value + (np.int64(data[p]) - 48)
@@ -97,7 +97,7 @@ def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
 
 
 class ReplaySource(TimedSource):
-    """Read recorded messages, one per line: ``<ms since the epoch>,<message>``.
+    r"""Read recorded messages, one per line: ``<ms since the epoch>,<message>``.
 
     A record's payload is its whole line as it stands in the file, with the time and the line break,
     not copied from the memory-mapped file; its event time is the leading number (null where there is
@@ -126,14 +126,14 @@ class ReplaySource(TimedSource):
     --------
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "two.csv"
-    >>> _ = file.write_text("1000,a\\n2000,b\\n")
+    >>> _ = file.write_text("1000,a\n2000,b\n")
     >>> source = ReplaySource(file)
     >>> end = source.latest(source.initial())
     >>> end
     {'file': 1, 'byte': 0, 'line': 2}
     >>> [part] = source.splits(source.initial(), end, 4)
     >>> next(source.read(part)).column("payload").to_pylist()
-    [b'1000,a\\n', b'2000,b\\n']
+    [b'1000,a\n', b'2000,b\n']
     """
 
     def __init__(self, path: str | Path | Sequence[str | Path], *, repeat: int = 1, header: bool = False,
@@ -407,7 +407,7 @@ class _File:
         """Number of lines that begin in a range that begins with a line."""
         if start >= end:
             return 0
-        open_end = end == self.size and self.data[end - 1] != 10
+        open_end = int(end == self.size and self.data[end - 1] != 10)
         return self._breaks(end) - self._breaks(start) + open_end
 
     def _breaks(self, end: int) -> int:
@@ -452,7 +452,8 @@ class _File:
 def count_breaks(data: Any) -> Any:
     n = 0
     for i in range(data.size):
-        n += data[i] == 10
+        if data[i] == 10:
+            n += 1
     return n
 
 
@@ -485,7 +486,7 @@ def _find(path: str | Path | Sequence[str | Path]) -> list[str]:
     if not given:
         raise ConfigError("no path given")
     found: list[str] = []
-    for item in map(os.fspath, given):
+    for item in [os.fspath(g) for g in given]:
         if os.path.isdir(item):
             names = sorted(os.path.join(item, n) for n in os.listdir(item) if not n.startswith("."))
             names = [n for n in names if os.path.isfile(n)]

@@ -107,7 +107,7 @@ def taxi_values(first: Any, taxis: Any, group: Any, per_day: Any, edges: Any, ke
         z = normal(key_of(trip, 0))
         miles = min(np.exp(1.09 + 0.97 * z), 22.3)
         seconds = np.exp(6.33 + 0.72 * (0.85 * z + 0.5267826876426369 * normal(key_of(trip, 1))))
-        seconds = min(np.ceil(seconds / 60.0) * 60.0, 3300.0)
+        seconds = min(max(np.floor(seconds / 60.0 + 0.5) * 60.0, 60.0), 3300.0)
         airport = miles > 13.4 and uniform(key_of(trip, 2)) < 0.75      # 6 % of trips are that long
         fare = 2.03 + 2.16 * miles + 0.00478 * seconds + 0.88 * normal(key_of(trip, 3))
         fare = max(np.floor(2.0 * fare + 0.5) / 2.0, 2.5)
@@ -306,7 +306,8 @@ class TaxiSource(GeneratedSource):
     def _build(self) -> dict[str, Any]:
         profile = taxi_profile((np.arange(MINUTES) + 0.5) / 60)
         share = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
-        units, kinds = dict(zip(TAXI.columns, TAXI.units, strict=True)), dict(zip(TAXI.columns, TAXI.kinds, strict=True))
+        units = dict(zip(TAXI.columns, TAXI.units, strict=True))
+        kinds = dict(zip(TAXI.columns, TAXI.kinds, strict=True))
         parts, close = [], ""
         for name in TAXI.columns:
             if name == TAXI.time_field:

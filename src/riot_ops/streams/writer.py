@@ -57,7 +57,7 @@ def write(source: Source, path: str | Path, messages: int | None = None) -> int:
                 break
             for split in source.splits(start, following, 1):
                 for batch in source.read(split):
-                    lines = [line.rstrip(b"\r\n") for line in batch.column("payload").to_pylist()]
+                    lines = [line.rstrip(b"\r\n") for line in batch.column("payload").to_pylist() if line is not None]
                     file.write(b"\n".join([*lines, b""]))
                     written += batch.num_rows
             start = following

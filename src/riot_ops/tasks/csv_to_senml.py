@@ -62,6 +62,8 @@ def parse_time(text: Any, n: Any) -> Any:
     if century < 0 or year < 0 or month < 1 or month > 12 or day < 1:
         return 0, False
     year += century * 100
+    if year < 1:
+        return 0, False
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     long_month = month in (1, 3, 5, 7, 8, 10, 12)
     if day > (31 if long_month else 30) or (month == 2 and day > (29 if leap else 28)):
@@ -129,12 +131,17 @@ def write_number(text: Any, n: Any, out: Any, o: Any) -> Any:
     if whole == 0:
         out[p] = 48
         p += 1
+    magnitude = whole                          # the number is below 10^magnitude
+    zero = whole == 0
     if i < n and text[i] == 46:
         i += 1
         if i < n and _digit(text[i]):
             out[p] = 46
             p += 1
             while i < n and _digit(text[i]):
+                zero = zero and text[i] == 48
+                if zero:
+                    magnitude -= 1
                 out[p] = text[i]
                 p += 1
                 i += 1
@@ -162,7 +169,7 @@ def write_number(text: Any, n: Any, out: Any, o: Any) -> Any:
                 power = power * 10 + np.int64(text[i]) - 48
             i += 1
         power *= sign
-    if i < n or whole + power > _LIMIT:
+    if i < n or (magnitude + power > _LIMIT and not zero):
         return o
     return p
 

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _OUTER = re.compile(r"(-?(?:0|[1-9][0-9]*)),[ \t\r\n]*(?=\{)")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPES = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F])|.)")
 
 I64 = npt.NDArray[np.int64]
 
@@ -372,7 +372,7 @@ def _decoded(data: bytes | None) -> tuple[str | None, dict[str, Any], list[dict[
     except ValueError as error:
         what = getattr(error, "msg", str(error))
         raise ParseError(f"the message is not JSON ({what})", offset=getattr(error, "pos", -1), text=body) from None
-    if "\\u" in body and _SURROGATE.search(json.dumps(document, ensure_ascii=False)):
+    if "\\u" in body and any(found.group(1) for found in _ESCAPES.finditer(body)):
         raise ParseError("the message has an unpaired surrogate", text=body)
     if not isinstance(document, dict):
         raise ParseError("the message is not a JSON object", text=body)

@@ -326,7 +326,8 @@ class KeyedFunction(_Function, KeyedTask):
         an iterable of dicts, or None for none. It may change the state that it gets: that is a copy.
     initial : JSON value, default None
         State of a new key. States hold what JSON does: None, booleans, numbers, texts, lists and
-        dicts with text keys. Tuples become lists, and NaN becomes None.
+        dicts with text keys. Other values become what JSON makes of them: tuples and sets lists,
+        NaN None.
     schema, label
         As for :class:`MapFunction`.
     by, ttl
@@ -552,6 +553,8 @@ class _Collector:
             value = result.get(name)
             if value is not None and not (type(value) in fast and _fits(value)):
                 try:
+                    if isinstance(value, str | bytes | bool | np.bool_) and _is_number(kind):
+                        raise TypeError("no number")  # Arrow would make one of it
                     value = pa.array([value], kind)[0].as_py()
                 except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                     raise RecordError(f"{name} = {_short(value)} is not a {kind}: {error}",
@@ -577,11 +580,15 @@ _FAST: dict[str, frozenset[type]] = {
 }
 
 
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def _fits(value: Any) -> bool:
     """Whether Arrow takes a value of a fast type without a look at it."""
     kind = type(value)
     if kind is int:
-        return -(1 << 53) <= value <= 1 << 53
+        return bool(-(1 << 53) <= value <= 1 << 53)
     if kind is str:
         return bool(value.isascii())
     return bool(kind is not datetime or value.tzinfo is not None)

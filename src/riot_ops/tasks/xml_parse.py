@@ -408,7 +408,7 @@ class XMLParse(StatelessTask):
             gate.encoding = None
             try:
                 _parser(documents.type, gate).Parse(document, True)
-            except expat.ExpatError as error:
+            except (expat.ExpatError, LookupError, ValueError) as error:  # the latter: unknown encodings
                 failed["malformed"].append((d, str(error)))
             except _DoctypeError:
                 failed["forbidden_doctype"].append((d, "the document has a DOCTYPE, which is not accepted"))

@@ -53,7 +53,7 @@ def blocks_to_batch(blocks: list[Block]) -> pa.RecordBatch:
 
 def decode(payload: Any) -> list[pa.RecordBatch]:
     """The record batches in a payload, without copying."""
-    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+    with pa.ipc.open_stream(payload if isinstance(payload, pa.Buffer) else pa.py_buffer(payload)) as reader:
         return list(reader)
 
 

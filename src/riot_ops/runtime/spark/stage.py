@@ -35,7 +35,7 @@ HEAD_DDL = "generation long, base long, token string, delta_bytes long, base_byt
 LINK_DDL = "previous string, token string, data binary"
 
 CACHED_QUERIES = 4
-MOST_DELTAS = 64
+MOST_DELTAS = 512
 
 
 @dataclass

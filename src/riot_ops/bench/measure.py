@@ -1,0 +1,189 @@
+"""What a benchmark finds, and how it is timed and shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from riot_ops.kernels.jit import Kernel
+
+__all__ = ["Measure", "KernelTimes", "kernel_times", "machine", "median", "one_core", "seconds", "table"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure.
+
+    Attributes
+    ----------
+    measure : str
+        Name, such as ``keyed/vs-per-key/1000``; the first part is the suite.
+    value : float
+    unit : str
+        ``ratio``, ``rows/s``, ``messages/s``, ``ms``, ``bytes/key`` …
+    against : str
+        What it is compared with, or how it came about.
+    reach : float or None
+        What it should reach; None for a figure that only informs.
+    machine : str
+        See :func:`machine`.
+    at_most : bool
+        Whether the value should stay below the reach instead of above.
+
+    Examples
+    --------
+    >>> Measure("keyed/vs-bare-pass/1000", 1.62345, "ratio", "a bare pass", 1.5, "a machine").to_json()
+    '{"measure": "keyed/vs-bare-pass/1000", "value": 1.623, "unit": "ratio", "against": "a bare pass", "reach": 1.5, "machine": "a machine"}'
+    """
+
+    measure: str
+    value: float
+    unit: str
+    against: str = ""
+    reach: float | None = None
+    machine: str = ""
+    at_most: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the value reaches what it should; None where nothing is asked."""
+        if self.reach is None:
+            return None
+        return self.value <= self.reach if self.at_most else self.value >= self.reach
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"measure": self.measure, "value": float(f"{self.value:.4g}"), "unit": self.unit,
+                           "against": self.against, "reach": self.reach, "machine": self.machine},
+                          ensure_ascii=False)
+
+
+def machine() -> str:
+    """Processor, cores, memory and versions.
+
+    >>> "Python" in machine()
+    True
+    """
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except (OSError, ValueError):
+        memory = "unknown memory"
+    versions = [f"Python {platform.python_version()}"]
+    for package in ("pyspark", "numba"):
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            versions.append(f"no {package}")
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory}, {', '.join(versions)}"
+
+
+def median(values: Iterable[float]) -> float:
+    """The median.
+
+    >>> median([3.0, 1.0, 2.0])
+    2.0
+    """
+    return statistics.median(values)
+
+
+def seconds(function: Callable[[], Any], repetitions: int, warm: int = 1) -> float:
+    """Median wall time of a call, after calls that do not count.
+
+    >>> seconds(lambda: None, 3) < 1
+    True
+    """
+    times = []
+    for i in range(warm + repetitions):
+        start = time.perf_counter()
+        function()
+        if i >= warm:
+            times.append(time.perf_counter() - start)
+    return median(times)
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this thread, and the threads that it starts, on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class KernelTimes:
+    """Seconds spent in kernels, by name."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    @property
+    def total(self) -> float:
+        return sum(self.spent.values())
+
+    def shares(self, of: float) -> str:
+        """The largest shares of a time, in words."""
+        largest = sorted(self.spent.items(), key=lambda item: -item[1])[:3]
+        rest = max(0.0, of - self.total)
+        return ", ".join([*(f"{name.strip('_')} {100 * t / of:.0f} %" for name, t in largest),
+                          f"outside kernels {100 * rest / of:.0f} %"])
+
+
+@contextmanager
+def kernel_times() -> Iterator[KernelTimes]:
+    """Time every call of a kernel from Python (kernels that call each other count as one).
+
+    >>> from riot_ops import tasks
+    >>> with kernel_times() as times:
+    ...     _ = tasks.KalmanFilter().session().push({"value": 1.0})
+    >>> "kalman" in times.spent
+    True
+    """
+    times = KernelTimes()
+    call = Kernel.__call__
+
+    def timed(self: Kernel[Any, Any], *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            name = self.python.__name__
+            times.spent[name] = times.spent.get(name, 0.0) + time.perf_counter() - start
+
+    Kernel.__call__ = timed  # type: ignore[method-assign]
+    try:
+        yield times
+    finally:
+        Kernel.__call__ = call  # type: ignore[method-assign]
+
+
+def table(measures: Iterable[Measure]) -> Any:
+    """A table for the terminal."""
+    from rich.table import Table
+
+    shown = Table(show_edge=False)
+    for title, side in (("measure", "left"), ("value", "right"), ("unit", "left"), ("reach", "right"),
+                        ("met", "left"), ("against", "left")):
+        shown.add_column(title, justify=side, no_wrap=title not in ("against", "unit"))  # type: ignore[arg-type]
+    for m in measures:
+        reach = "" if m.reach is None else f"{'<=' if m.at_most else '>='} {m.reach:g}"
+        met = "" if m.met is None else "[green]yes[/]" if m.met else "[red]no[/]"
+        shown.add_row(m.measure, _number(m.value), m.unit, reach, met, m.against)
+    return shown
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

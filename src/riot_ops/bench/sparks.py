@@ -1,0 +1,73 @@
+"""Timing micro-batches."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from riot_ops.bench.data import needs
+
+__all__ = ["durations", "folder", "progress", "spark_session", "timed_query"]
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A temporary folder."""
+    path = Path(tempfile.mkdtemp(prefix="riot_ops-bench-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def spark_session(cores: int = 2, **settings: str) -> Iterator[Any]:
+    """A local session, stopped at the end."""
+    needs("this benchmark", "bench", "psutil", "orjson")
+    needs("this benchmark", "spark", "pyspark", "pandas")
+    from riot_ops.runtime.spark import session
+
+    spark = session(cores=cores, settings=settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def progress(streaming: Any) -> list[dict[str, Any]]:
+    """What Spark reports on each micro-batch of a query."""
+    return [p if isinstance(p, dict) else json.loads(p.json) for p in streaming.recentProgress]
+
+
+def durations(streaming: Any) -> list[float]:
+    """Seconds that each micro-batch took, in order; those without data left out."""
+    found = {p["batchId"]: p["durationMs"]["triggerExecution"] / 1000
+             for p in progress(streaming) if p["numInputRows"]}
+    return [found[i] for i in sorted(found)]
+
+
+def timed_query(frame: Any, checkpoint: Path, form: str = "noop", limit_s: float | None = None,
+                out: Path | None = None) -> tuple[list[float], float | None]:
+    """Run a streaming DataFrame to its end.
+
+    Returns the seconds of each finished micro-batch, and those spent in an unfinished one where the
+    limit ran out.
+    """
+    writer = frame.writeStream.format(form).option("checkpointLocation", str(checkpoint))
+    if out is not None:
+        writer = writer.option("path", str(out))
+    query = writer.trigger(availableNow=True).start()
+    begun = time.monotonic()
+    if limit_s is None:
+        query.awaitTermination()
+    elif not query.awaitTermination(round(limit_s)):
+        query.stop()
+        done = durations(query)
+        return done, time.monotonic() - begun - sum(done)
+    return durations(query), None

@@ -1,0 +1,82 @@
+"""The STATS application from SenML text to Parquet files, against PySpark per key and plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from riot_ops import dataflows
+from riot_ops.bench.data import LineFiles, needs, write_city
+from riot_ops.bench.measure import Measure, median, one_core, seconds
+from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
+
+__all__ = ["measures"]
+
+#: Messages per file; about 7.5 MB.
+EACH = 20_000
+
+
+def measures(quick: bool = False) -> Iterator[Measure]:
+    """The suite."""
+    needs("this benchmark", "bench", "orjson", "psutil")
+    small, large, repetitions, limit_s = (20_000, 40_000, 1, 60.0) if quick else (100_000, 400_000, 3, 150.0)
+    with folder() as base:
+        data = write_city(base / "city", 3 * large, 3 * large // EACH)
+        local, plain = _in_process(base, data, small, large, repetitions)
+        how = "{:,} messages of CITY, 1,000 sensors, one core, SenML text to Parquet"
+        yield Measure("stats/local", local, "messages/s", how.format(large))
+        yield Measure("stats/plain-python", plain, "messages/s", how.format(small) + "; orjson, dicts")
+        yield Measure("stats/local-vs-plain-python", local / plain, "ratio", "orjson and dicts, one core each", 10)
+        with spark_session() as spark:
+            fast = _on_spark(spark, base / "out-large", data, large)
+            same = _on_spark(spark, base / "out-small", data, small)
+            how = "local[2], micro-batches of {:,} messages, after a warm-up"
+            yield Measure("stats/spark", fast, "messages/s", how.format(large))
+            yield Measure("stats/spark-small-batches", same, "messages/s", how.format(small))
+            yield Measure("stats/spark-vs-plain-python", fast / plain, "ratio",
+                          "orjson and dicts, one process; riot_ops on local[2]", 4)
+            slow, note = _idiomatic(spark, base, data, small, limit_s)
+            yield Measure("stats/spark-idiomatic", slow, "messages/s", how.format(small) + note)
+            yield Measure("stats/spark-vs-idiomatic", same / slow, "ratio",
+                          f"from_json, explode, transformWithStateInPandas per key; both with micro-batches of "
+                          f"{small:,} messages{note}", 20)
+
+
+def _in_process(base: Path, data: Path, small: int, large: int, repetitions: int) -> tuple[float, float]:
+    from riot_ops.bench.opponents.stats_python import stats
+
+    flow = dataflows.stats()
+    few, many = _part(data, small), _part(data, large)
+    with one_core():
+        ours = seconds(lambda: flow.run(many, out=base / "local", overwrite=True), repetitions)
+        theirs = seconds(lambda: stats(few.files, base / "plain"), repetitions, warm=0)
+    return large / ours, small / theirs
+
+
+def _part(data: Path, messages: int) -> LineFiles:
+    source = LineFiles(data, EACH)
+    source.files = source.files[: messages // EACH]
+    return source
+
+
+def _on_spark(spark: Any, out: Path, data: Path, batch: int) -> float:
+    query = dataflows.stats().start(spark, _part(data, 3 * batch), out=out, max_records=batch)
+    query.wait()
+    return median(batch / s for s in durations(query.streaming)[1:])
+
+
+def _idiomatic(spark: Any, base: Path, data: Path, batch: int, limit_s: float) -> tuple[float, str]:
+    from riot_ops.bench.opponents.stats_spark import stats
+
+    part = base / "part"
+    part.mkdir()
+    for name in sorted(f.name for f in data.iterdir())[: 2 * batch // EACH]:
+        (part / name).symlink_to(data / name)
+    lines = spark.readStream.option("maxFilesPerTrigger", batch // EACH).text(str(part))
+    done, unfinished = timed_query(stats(lines), base / "checkpoint", "parquet", limit_s, base / "idiomatic")
+    if done[1:]:
+        return median(batch / s for s in done[1:]), ""
+    if done:
+        return batch / done[0], ", first micro-batch only"
+    return batch / (unfinished or limit_s), f"; not one micro-batch finished in {limit_s:g} s: the ratio is a lower bound"

@@ -1,0 +1,11 @@
+"""A kit for testing tasks, sources and dataflows: one's own as well as those of riot_ops.
+
+:data:`CHECKS` states what holds for every task; :func:`check_task` runs all of it over a task's own
+:meth:`~riot_ops.task.Task.cases`. :class:`ScriptedSource` plays a list of batches with ends, crashes
+and pauses in it, :class:`ManualClock` is time that a test moves.
+"""
+
+from riot_ops.testing.checks import CHECKS, check_task, exact, uncompiled
+from riot_ops.testing.sources import ABORT, EOF, PAUSE, ManualClock, ScriptedSource
+
+__all__ = ["ABORT", "CHECKS", "EOF", "PAUSE", "ManualClock", "ScriptedSource", "check_task", "exact", "uncompiled"]

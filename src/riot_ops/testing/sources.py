@@ -1,0 +1,205 @@
+"""A source that follows a script, and a clock that a test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.source import Offset, Source, Split
+
+__all__ = ["ABORT", "EOF", "PAUSE", "ManualClock", "ScriptedSource"]
+
+
+class ManualClock:
+    """Seconds that pass only when told to; call it as one would ``time.time``.
+
+    Examples
+    --------
+    >>> clock = ManualClock(100.0)
+    >>> clock.advance(2.5)
+    >>> clock()
+    102.5
+    """
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = float(now)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; in place of ``time.sleep``, too."""
+        if seconds < 0:
+            raise ConfigError(f"time does not run backwards: seconds must be >= 0, got {seconds!r}")
+        self.now += seconds
+
+
+@dataclass(frozen=True)
+class _Mark:
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class PAUSE:  # noqa: N801 (it stands beside EOF and ABORT in a script)
+    """In a script: nothing more comes for so many seconds of the source's clock (0: for one poll)."""
+
+    seconds: float = 0.0
+
+
+#: In a script: the source ends here. A run that continues from here reads on behind it.
+EOF = _Mark("EOF")
+#: In a script: reading fails here, once. A run that continues reads past it.
+ABORT = _Mark("ABORT")
+
+Item = pa.RecordBatch | Sequence[Mapping[str, Any]] | _Mark | PAUSE
+
+
+class ScriptedSource(Source):
+    """Plays a list of batches, in which :data:`EOF`, :data:`ABORT` and :class:`PAUSE` may stand.
+
+    A test of a crash and a restart thus is a list. :data:`EOF` and :data:`ABORT` are passed over by
+    a later run that continues from a checkpoint; the same object may be used for both runs.
+
+    Parameters
+    ----------
+    script : list
+        Record batches (or lists of dicts) and marks. Batches without ``seq`` get one that counts on.
+    schema : pyarrow.Schema, optional
+        By default that of the first batch.
+    clock : function
+        Seconds, for :class:`PAUSE`; by default a :class:`ManualClock` that each poll moves by 1 ms.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("smooth")
+    >>> readings = flow.source("readings", schema={"value": "double"})
+    >>> _ = flow.sink("out", readings.to(ro.tasks.KalmanFilter(), id="kalman"))
+    >>> source = ScriptedSource([[{"value": 1.0}], PAUSE(), [{"value": 2.0}], ABORT, [{"value": 3.0}]])
+    >>> flow.run(source)
+    Traceback (most recent call last):
+    riot_ops.errors.ConnectorError: the script says ABORT at item 3
+    >>> flow.run(source)["kalman"].num_rows
+    3
+    """
+
+    def __init__(self, script: Sequence[Item], schema: pa.Schema | None = None,
+                 clock: Callable[[], float] | None = None) -> None:
+        self._items: list[Any] = []
+        self._polls = ManualClock()
+        self._clock = clock
+        self._first: Offset | None = None       # where this run began
+        self._aborted: set[int] = set()
+        self._paused: dict[int, float] = {}     # item -> when its pause began
+        number = 0
+        for item in script:
+            if isinstance(item, (_Mark, PAUSE)):
+                self._items.append(item)
+                continue
+            batch = item if isinstance(item, pa.RecordBatch) else _batch(item, schema)
+            if "seq" not in batch.schema.names:
+                numbers = pa.array(range(number, number + batch.num_rows), pa.int64())
+                batch = pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=_numbered(batch.schema))
+            number += batch.num_rows
+            self._items.append(batch)
+            schema = schema or batch.schema
+        if schema is None:
+            raise ConfigError("a script without batches needs a schema")
+        while self._items and (self._items[-1] == EOF or isinstance(self._items[-1], PAUSE)):
+            self._items.pop()                   # they say nothing at the end
+        self._schema = _numbered(schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def initial(self) -> Offset:
+        return {"item": 0, "row": 0}
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        self._polls.advance(0.001)
+        if self._first is None:
+            self._first = start
+        item, row = start["item"], start["row"]
+        while item < len(self._items) and not self._is_batch(item):
+            if not self._passes(item, began_here=start == self._first):
+                return start
+            item += 1
+        left = limit
+        while item < len(self._items) and self._is_batch(item) and left != 0:
+            rows = self._items[item].num_rows - row
+            if left is not None and rows > left:
+                return {"item": item, "row": row + left}
+            left = None if left is None else left - rows
+            item, row = item + 1, 0
+        return {"item": item, "row": row}
+
+    def _is_batch(self, item: int) -> bool:
+        return isinstance(self._items[item], pa.RecordBatch)
+
+    def _passes(self, item: int, began_here: bool) -> bool:
+        """Whether to read past a mark; raises at an ABORT."""
+        mark = self._items[item]
+        if isinstance(mark, PAUSE):
+            now = (self._clock or self._polls)()
+            if item in self._paused:
+                return now - self._paused[item] >= mark.seconds
+            self._paused[item] = now
+            return False
+        if mark == EOF or began_here or item in self._aborted:
+            return mark == ABORT or began_here
+        self._aborted.add(item)
+        raise ConnectorError(f"the script says ABORT at item {item}", retryable=True)
+
+    def finished(self, offset: Offset) -> bool:
+        item = offset["item"]
+        return bool(item >= len(self._items) or (self._items[item] == EOF and offset != self._first))
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        pieces = self._pieces(start, end)
+        edges = [len(pieces) * i // n for i in range(n + 1)]
+        return [{"pieces": pieces[a:b]} for a, b in zip(edges, edges[1:], strict=False) if a < b]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for item, start, end in split["pieces"]:
+            yield self._items[item].slice(start, end - start)
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return sum(b - a for _, a, b in self._pieces(start, end))
+
+    def close(self) -> None:
+        self._first = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_first": None}
+
+    def _pieces(self, start: Offset, end: Offset) -> list[list[int]]:
+        """Parts of batches in a range, as ``[item, first row, row behind the last]``."""
+        pieces = []
+        for item in range(start["item"], min(end["item"] + 1, len(self._items))):
+            if not self._is_batch(item):
+                continue
+            first = start["row"] if item == start["item"] else 0
+            last = end["row"] if item == end["item"] else self._items[item].num_rows
+            if first < last:
+                pieces.append([item, first, last])
+        return pieces
+
+
+def _batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
+    if schema is not None and rows and "seq" not in rows[0] and "seq" in schema.names:
+        schema = schema.remove(schema.get_field_index("seq"))
+    return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def _numbered(schema: pa.Schema) -> pa.Schema:
+    if "seq" in schema.names:
+        return schema
+    return schema.insert(0, pa.field("seq", pa.int64(), nullable=False))

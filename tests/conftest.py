@@ -1,0 +1,36 @@
+"""Fixtures and settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real sample data, which no release contains."""
+    given = os.environ.get("RIOT_OPS_SHARED_DATA")
+    path = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if given and not path.is_dir():
+        pytest.fail(f"RIOT_OPS_SHARED_DATA={given} is not a folder")
+    if not path.is_dir():
+        pytest.skip(f"no sample data at {path}; set RIOT_OPS_SHARED_DATA to the folder that holds riotbench/ and dspbench/")
+    return path
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One Spark in this process for all tests."""
+    pytest.importorskip("pyspark")
+    from riot_ops.runtime.spark import session
+
+    spark = session(cores=2, memory="2g")
+    yield spark
+    spark.stop()

@@ -1,0 +1,32 @@
+"""The contract: every registered task, every case, every check."""
+
+from __future__ import annotations
+
+import pytest
+
+from riot_ops.task import tasks
+from riot_ops.testing import CHECKS
+
+#: What cannot hold, as (task code, check) or (task code, case, check), and why.
+CANNOT: dict[tuple[str, ...], str] = {}
+
+
+def _cases():
+    for kind in tasks():
+        for i, case in enumerate(kind.cases()):
+            for check in CHECKS:
+                name = check.__name__.removeprefix("check_")
+                label = f"{kind.code}[{i}]"
+                reason = CANNOT.get((kind.code, name)) or CANNOT.get((kind.code, str(i), name))
+                marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+                yield pytest.param(case, check, id=f"{label}:{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("case", "check"), _cases())
+def test_contract(case, check):
+    check(case)
+
+
+@pytest.mark.parametrize("kind", tasks(), ids=lambda kind: kind.code)
+def test_every_task_has_cases(kind):
+    assert list(kind.cases()), f"{kind.__name__} gives no cases: it is not tested"

@@ -1,0 +1,34 @@
+"""Accumulation, one record at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Event = dict[str, Any]
+
+
+def accumulate(events: Iterable[Event], size: int, groups: list[str], by: list[str]) -> tuple[list[Event], list[Event]]:
+    """``(emitted, left)``."""
+    held: dict[Any, list[Event]] = {}
+    blocks: dict[Any, int] = {}
+    out: list[Event] = []
+    for event in events:
+        key = tuple(event[name] for name in by)
+        rows = held.setdefault(key, [])
+        rows.append(event)
+        if len(rows) == size:
+            out += _block(rows, groups, blocks.get(key, 0))
+            blocks[key] = blocks.get(key, 0) + 1
+            rows.clear()
+    left = [row for key, rows in held.items() for row in _block(rows, groups, blocks.get(key, 0))]
+    return out, left
+
+
+def _block(rows: list[Event], groups: list[str], number: int) -> list[Event]:
+    def order(row: Event) -> list[tuple[bool, Any]]:
+        """Missing values last, among themselves equal; text by its UTF-8 bytes."""
+        values = [row[name] for name in [*groups, "event_time"]]
+        return [(v is None, "" if v is None else v.encode() if isinstance(v, str) else v) for v in values]
+
+    return [{**row, "batch_id": number} for row in sorted(rows, key=order)]

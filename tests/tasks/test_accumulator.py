@@ -1,0 +1,72 @@
+"""Accumulation: the reference, order beyond 32 bits, lists, the end of the stream."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from riot_ops.errors import ConfigError
+from riot_ops.tasks.accumulator import Accumulator
+from tests.reference import accumulator as reference
+from tests.reference.splits import KEYS, run
+
+TIMES = st.one_of(st.none(), st.sampled_from([0, 1, 2**31, 2**33, -(2**40)]))
+
+
+@given(st.lists(st.tuples(KEYS, KEYS, TIMES), max_size=40), st.lists(st.integers(0, 40), max_size=3),
+       st.integers(1, 6), st.sampled_from([(), ("key",)]))
+@settings(max_examples=150, deadline=None)
+def test_agrees_with_the_reference(events, cuts, size, by):
+    batch = pa.RecordBatch.from_pydict({
+        "key": pa.array([k for k, _, _ in events], pa.string()),
+        "kind": pa.array([k for _, k, _ in events], pa.string()),
+        "event_time": pa.array([t for *_, t in events], pa.timestamp("ms", tz="UTC")),
+        "list": pa.array([[i, None] for i in range(len(events))], pa.list_(pa.int64())),
+    })
+    task = Accumulator(size=size, groups=("kind", "key"), by=by, partial=True)
+    got, errors = run(task, batch, cuts)
+    out, left = reference.accumulate(batch.to_pylist(), size, ["kind", "key"], list(by))
+    assert not errors
+    assert got == out + left
+    assert run(task, batch, restart=False)[0] == got
+    assert run(task.replace(partial=False), batch, cuts)[0] == out
+
+
+def test_blocks_count_records_of_all_groups():
+    session = Accumulator(size=4).session()
+    events = [{"sensor_id": s, "obs_type": "t", "value": float(i)} for i, s in enumerate("babaabab")]
+    out = session.push_many(events)
+    assert [row["sensor_id"] for row in out] == ["a", "a", "b", "b"] * 2
+    assert [row["value"] for row in out] == [1.0, 3.0, 0.0, 2.0, 4.0, 6.0, 5.0, 7.0]
+    assert [row["batch_id"] for row in out] == [0] * 4 + [1] * 4
+
+
+def test_lists_and_text_survive_a_restart():
+    task = Accumulator(size=2, groups=("sensor_id",))
+    session = task.session()
+    session.push({"sensor_id": "ü", "predictions": [1.0, None], "meta": None})
+    later = task.session()
+    later.restore(session.snapshot())
+    assert later.push({"sensor_id": "", "predictions": [], "meta": "x"}) == [
+        {"sensor_id": "", "predictions": [], "meta": "x", "batch_id": 0},
+        {"sensor_id": "ü", "predictions": [1.0, None], "meta": None, "batch_id": 0}]
+
+
+def test_many_blocks_in_one_batch():
+    batch = pa.RecordBatch.from_pydict({"sensor_id": ["b", "a"] * 500, "obs_type": ["t"] * 1000,
+                                        "value": list(range(1000))})
+    out = Accumulator(size=100).session().push_batch(batch)
+    assert out.num_rows == 1000
+    assert out["batch_id"].to_pylist() == [i // 100 for i in range(1000)]
+    assert out["value"].to_pylist()[:3] == [1, 3, 5]
+
+
+def test_wrong_use_is_refused():
+    with pytest.raises(ConfigError, match="size"):
+        Accumulator(size=0)
+    with pytest.raises(ConfigError, match="reads the field 'obs_type'"):
+        Accumulator().output_schema(pa.schema({"sensor_id": pa.string()}))
+    with pytest.raises(ConfigError, match="cannot order by"):
+        Accumulator(groups=("x",)).output_schema(pa.schema({"x": pa.list_(pa.int8())}))
