@@ -21,7 +21,7 @@ def shared_data() -> Path:
     if given and not path.is_dir():
         pytest.fail(f"RIOT_OPS_SHARED_DATA={given} is not a folder")
     if not path.is_dir():
-        pytest.skip(f"no sample data at {path}; set RIOT_OPS_SHARED_DATA to the folder that holds riotbench/ and dspbench/")
+        pytest.skip(f"no sample data at {path}; RIOT_OPS_SHARED_DATA names the folder with riotbench/ in it")
     return path
 
 

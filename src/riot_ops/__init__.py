@@ -6,13 +6,16 @@
 [21.274]
 """
 
-from riot_ops import tasks
+from riot_ops import dataflows, streams, tasks
 from riot_ops.dataflow import Dataflow, Distribution, Stream, merge
 from riot_ops.errors import ConfigError, ConnectorError, MissingExtraError, ParseError, RecordError, RiotError, StateError
 from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.session import Session
 from riot_ops.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source
+from riot_ops.tasks.user_functions import filter_ as filter
+from riot_ops.tasks.user_functions import flat_map, keyed
+from riot_ops.tasks.user_functions import map_ as map
 
 __version__ = "0.1.0"
 
@@ -36,7 +39,13 @@ __all__ = [
     "StateError",
     "Stream",
     "StreamSchema",
+    "dataflows",
+    "filter",
+    "flat_map",
+    "keyed",
+    "map",
     "merge",
     "stream_schema",
+    "streams",
     "tasks",
 ]

@@ -86,7 +86,7 @@ class KeyedState:
         batch = self.task.admit(batch, dead)
         if batch.num_rows == 0 and not self.key_fields:
             return self.task.update(batch, np.empty(0, np.int64), self.arrays, dead)
-        h1, h2 = hash_columns([batch.column(name) for name in self.key_fields], batch.num_rows)
+        h1, h2 = hash_columns([_key_column(batch.column(name)) for name in self.key_fields], batch.num_rows)
         before = self.index.size
         if self.index.ttl:
             times = int_column(batch.column("event_time"))
@@ -112,7 +112,10 @@ class KeyedState:
         """The key fields of each slot."""
         if not self._keys:
             return pa.RecordBatch.from_pydict({})
-        self._keys = [pa.concat_batches(self._keys)] if len(self._keys) > 1 else self._keys
+        if len(self._keys) > 1:
+            # a key field without any value may come without a type (from a session) before it comes with one
+            table = pa.concat_tables(map(_as_table, self._keys), promote_options="default")
+            self._keys = [pa.concat_batches(table.to_batches())]
         return self._keys[0]
 
     @property
@@ -254,6 +257,15 @@ def task_identity(task: KeyedTask) -> dict[str, Any]:
         parameters = json.loads(json.dumps(parameters, default=repr))
     parameters.pop("task", None)
     return {"task": task.name(), "version": task.version, "parameters": parameters}
+
+
+def _key_column(column: pa.Array) -> pa.Array:
+    """A key field to hash; all nulls are alike, whatever their type."""
+    return column.cast(pa.int64()) if pa.types.is_null(column.type) else column
+
+
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 def _encode(field: StateField, array: Any, slots: npt.NDArray[np.int64]) -> pa.Array:

@@ -22,7 +22,8 @@ CITY = SenMLParse(schema="city")
 FULL_PARSE = senml.parse_messages
 
 
-def line(temperature: str = '"8"', source: str = '"s1"', more: str = "", bt: str = ',"bt":1422748800000') -> str:
+def line(temperature: str = '"8"', source: str = '"s1"', more: str = "",
+         bt: str = ',"bt":1422748800000') -> str:
     return ('{"e":[{"u":"string","n":"source","sv":' + source + '},{"v":' + temperature
             + ',"u":"far","n":"temperature"},{"v":"53.7","u":"per","n":"humidity"}' + more + "]" + bt + "}")
 
@@ -44,7 +45,8 @@ def run(task: Task, payloads: list[Any], **more: pa.Array) -> tuple[pa.RecordBat
 
 
 def same(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
-    return a.schema.equals(b.schema) and all(bits(x) == bits(y) for x, y in zip(a.columns, b.columns, strict=True))
+    columns = zip(a.columns, b.columns, strict=True)
+    return a.schema.equals(b.schema) and all(bits(x) == bits(y) for x, y in columns)
 
 
 def bits(column: pa.Array) -> list[Any]:
@@ -120,7 +122,8 @@ def test_text_fields_have_a_value_where_it_is_a_number() -> None:
 
 
 @pytest.mark.parametrize(("bt", "expected"), [
-    (',"bt":1500', 1_500_000), (',"bt":"1500"', 1_500_000), (',"bt":" 1500 "', 1_500_000), (',"bt":1.5e3', 1_500_000),
+    (',"bt":1500', 1_500_000), (',"bt":"1500"', 1_500_000), (',"bt":" 1500 "', 1_500_000),
+    (',"bt":1.5e3', 1_500_000),
     (',"bt":-0.0004', 0), (',"bt":1.2345', 1234), (',"bt":"0.0015"', 2), ("", 77_000), (',"bt":null', 77_000),
     (',"bt":""', 77_000), (',"bt":253402300799999', 253402300799999000),
 ])
@@ -146,20 +149,22 @@ def test_sub_of_the_input_is_the_leading_part() -> None:
 
 
 def test_base_names() -> None:
-    text = '{"bn":"temper","e":[{"n":"ature","v":1},{"v":"s","n":"source"},{"n":"source","v":"full"},{"v":4}]}'
+    text = '{"bn":"temper","e":[{"n":"ature","v":1},{"n":"source","v":"full"},{"v":4}]}'
     assert three_ways(CITY, [text])[0]["sensor_id"].to_pylist() == ["full"] * 5
     joined = '{"e":[{"n":"ature","v":1},{"n":"light","v":5}],"bn":"temper"}'
     assert three_ways(SenMLParse(schema="city", concatenate_names=True), [joined])[1] == {0: "missing_id"}
     source = '{"e":[{"n":"rce","v":1},{"n":"light","v":5}],"bn":"sou"}'
     out, errors = three_ways(SenMLParse(schema="city", concatenate_names=True), [source] * 3)
-    assert errors == {} and out["value"].null_count == 15
+    assert errors == {}
+    assert out["value"].null_count == 15
     alone = '{"e":[{"v":"x"},{"n":"light","v":5}],"bn":"source"}'
     assert three_ways(CITY, [alone])[0]["value"].to_pylist() == [None, None, 5.0, None, None]
 
 
 def test_generic() -> None:
     out, errors = run(SenMLParse(), [
-        '{"bn":"dev1","bt":1000,"e":[{"n":"a","v":"1.5","t":2},{"n":"b","vb":true},{"n":"c","sv":"x\\u00e9"},{}]}',
+        '{"bn":"dev1","bt":1000,"e":[{"n":"a","v":"1.5","t":2},{"n":"b","vb":true},'
+        '{"n":"c","sv":"x\\u00e9"},{}]}',
         '{"e":[]}', '{"e":[{"n":"a","v":"x"}]}', '{"e":[' + "{}," * 4096 + "{}]}"])
     assert [list(row.values())[1:] for row in out.drop_columns(["event_time"]).to_pylist()] == [
         [0, "dev1", "a", 1.5, "1.5"], [1, "dev1", "b", 1.0, "true"], [2, "dev1", "c", None, "xé"],
@@ -172,8 +177,10 @@ def test_generic() -> None:
     (None, "empty"), (b"", "empty"), (b" \r\n", "empty"), (b"\xff", "invalid_utf8"), (b'{"e":[', "malformed"),
     (b'{"e":{}}', "malformed"), (b'{"e":[1]}', "malformed"), (b"{}", "malformed"), (b"[]", "malformed"),
     (b"x", "malformed"), (b"12", "malformed"), (b'12,{"e":1}', "malformed"), (b'012,{"e":[]}', "malformed"),
-    (b'{"e":[]}', "missing_id"), (b"[" * 33, "too_deep"), (b"[" * 32, "malformed"), (b"[" * 100_000, "too_deep"),
-    (line(source='""'), "missing_id"), (line(source='" null"'), "missing_id"), (line(source="null"), "missing_id"),
+    (b'{"e":[]}', "missing_id"), (b"[" * 33, "too_deep"), (b"[" * 32, "malformed"),
+    (b"[" * 100_000, "too_deep"),
+    (line(source='""'), "missing_id"), (line(source='" null"'), "missing_id"),
+    (line(source="null"), "missing_id"),
     (line(source="[]"), "malformed"), (line(source='"\\ud800"'), "malformed"),
     (line('"NaN"'), "not_a_number"), (line('"inf"'), "not_a_number"), (line('"0x10"'), "not_a_number"),
     (line('"1_000"'), "not_a_number"), (line('"1."'), "not_a_number"), (line('".5"'), "not_a_number"),
@@ -182,7 +189,8 @@ def test_generic() -> None:
     (line("01"), "malformed"), (line('"1e400"'), "out_of_range"), (line("-1e400"), "out_of_range"),
     (line(bt=',"bt":"soon"'), "not_a_number"), (line(bt=',"bt":true'), "not_a_number"),
     (line(bt=',"bt":1e15'), "out_of_range"), (line(more=',{"n":"dust","v":1,"t":1e300}'), "out_of_range"),
-    (line(more=',{"n":"dust","v":1,"t":253402300799999}'), "out_of_range"), (line(more=',{"n":5}'), "malformed"),
+    (line(more=',{"n":"dust","v":1,"t":253402300799999}'), "out_of_range"),
+    (line(more=',{"n":5}'), "malformed"),
     (line().encode().replace(b"s1", b"s\xc3"), "invalid_utf8"), (line().replace("s1", "s\n1"), "malformed"),
     (line()[:-1], "malformed"), (line() + "x", "malformed"), (line().replace("],", "],]"), "malformed"),
 ])
@@ -211,12 +219,14 @@ def test_text_types_and_slices(kind: pa.DataType) -> None:
     if pa.types.is_dictionary(kind):
         batch = batch.set_column(1, "payload", text.dictionary_encode())
     dead = DeadLetters("t")
-    assert same(pa.concat_batches([CITY.apply(batch.slice(0, 4), dead), CITY.apply(batch.slice(4), dead)]), expected)
+    parts = [CITY.apply(batch.slice(0, 4), dead), CITY.apply(batch.slice(4), dead)]
+    assert same(pa.concat_batches(parts), expected)
     assert CITY.apply(batch.slice(0, 0), dead).num_rows == 0
 
 
 @pytest.mark.parametrize("wrong", [
-    {"schema": "citi"}, {"schema": "city", "fields": ("dusty",)}, {"schema": "city", "fields": ("timestamp",)},
+    {"schema": "citi"}, {"schema": "city", "fields": ("dusty",)},
+    {"schema": "city", "fields": ("timestamp",)},
     {"schema": "city", "fields": ()}, {"schema": "city", "fields": ("dust", "dust")}, {"fields": ("dust",)},
     {"layout": "wide"}, {"meta": True}, {"schema": "city", "layout": "wide", "raw": True}, {"layout": "long"},
 ])
@@ -231,7 +241,8 @@ def test_cases_run() -> None:
         out = case.task.apply(case.batch, dead)  # type: ignore[attr-defined]
         out.validate(full=True)
         assert out.schema.equals(case.task.output_schema(case.batch.schema))
-        assert dead.count > 0 and out.num_rows > 0, case.name
+        assert dead.count > 0, case.name
+        assert out.num_rows > 0, case.name
 
 
 # -- the samples -----------------------------------------------------------------------------------
@@ -270,22 +281,27 @@ NUMBERS = st.one_of(
     st.floats(-1000, 1000).map(lambda x: f"{x:.2f}"),
     st.builds(lambda s, a, b, e: f"{s}{int(a)}{b}{e}", st.sampled_from(["", "-"]), DIGITS,
               st.one_of(st.just(""), DIGITS.map(lambda d: "." + d)),
-              st.one_of(st.just(""), st.builds("{}{}".format, st.sampled_from(["e", "E+", "e-"]), st.integers(0, 400)))))
-WORDS = st.one_of(st.sampled_from(["", " ", "null", "NaN", "inf", "1.", ".5", "01", "--1", "1e", "true", "ü", "°C",
+              st.one_of(st.just(""),
+                        st.builds("{}{}".format, st.sampled_from(["e", "E+", "e-"]), st.integers(0, 400)))))
+WORDS = st.one_of(st.sampled_from(["", " ", "null", "NaN", "inf", "1.", ".5", "01", "--1", "1e", "true", "ü",
+                                   "°C",
                                    'a"b', "\\", "\u2028", "😀", "x" * 40]), st.text(max_size=12))
-NAMES = st.sampled_from(["source", "temperature", "humidity", "light", "dust", "temp", "longitude", "zzz", "ü"])
+NAMES = st.sampled_from(["source", "temperature", "humidity", "light", "dust", "temp", "longitude", "zzz",
+                         "ü"])
 
 
 @st.composite
 def values(draw: st.DrawFn) -> str:
     kind = draw(st.integers(0, 9))
     if kind < 3:
-        return json.dumps(draw(st.sampled_from(["", " ", "  "])) + draw(NUMBERS) + draw(st.sampled_from(["", " "])))
+        blanks = st.sampled_from(["", " ", "  "])
+        return json.dumps(draw(blanks) + draw(NUMBERS) + draw(blanks))
     if kind < 6:
         return draw(NUMBERS)
     if kind < 8:
         return json.dumps(draw(WORDS), ensure_ascii=draw(st.booleans()))
-    return draw(st.sampled_from(["null", "true", "false", "[]", '{"a":[1,{}]}', '"\\ud83d\\ude00"', '"\\ud83d"']))
+    return draw(st.sampled_from(["null", "true", "false", "[]", '{"a":[1,{}]}', '"\\ud83d\\ude00"',
+                                 '"\\ud83d"']))
 
 
 @st.composite
@@ -297,19 +313,23 @@ def messages(draw: st.DrawFn) -> str:
         return open_ + (inner or draw(gap)) + close
 
     def members(pairs: list[tuple[str, str]]) -> str:
-        return joined("{", [json.dumps(k) + draw(gap) + ":" + draw(gap) + v for k, v in draw(st.permutations(pairs))], "}")
+        pairs = draw(st.permutations(pairs))
+        return joined("{", [json.dumps(k) + draw(gap) + ":" + draw(gap) + v for k, v in pairs], "}")
 
     records = [[("n", '"source"'), ("sv", json.dumps(draw(WORDS), ensure_ascii=False))]]
     for name in draw(st.lists(NAMES, max_size=6)):
-        record = [("n", json.dumps(name)), (draw(st.sampled_from(["v", "v", "v", "sv", "vb"])), draw(values()))]
+        record = [("n", json.dumps(name)),
+                  (draw(st.sampled_from(["v", "v", "v", "sv", "vb"])), draw(values()))]
         for key in draw(st.lists(st.sampled_from(["u", "t", "x", "v", "sv", "n"]), max_size=2)):
-            record.append((key, '"m\\/s2"' if key == "u" else json.dumps(name) if key == "n" else draw(values())))
+            fixed = {"u": '"m\\/s2"', "n": json.dumps(name)}
+            record.append((key, fixed[key] if key in fixed else draw(values())))
         records.append(record)
     top = [("e", joined("[", [members(r) for r in draw(st.permutations(records))], "]"))]
     for key in draw(st.lists(st.sampled_from(["bt", "bt", "bn", "bu", "x"]), max_size=3)):
         top.append((key, draw(st.one_of(values(), NUMBERS, st.integers(0, 10**14).map(str))) if key != "bn"
                     else json.dumps(draw(st.sampled_from(["sou", "temp", "source", ""])))))
-    prefix = draw(st.one_of(st.just(""), st.builds("{},".format, NUMBERS), st.integers(0, 10**13).map("{},".format)))
+    prefix = draw(st.one_of(st.just(""), st.builds("{},".format, NUMBERS),
+                            st.integers(0, 10**13).map("{},".format)))
     return draw(gap) + prefix + members(top) + draw(gap)
 
 
@@ -320,7 +340,8 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[str]) -> bytes:
         at = draw(st.integers(0, len(data)))
         cut = draw(st.integers(0, 3))
         data[at:at + cut] = draw(st.one_of(st.binary(max_size=3),
-                                           st.sampled_from([b'"', b"\\", b"{", b"}", b",", b":", b" ", b"0", b"-", b"e", b"]"])))
+                                           st.sampled_from([b'"', b"\\", b"{", b"}", b",", b":", b" ", b"0",
+                                                            b"-", b"e", b"]"])))
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.integers(0, 9)) == 0 else data)
 
 
@@ -329,12 +350,14 @@ def alike(draw: st.DrawFn) -> str:
     """Messages with one skeleton, or nearly."""
     dust = ',{"n":"dust","v":' + draw(st.one_of(NUMBERS, values())) + "}"
     text = line(draw(st.one_of(NUMBERS.map('"{}"'.format), values())),
-                draw(st.one_of(st.just('"s1"'), WORDS.map(lambda w: json.dumps(w, ensure_ascii=False)))), dust)
+                draw(st.one_of(st.just('"s1"'), WORDS.map(lambda w: json.dumps(w, ensure_ascii=False)))),
+                dust)
     outer = draw(st.one_of(st.just(1422748800000), st.integers(-10**16, 10**16)))
     return f"{outer},{text}" + draw(st.sampled_from(["", "\r\n"]))
 
 
-PAYLOADS = st.one_of(messages(), alike(), mutated(alike()), mutated(messages()), st.none(), st.binary(max_size=30))
+PAYLOADS = st.one_of(messages(), alike(), mutated(alike()), mutated(messages()), st.none(),
+                     st.binary(max_size=30))
 
 
 def check(task: SenMLParse, payloads: list[Any]) -> None:

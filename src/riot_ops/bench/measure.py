@@ -125,7 +125,7 @@ def one_core() -> Iterator[None]:
 
 
 class KernelTimes:
-    """Seconds spent in kernels, by name."""
+    """Seconds spent in kernels, by module and name."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
@@ -138,7 +138,7 @@ class KernelTimes:
         """The largest shares of a time, in words."""
         largest = sorted(self.spent.items(), key=lambda item: -item[1])[:3]
         rest = max(0.0, of - self.total)
-        return ", ".join([*(f"{name.strip('_')} {100 * t / of:.0f} %" for name, t in largest),
+        return ", ".join([*(f"{name.rsplit('.', 1)[-1]} {100 * t / of:.0f} %" for name, t in largest),
                           f"outside kernels {100 * rest / of:.0f} %"])
 
 
@@ -149,7 +149,7 @@ def kernel_times() -> Iterator[KernelTimes]:
     >>> from riot_ops import tasks
     >>> with kernel_times() as times:
     ...     _ = tasks.KalmanFilter().session().push({"value": 1.0})
-    >>> "kalman" in times.spent
+    >>> "kalman_filter.kalman" in times.spent
     True
     """
     times = KernelTimes()
@@ -160,7 +160,7 @@ def kernel_times() -> Iterator[KernelTimes]:
         try:
             return call(self, *args, **kwargs)
         finally:
-            name = self.python.__name__
+            name = f"{self.python.__module__.rsplit('.', 1)[-1]}.{self.python.__name__.strip('_')}"
             times.spent[name] = times.spent.get(name, 0.0) + time.perf_counter() - start
 
     Kernel.__call__ = timed  # type: ignore[method-assign]
@@ -172,16 +172,18 @@ def kernel_times() -> Iterator[KernelTimes]:
 
 def table(measures: Iterable[Measure]) -> Any:
     """A table for the terminal."""
+    from rich.markup import escape
     from rich.table import Table
 
     shown = Table(show_edge=False)
-    for title, side in (("measure", "left"), ("value", "right"), ("unit", "left"), ("reach", "right"),
-                        ("met", "left"), ("against", "left")):
-        shown.add_column(title, justify=side, no_wrap=title not in ("against", "unit"))  # type: ignore[arg-type]
+    shown.add_column("measure")
+    for title, side in (("value", "right"), ("unit", "left"), ("reach", "right"), ("met", "left")):
+        shown.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for m in measures:
-        reach = "" if m.reach is None else f"{'<=' if m.at_most else '>='} {m.reach:g}"
+        reach = "" if m.reach is None else f"{'<=' if m.at_most else '>='} {_number(m.reach)}"
         met = "" if m.met is None else "[green]yes[/]" if m.met else "[red]no[/]"
-        shown.add_row(m.measure, _number(m.value), m.unit, reach, met, m.against)
+        name = f"[bold]{escape(m.measure)}[/]" + (f"\n[dim]{escape(m.against)}[/]" if m.against else "")
+        shown.add_row(name, _number(m.value), m.unit, reach, met)
     return shown
 
 

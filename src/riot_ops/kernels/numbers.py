@@ -14,7 +14,17 @@ import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["HARD", "MISSING", "NOT_A_NUMBER", "NUMBER", "byte", "load8", "parse_integer", "parse_number", "short_number"]
+__all__ = [
+    "HARD",
+    "MISSING",
+    "NOT_A_NUMBER",
+    "NUMBER",
+    "byte",
+    "load8",
+    "parse_integer",
+    "parse_number",
+    "short_number",
+]
 
 NUMBER = 0
 MISSING = 1
@@ -283,10 +293,7 @@ def parse_number(data: Any, start: Any, end: Any) -> Any:
         value = 0.0
     elif digits <= 15 and exponent >= -22 and exponent <= 22:
         value = np.float64(np.int64(m))
-        if exponent < 0:
-            value = value / _POW10[-exponent]
-        else:
-            value = value * _POW10[exponent]
+        value = value / _POW10[-exponent] if exponent < 0 else value * _POW10[exponent]
     else:
         status, value = _scaled(m, exponent)
     return status, -value if negative else value

@@ -117,16 +117,16 @@ def kept_slots(block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any
             rank = 0
             tick += 1
     for most in range(1, 3):
-        j: Any = np.int64(mix(key + np.uint64(block)) & np.uint64(size - 1))
+        at: Any = np.int64(mix(key + np.uint64(block)) & np.uint64(size - 1))
         for _ in range(size):
             if n == quota:
                 break
-            j = (j * 1_664_525 + 1_013_904_223) & (size - 1)
-            if n > quota and flags[j] == 0:
-                flags[j] = 3
+            at = (at * 1_664_525 + 1_013_904_223) & (size - 1)
+            if n > quota and flags[at] == 0:
+                flags[at] = 3
                 n -= 1
-            elif n < quota and 0 < flags[j] <= most:
-                flags[j] = 0
+            elif n < quota and 0 < flags[at] <= most:
+                flags[at] = 0
                 n += 1
     i = 0
     for j in range(size):
@@ -428,7 +428,7 @@ class CitySource(GeneratedSource):
         names, edges = pack(["".join(ids), *tails])
         # the share of sensors is met as closely as their number allows
         u = (np.arange(n) * 0.6180339887498949 + float(rng.random())) % 1.0
-        variant = np.where(u < SWAPPED, 1, np.where(u < SWAPPED + WRONG_SIGN, 2, 0)).astype(np.int64)
+        variant = np.where(u < SWAPPED, 1, np.where(u < SWAPPED + WRONG_SIGN, 2, 0)).astype(np.int64) * self.dirt
         offset = rng.integers(0, PERIOD_MS, n)
         order = np.argsort(offset, kind="stable")
         rank = np.empty(n, np.int64)

@@ -155,10 +155,8 @@ class Paced(Source):
         """Records due by now: the first at once."""
         if elapsed < 0:  # the clock was set back
             return 0
-        if self.rate is not None:
-            return int(elapsed * self.rate) + 1
-        assert self.curve is not None
-        return int(self.curve.cumulative(elapsed)) + 1
+        passed = self.curve.cumulative(elapsed) if self.curve else elapsed * (self.rate or 0.0)
+        return int(passed + 1e-6) + 1  # a whole number may have come out a little less
 
     def _due(self, offset: Offset) -> int:
         """When the record at an offset is due, µs since the epoch."""
@@ -166,11 +164,10 @@ class Paced(Source):
         if self.speed is not None:
             at = _time_at(self.source, offset)
             seconds = 0.0 if at is None or self._first is None else max(0, at - self._first) / 1e6 / self.speed
-        elif self.rate is not None:
-            seconds = self._position(offset) / self.rate
-        else:
-            assert self.curve is not None
+        elif self.curve is not None:
             seconds = self.curve.time_of(self._position(offset))
+        else:
+            seconds = self._position(offset) / (self.rate or 1.0)
         return round((self._wall + seconds) * 1e6)
 
 

@@ -39,32 +39,30 @@ NO_TIME = np.iinfo(np.int64).min
 
 
 @kernel
-def line_ends(data: Any, words: Any, shift: Any, start: Any, end: Any, limit: Any, out: Any) -> Any:
-    """The positions after the next line breaks, up to ``limit`` of them; returns their number.
+def line_ends(data: Any, words: Any, start: Any, end: Any, out: Any) -> Any:
+    """The positions after the next line breaks, as many as ``out`` can hold; returns their number.
 
-    ``words`` are the same bytes from ``shift`` on, eight at a time: a word without line break is
-    passed with three operations.
+    ``words`` are the same bytes, eight at a time: a word without line break is passed with a few operations.
     """
     n = 0
     i = np.uint64(start)
     stop = np.uint64(end)
-    first = np.uint64(shift)
-    while i < stop and n < limit:
-        if i >= first and (i - first) & np.uint64(7) == np.uint64(0):
-            w = (i - first) >> np.uint64(3)
-            last = (stop - first) >> np.uint64(3)
+    while i < stop and n < out.size:
+        if i & np.uint64(7) == np.uint64(0):
+            w = i >> np.uint64(3)
+            last = stop >> np.uint64(3)
             while w < last:
                 x = words[w] ^ _BREAKS
                 if (x - _LOW) & ~x & _HIGH != np.uint64(0):
                     break
                 w += np.uint64(1)
-            i = first + (w << np.uint64(3))
+            i = w << np.uint64(3)
             if i >= stop:
                 break
-        until = min(stop, i + np.uint64(8) - ((i - first) & np.uint64(7)))
+        until = min(stop, (i | np.uint64(7)) + np.uint64(1))
         while i < until:
             if data[i] == 10:
-                if n == limit:
+                if n == out.size:
                     return n
                 out[n] = np.int64(i) + 1
                 n += 1
@@ -84,7 +82,7 @@ def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
             p += np.uint64(1)
         value: Any = 0
         digits = 0
-        while p < end and 48 <= data[p] <= 57 and digits < 16:
+        while p < end and 48 <= data[p] <= 57 and digits < 15:
             value = 10 * value + (np.int64(data[p]) - 48)
             digits += 1
             p += np.uint64(1)
@@ -131,7 +129,7 @@ class ReplaySource(TimedSource):
     >>> end = source.latest(source.initial())
     >>> end
     {'file': 1, 'byte': 0, 'line': 2}
-    >>> [part] = source.splits(source.initial(), end, 4)
+    >>> [part] = source.splits(source.initial(), end, 1)
     >>> next(source.read(part)).column("payload").to_pylist()
     [b'1000,a\n', b'2000,b\n']
     """
@@ -350,8 +348,10 @@ class _File:
                 if self.size:
                     self._memory = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
                     self.data = readonly(np.frombuffer(self._memory, np.uint8))
-        except FileNotFoundError:
-            raise ConnectorError(f"no such file: {self.path}") from None
+        except ConnectorError:
+            raise
+        except OSError as error:
+            raise ConnectorError(f"{self.path} cannot be read: {error.strerror}") from None
         self.buffer = pa.py_buffer(self.data)
         self.words = readonly(self.data[: self.size // 8 * 8].view(np.uint64))
 
@@ -368,7 +368,8 @@ class _File:
         return self.size
 
     def _scan(self, start: int, end: int, out: npt.NDArray[np.int64]) -> int:
-        return int(line_ends(self.data, self.words, 0, start, end, out.size, out))
+        with np.errstate(over="ignore"):
+            return int(line_ends(self.data, self.words, start, end, out))
 
     def chunks(self, start: int, end: int, limit: int | None = None, whole: bool = False,
                ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -383,6 +384,8 @@ class _File:
             if n == 0:
                 return
             ends = ends[:n]
+            if ends[0] - start > np.iinfo(np.int32).max:
+                raise ConnectorError(f"{self.path} has a line of more than 2 GiB at byte {start}")
             starts = np.empty(n, np.int64)
             starts[0] = start
             starts[1:] = ends[:-1]

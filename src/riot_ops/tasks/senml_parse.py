@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import functools
-import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError, ParseError, RecordError, did_you_mean, excerpt
+from riot_ops.errors import ConfigError, RecordError, did_you_mean
 from riot_ops.kernels import senml
 from riot_ops.kernels.arrow import byte_spans, int_column, readonly
+from riot_ops.kernels.senml_exact import (
+    MAX_RECORDS,
+    NOTHING,
+    Record,
+    checked_sum,
+    parse_message,
+    parse_records,
+    patch,
+)
 from riot_ops.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register
 
 __all__ = ["SenMLParse"]
-
-MAX_DEPTH = 32
-MAX_RECORDS = 4096  # places that ``sub`` has for each message
-
-_SPACE = " \t\r\n"
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_OUTER = re.compile(r"(-?(?:0|[1-9][0-9]*)),[ \t\r\n]*(?=\{)")
-_ESCAPES = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F])|.)")
 
 I64 = npt.NDArray[np.int64]
 
@@ -124,7 +121,8 @@ class SenMLParse(StatelessTask):
             for name, given in (("fields", self.fields is not None), ("meta", self.meta),
                                 ("layout", self.layout == "wide")):
                 if given:
-                    raise ConfigError(f"{name} = {getattr(self, name)!r} needs a schema; give schema=\"city\" or such")
+                    value = getattr(self, name)
+                    raise ConfigError(f"{name} = {value!r} needs a schema, such as \"city\"")
             return
         schema = stream_schema(self.schema)
         allowed = [c for c in schema.columns if c != schema.time_field]
@@ -135,7 +133,7 @@ class SenMLParse(StatelessTask):
         if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):
             raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
         if self.raw and self.layout == "wide":
-            raise ConfigError('raw=True needs layout="observations"; in layout "wide" there is no column text')
+            raise ConfigError('raw = True needs layout="observations": only that has a column text')
 
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text"}
@@ -151,7 +149,8 @@ class SenMLParse(StatelessTask):
         if self.layout == "wide":
             layout = _layout(self)
             return pa.schema([*seq, time, sensor, *(pa.field(n, pa.string() if t else pa.float64())
-                                                    for n, t in zip(layout.fields, layout.is_text, strict=True)),
+                                                    for n,
+                                                    t in zip(layout.fields, layout.is_text, strict=True)),
                               *meta])
         text = [pa.field("text", pa.string())] if self.schema is None or _layout(self).with_text else []
         return pa.schema([*seq, pa.field("sub", pa.int64(), nullable=False), time, sensor,
@@ -174,11 +173,11 @@ class SenMLParse(StatelessTask):
         slow = np.flatnonzero(~columns.parsed)
         for i in slow.tolist():
             try:
-                message = _message(payload[i].as_py(), layout, self.concatenate_names)
+                message = parse_message(payload[i].as_py(), layout.wanted, layout.plan)
             except RecordError as error:
                 _note(errors, i, error)
-                message = _NOTHING
-            _patch(columns, layout.plan, i, message, data.size, extra)
+                message = NOTHING
+            patch(columns, layout.plan, i, message, data.size, extra)
         if extra:
             data = np.concatenate([data, np.frombuffer(bytes(extra), np.uint8)])
         base = columns.base
@@ -208,14 +207,14 @@ class SenMLParse(StatelessTask):
     def _apply_generic(self, batch: pa.RecordBatch, payload: pa.Array, dead: DeadLetters) -> pa.RecordBatch:
         errors: dict[str, tuple[list[int], list[str]]] = {}
         fallback: I64 | None = None
-        found: list[tuple[int, int, int, str | None, _Record]] = []
+        found: list[tuple[int, int, int, str | None, Record]] = []
         for i, data in enumerate(payload.to_pylist()):
             try:
-                base, sensor, records = _records(data, self.concatenate_names)
+                base, sensor, records = parse_records(data, self.concatenate_names)
                 if base is None:
                     fallback = _event_times(batch) if fallback is None else fallback
                     base = int(fallback[i])
-                found.extend([(i, k, _checked_sum(base, r.offset), sensor, r) for k, r in enumerate(records)])
+                found.extend([(i, k, checked_sum(base, r.offset), sensor, r) for k, r in enumerate(records)])
             except RecordError as error:
                 _note(errors, i, error)
         for reason, (which, texts) in errors.items():
@@ -226,7 +225,8 @@ class SenMLParse(StatelessTask):
             places += MAX_RECORDS * int_column(batch.column("sub"))[index.to_numpy()]
         schema = self.output_schema(batch.schema)
         named = {
-            "sub": pa.array(places), "event_time": pa.array([t for _, _, t, _, _ in found], pa.int64()).cast(TIMESTAMP),
+            "sub": pa.array(places),
+            "event_time": pa.array([t for _, _, t, _, _ in found], pa.int64()).cast(TIMESTAMP),
             "sensor_id": pa.array([s for *_, s, _ in found], pa.string()),
             "obs_type": pa.array([r.name for *_, r in found], pa.string()),
             "value": pa.array([r.value for *_, r in found], pa.float64()),
@@ -239,8 +239,9 @@ class SenMLParse(StatelessTask):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         def city(source: str, temperature: str, more: str = "") -> str:
-            return ('{"e":[{"u":"string","n":"source","sv":' + source + '},{"v":"6.1","u":"lon","n":"longitude"},'
-                    '{"v":"46.2","u":"lat","n":"latitude"},{"v":' + temperature + ',"u":"far","n":"temperature"},'
+            return ('{"e":[{"u":"string","n":"source","sv":' + source + "},"
+                    '{"v":"6.1","u":"lon","n":"longitude"},{"v":"46.2","u":"lat","n":"latitude"},'
+                    '{"v":' + temperature + ',"u":"far","n":"temperature"},'
                     '{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},'
                     '{"v":"411.02","u":"per","n":"dust"}' + more + '],"bt":1422748800000}')
 
@@ -251,9 +252,11 @@ class SenMLParse(StatelessTask):
             city('"s4"', '"warm"'), city('"s5"', "1e999"), city('"s6"', '"0.1234567890123456789"'),
             city('""', '"3"'), "", None, '{"e":', "[" * 40, '{"e":[{"n":"source","vb":true}]}', "17,[]",
         ]
-        payload = pa.array([None if line is None else line.encode() for line in lines] + [b"\xff{}"], pa.binary())
+        encoded = [None if line is None else line.encode() for line in lines]
+        payload = pa.array([*encoded, b"\xff{}"], pa.binary())
         batch = pa.RecordBatch.from_arrays(
-            [pa.array(range(len(payload)), pa.int64()), pa.array([10**15] * len(payload), TIMESTAMP), payload],
+            [pa.array(range(len(payload)), pa.int64()), pa.array([10**15] * len(payload), TIMESTAMP),
+             payload],
             schema=pa.schema([pa.field("seq", pa.int64(), nullable=False), ("event_time", TIMESTAMP),
                               ("payload", pa.binary())]))
         yield Case(cls(schema="city"), batch, "city")
@@ -262,7 +265,8 @@ class SenMLParse(StatelessTask):
         yield Case(cls(), batch, "generic")
         trips = pa.RecordBatch.from_pydict({"payload": [
             '{"bt":"1358101800000","e":[{"n":"taxi_identifier","sv":"14Ü"},{"n":"hack_license","sv":"08F9"},'
-            '{"n":"payment_type","sv":"CSH"},{"n":"fare_amount","v":29.00,"t":-500},{"n":"tip_amount","v":null}]}',
+            '{"n":"payment_type","sv":"CSH"},{"n":"fare_amount","v":29.00,"t":-500},'
+            '{"n":"tip_amount","v":null}]}',
             '{"bt":0,"e":[{"n":"taxi_identifier","sv":"7"},{"n":"hack_license","sv":"1e9"},'
             '{"n":"fare_amount","v":1},{"n":"fare_amount","v":true}]}', "nothing", '{"e":[]}']})
         yield Case(cls(schema="taxi"), trips, "taxi")
@@ -312,228 +316,8 @@ def _layout(task: SenMLParse) -> _Layout:
     is_text = tuple(kinds[f] == "sv" for f in fields)
     plan = senml.make_plan(wanted, value_of, text_of, [kinds[n] == "sv" for n in wanted],
                            wanted.index(schema.id_field), 0 if wide else len(fields), task.concatenate_names)
-    return _Layout(schema, fields, is_text, wanted, plan, not wide and (task.raw or any(is_text)), wide, task.meta)
-
-
-# -- one message, in full: what the kernels cannot take --------------------------------------------
-
-
-class _Literal(str):
-    """A number as it is written."""
-
-
-class _Message(NamedTuple):
-    base: int | None
-    values: list[float | None]
-    texts: list[str | None]
-    offsets: list[int]
-
-
-class _Record(NamedTuple):
-    name: str | None
-    value: float | None
-    text: str | None
-    offset: int
-
-
-_NOTHING = _Message(0, [], [], [])
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_float=_Literal, parse_int=_Literal, parse_constant=_refuse)
-
-
-def _decoded(data: bytes | None) -> tuple[str | None, dict[str, Any], list[dict[str, Any]]]:
-    """``(time before the comma, the object, its records)`` of a message."""
-    stripped = b"" if data is None else data.strip(_SPACE.encode())
-    if not stripped:
-        raise RecordError("the message is empty", reason="empty")
-    try:
-        text = stripped.decode()
-    except UnicodeDecodeError as error:
-        raise RecordError(f"the message is not UTF-8: {error.reason} at byte {error.start}",
-                          reason="invalid_utf8") from None
-    outer = _OUTER.match(text)
-    body = text[outer.end():] if outer else text
-    depth = deepest = 0
-    for character in _STRINGS.sub("", body):
-        if character in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "]}":
-            depth -= 1
-    if deepest > MAX_DEPTH:
-        raise RecordError(f"the message is nested {deepest} deep; at most {MAX_DEPTH} is allowed", reason="too_deep")
-    try:
-        document = _DECODER.decode(body)
-    except ValueError as error:
-        what = getattr(error, "msg", str(error))
-        raise ParseError(f"the message is not JSON ({what})", offset=getattr(error, "pos", -1), text=body) from None
-    if "\\u" in body and any(found.group(1) for found in _ESCAPES.finditer(body)):
-        raise ParseError("the message has an unpaired surrogate", text=body)
-    if not isinstance(document, dict):
-        raise ParseError("the message is not a JSON object", text=body)
-    records = document.get("e")
-    if not isinstance(records, list) or not all(isinstance(r, dict) for r in records):
-        raise ParseError('the message has no list "e" of records', text=body)
-    return (outer.group(1) if outer else None), document, records
-
-
-def _name(record: dict[str, Any], base: str | None, concatenate: bool) -> str | None:
-    name = record.get("n")
-    if name is not None and (not isinstance(name, str) or isinstance(name, _Literal)):
-        raise ParseError('a name "n" is not a text', text=str(name))
-    if name is None:
-        return base
-    return base + name if concatenate and base is not None else name
-
-
-def _base_name(document: dict[str, Any]) -> str | None:
-    base = document.get("bn")
-    if base is not None and (not isinstance(base, str) or isinstance(base, _Literal)):
-        raise ParseError('the base name "bn" is not a text', text=str(base))
-    return base
-
-
-def _value(record: dict[str, Any]) -> Any:
-    for key in ("v", "sv", "vb"):
-        if record.get(key) is not None:
-            return record[key]
-    return None
-
-
-def _text(value: Any, name: str | None) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, str):
-        raise ParseError(f"{name} is a list or an object", text=str(value))
-    return str(value)
-
-
-def _number(value: Any, name: str | None, *, lenient: bool = False) -> float | None:
-    """The number that a value is, None for a missing one."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        text = value.strip(_SPACE)
-        if text in ("", "null"):
-            return None
-        if _NUMBER.fullmatch(text):
-            number = float(text)
-            if abs(number) <= 1.7976931348623157e308:
-                return number
-            if lenient:
-                return None
-            raise RecordError(f"{name} = {excerpt(text)} is beyond the range of float64", reason="out_of_range")
-    if lenient:
-        return None
-    raise RecordError(f"{name} = {excerpt(repr(value))} is not a number", reason="not_a_number")
-
-
-def _time(value: Any, name: str, low: int, high: int) -> int | None:
-    """Microseconds of a time in milliseconds, None for a missing one."""
-    if isinstance(value, bool):
-        raise RecordError(f"{name} = {value} is not a number", reason="not_a_number")
-    number = _number(value, name)
-    if number is None:
-        return None
-    text = value.strip(_SPACE)
-    if not low - 1000 <= 1000 * number <= high + 1000:
-        us = high + 1
-    elif _INTEGER.fullmatch(text):
-        us = 1000 * int(text)
-    else:
-        us = round(number * 1000)
-    if not low <= us <= high:
-        raise RecordError(f"{name} = {excerpt(text)} ms is outside the years 1 to 9999", reason="out_of_range")
-    return us
-
-
-def _base_time(outer: str | None, document: dict[str, Any]) -> int | None:
-    base = _time(document.get("bt"), "bt", senml.MIN_TIME, senml.MAX_TIME)
-    if base is None and outer is not None:
-        base = _time(_Literal(outer), "the time before the comma", senml.MIN_TIME, senml.MAX_TIME)
-    return base
-
-
-def _offset(record: dict[str, Any]) -> int:
-    return _time(record.get("t"), "t", -senml.MAX_OFFSET, senml.MAX_OFFSET) or 0
-
-
-def _checked_sum(base: int, offset: int) -> int:
-    if offset and not senml.MIN_TIME <= base + offset <= senml.MAX_TIME:
-        raise RecordError("t: with the base time, the time is outside the years 1 to 9999", reason="out_of_range")
-    return base + offset
-
-
-def _message(data: bytes | None, layout: _Layout, concatenate: bool) -> _Message:
-    """What a message says about the wanted fields, or a :class:`RecordError`."""
-    outer, document, records = _decoded(data)
-    base_name = _base_name(document)
-    by_name = {_name(record, base_name, concatenate): record for record in records}
-    base = _base_time(outer, document)
-    plan = layout.plan
-    sensor = _text(_value(by_name.get(layout.schema.id_field, {})), layout.schema.id_field)
-    if sensor is None or sensor.strip(_SPACE) in ("", "null"):
-        raise RecordError(f"the message has no {layout.schema.id_field}, which identifies the sensor",
-                          reason="missing_id")
-    message = _Message(base, [], [], [])
-    for j, name in enumerate(layout.wanted):
-        record = by_name.get(name, {})
-        value = _value(record)
-        if plan.value_of[j] >= 0:
-            message.values.append(_number(value, name, lenient=plan.flags[j] == senml.LENIENT))
-        if plan.text_of[j] >= 0:
-            message.texts.append(_text(value, name))
-        if j < plan.n_times:
-            message.offsets.append(_offset(record))
-    return message
-
-
-def _records(data: bytes | None, concatenate: bool) -> tuple[int | None, str | None, list[_Record]]:
-    """Base time, base name and records of any SenML message."""
-    outer, document, records = _decoded(data)
-    base_name = _base_name(document)
-    base = _base_time(outer, document)
-    if len(records) > MAX_RECORDS:
-        raise RecordError(f"the message has {len(records)} records; at most {MAX_RECORDS} are allowed",
-                          reason="out_of_range")
-    found = []
-    for record in records:
-        name, value = _name(record, base_name, concatenate), _value(record)
-        number = _number(value, name, lenient=record.get("v") is None)
-        found.append(_Record(name, number, _text(value, name), _offset(record)))
-    return base, base_name or None, found
-
-
-def _patch(columns: senml.Columns, plan: senml.Plan, i: int, message: _Message, size: int, extra: bytearray) -> None:
-    """Write a message into the columns; texts stand behind the ``size`` bytes of the batch."""
-    columns.base[i] = senml.NO_TIME if message.base is None else message.base
-    for k in range(plan.n_values):
-        value = message.values[k] if message.values else None
-        columns.values[i * plan.n_values + k] = np.nan if value is None else value
-        if value is None:
-            columns.found[0] = 1
-    for k in range(plan.n_texts):
-        text = message.texts[k] if message.texts else None
-        encoded = b"" if text is None else text.encode()
-        columns.starts[i * plan.n_texts + k] = -1 if text is None else size + len(extra)
-        columns.lengths[i * plan.n_texts + k] = len(encoded)
-        extra += encoded
-    for k in range(plan.n_times):
-        offset = message.offsets[k] if message.offsets else 0
-        columns.offsets[i * plan.n_times + k] = offset
-        if offset:
-            columns.found[1] = 1
-    if message.base is None:
-        columns.found[2] = 1
+    return _Layout(schema, fields, is_text, wanted, plan, not wide and (task.raw or any(is_text)), wide,
+                   task.meta)
 
 
 def _note(errors: dict[str, tuple[list[int], list[str]]], i: int, error: RecordError) -> None:
@@ -675,5 +459,6 @@ def _build_constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, 
     offsets = np.zeros(lengths.size + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     text = np.tile(np.frombuffer(b"".join(encoded), np.uint8), n)
-    names = pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), pa.py_buffer(text)], 0)
+    names = pa.Array.from_buffers(pa.string(), lengths.size,
+                                  [None, pa.py_buffer(offsets), pa.py_buffer(text)], 0)
     return names, pa.array(np.tile(np.arange(len(fields)), n))

@@ -327,7 +327,7 @@ class KeyedFunction(_Function, KeyedTask):
     initial : JSON value, default None
         State of a new key. States hold what JSON does: None, booleans, numbers, texts, lists and
         dicts with text keys. Other values become what JSON makes of them: tuples and sets lists,
-        NaN None.
+        NaN None, integers beyond 64 bits floats.
     schema, label
         As for :class:`MapFunction`.
     by, ttl
@@ -413,7 +413,7 @@ class KeyedFunction(_Function, KeyedTask):
         })
         initial = {"sum": 0.0}
         yield Case(cls(function=_running_total, initial=initial, by=("key",)), batch)
-        yield Case(cls(function=_running_total, initial=initial, schema={"value": "float64"}), batch, "whole")
+        yield Case(cls(function=_running_total, initial=initial), batch, "whole")
 
 
 # -- helpers ---------------------------------------------------------------------------------------
@@ -553,8 +553,8 @@ class _Collector:
             value = result.get(name)
             if value is not None and not (type(value) in fast and _fits(value)):
                 try:
-                    if isinstance(value, str | bytes | bool | np.bool_) and _is_number(kind):
-                        raise TypeError("no number")  # Arrow would make one of it
+                    if _is_number(kind) and _is_odd(value, kind):
+                        raise TypeError("it would change")  # Arrow would make a number of it
                     value = pa.array([value], kind)[0].as_py()
                 except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                     raise RecordError(f"{name} = {_short(value)} is not a {kind}: {error}",
@@ -582,6 +582,13 @@ _FAST: dict[str, frozenset[type]] = {
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_odd(value: Any, kind: pa.DataType) -> bool:
+    """Whether a value is no number, or has a fraction that an integer would lose."""
+    if isinstance(value, float | np.floating):
+        return pa.types.is_integer(kind) and not (math.isfinite(value) and value == int(value))
+    return isinstance(value, str | bytes | bool | np.bool_)
 
 
 def _fits(value: Any) -> bool:

@@ -366,7 +366,9 @@ class XMLParse(StatelessTask):
         view = memoryview(data)  # type: ignore[arg-type]
         for d in np.flatnonzero(slow).tolist():
             reader = _Reader(self)
-            _parser(documents.type, reader).Parse(view[starts[d]:ends[d]], True)
+            parser = expat.ParserCreate(_encoding(documents.type))
+            reader.attach(parser)
+            parser.Parse(view[starts[d]:ends[d]], True)
             checksums[d], records[d], depths[d] = reader.checksum, len(reader.rows), reader.deepest
             read[d] = reader.rows
         deep = wanted & (depths > self.max_depth)
@@ -401,13 +403,17 @@ class XMLParse(StatelessTask):
         encoded = np.zeros(len(documents), np.bool_)
         failed: dict[str, list[tuple[int, str]]] = {"malformed": [], "forbidden_doctype": []}
         gate = _Gate()
+        encoding = _encoding(documents.type)
         view = memoryview(data)  # type: ignore[arg-type]
         begins, stops = starts.tolist(), ends.tolist()
         for d in np.flatnonzero(wanted).tolist():
             document = view[begins[d]:stops[d]]
             gate.encoding = None
+            parser = expat.ParserCreate(encoding)
+            parser.StartDoctypeDeclHandler = gate.doctype
+            parser.XmlDeclHandler = gate.declaration
             try:
-                _parser(documents.type, gate).Parse(document, True)
+                parser.Parse(document, True)
             except (expat.ExpatError, LookupError, ValueError) as error:  # the latter: unknown encodings
                 failed["malformed"].append((d, str(error)))
             except _DoctypeError:
@@ -418,7 +424,7 @@ class XMLParse(StatelessTask):
             index = np.array([d for d, _ in rows], np.int64)
             wanted[index] = False
             dead.reject(batch, index, reason, [message for _, message in rows], documents)
-        if not pa.types.is_binary(documents.type) and not pa.types.is_large_binary(documents.type):
+        if encoding is not None:
             encoded[:] = False                 # text is text, whatever it declares
         return wanted, encoded
 
@@ -471,10 +477,6 @@ class _Gate:
     """Lets documents without DOCTYPE pass, and notes the encoding that they declare."""
 
     encoding: str | None = None
-
-    def attach(self, parser: expat.XMLParserType) -> None:
-        parser.StartDoctypeDeclHandler = self.doctype
-        parser.XmlDeclHandler = self.declaration
 
     def doctype(self, *_: Any) -> None:
         raise _DoctypeError
@@ -535,12 +537,9 @@ class _Reader:
         self.depth -= 1
 
 
-def _parser(kind: pa.DataType, events: _Gate | _Reader) -> expat.XMLParserType:
-    """A parser for text, or for bytes in the encoding that they declare."""
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    parser = expat.ParserCreate(None if binary else "utf-8")
-    events.attach(parser)
-    return parser
+def _encoding(kind: pa.DataType) -> str | None:
+    """The encoding of documents: of bytes the one that they declare."""
+    return None if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else "utf-8"
 
 
 def _fold(name: str) -> str:

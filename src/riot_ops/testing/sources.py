@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ class _Mark:
 
 
 @dataclass(frozen=True)
-class PAUSE:  # noqa: N801 (it stands beside EOF and ABORT in a script)
+class PAUSE:
     """In a script: nothing more comes for so many seconds of the source's clock (0: for one poll)."""
 
     seconds: float = 0.0
@@ -57,8 +58,6 @@ class PAUSE:  # noqa: N801 (it stands beside EOF and ABORT in a script)
 EOF = _Mark("EOF")
 #: In a script: reading fails here, once. A run that continues reads past it.
 ABORT = _Mark("ABORT")
-
-Item = pa.RecordBatch | Sequence[Mapping[str, Any]] | _Mark | PAUSE
 
 
 class ScriptedSource(Source):
@@ -90,7 +89,7 @@ class ScriptedSource(Source):
     3
     """
 
-    def __init__(self, script: Sequence[Item], schema: pa.Schema | None = None,
+    def __init__(self, script: Sequence[Any], schema: pa.Schema | None = None,
                  clock: Callable[[], float] | None = None) -> None:
         self._items: list[Any] = []
         self._polls = ManualClock()
@@ -165,7 +164,7 @@ class ScriptedSource(Source):
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         pieces = self._pieces(start, end)
         edges = [len(pieces) * i // n for i in range(n + 1)]
-        return [{"pieces": pieces[a:b]} for a, b in zip(edges, edges[1:], strict=False) if a < b]
+        return [{"pieces": pieces[a:b]} for a, b in pairwise(edges) if a < b]
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         for item, start, end in split["pieces"]:

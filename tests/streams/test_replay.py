@@ -1,0 +1,240 @@
+"""Replay of files, against splitting lines in plain Python."""
+
+import gzip
+import json
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.schema import RAW, TIMESTAMP
+from riot_ops.streams import ReplaySource, city, replay, write
+
+
+def naive(contents, header=False):
+    """(seq, ms or None, line) of files, one line at a time."""
+    records = []
+    for content in contents:
+        lines = content.split(b"\n")
+        lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+        for line in lines[1:] if header else lines:
+            head, comma, _ = line.partition(b",")
+            number = head.removeprefix(b"-")
+            known = bool(comma) and number.isdigit() and head.isascii() and len(number) <= 15
+            records.append((len(records), int(head) if known else None, line))
+    return records
+
+
+def rows(batches):
+    found = []
+    for b in batches:
+        assert b.schema == RAW
+        assert b.num_rows > 0
+        times = b.column("event_time").cast(TIMESTAMP).cast("int64").to_pylist()
+        found += zip(b.column("seq").to_pylist(), [None if t is None else t // 1000 for t in times],
+                     b.column("payload").to_pylist(), strict=True)
+    return found
+
+
+def read(source, start=None, end=None, n=1):
+    start = source.initial() if start is None else start
+    end = source.latest(start) if end is None else end
+    splits = source.splits(start, end, n)
+    assert len(splits) <= n
+    copy = pickle.loads(pickle.dumps(source))      # splits are read elsewhere
+    splits = json.loads(json.dumps(splits))
+    return rows(b for s in splits for b in copy.read(s))
+
+
+line = st.one_of(st.binary(max_size=12), st.integers(-10**6, 10**13).map(lambda ms: f"{ms},x".encode()))
+content = st.lists(line, max_size=12).map(b"\n".join)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(content, min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 7), st.booleans())
+def test_any_files_read_in_any_steps_give_all_lines(tmp_path_factory, contents, n, step, header):
+    folder = tmp_path_factory.mktemp("files")
+    for i, data in enumerate(contents):
+        (folder / f"part-{i}").write_bytes(data)
+    expected = naive(contents, header)
+    source = ReplaySource(folder, header=header)
+    assert read(source, n=n) == expected
+    at, found = source.initial(), []
+    while not source.finished(at):
+        end = source.latest(at, step)
+        assert json.loads(json.dumps(end)) == end
+        assert source.count(at, end) == min(step, len(expected) - len(found))
+        found += read(source, at, end, n)
+        at = end
+    assert found == expected
+    assert source.latest(at) == at
+    assert source.splits(at, at, 3) == []
+    assert at == source.latest(source.initial())
+
+
+def test_the_real_sample_is_read_from_its_first_line(shared_data):
+    path = shared_data / "riotbench" / "SYS_sample_data_senml.csv"
+    found = read(replay(path), n=7)
+    assert found == naive([path.read_bytes()])
+    assert len(found) == 1000
+    assert found[0][1] == 1_422_748_800_000
+    assert all(json.loads(line.partition(b",")[2])["bt"] == ms for _, ms, line in found)
+    taxi = shared_data / "riotbench" / "TAXI_sample_data_senml.csv"        # no final newline
+    both = read(replay([path, taxi]), n=3)
+    assert [r[0] for r in both] == list(range(2000))
+    assert both[-1][2] == taxi.read_bytes().splitlines()[-1]
+
+
+@pytest.mark.parametrize(("data", "lines"), [
+    (b"", 0), (b"\n", 1), (b"1,a", 1), (b"1,a\n", 1), (b"1,a\n\n", 2), (b"1,a\r\n2,b\r\n", 2), (b"1,a\r\n2,b", 2),
+    (b"\n\n\n", 3), (b"1,\xff\xfe\x00\n", 1),
+])
+def test_line_breaks(tmp_path, data, lines):
+    file = tmp_path / "x"
+    file.write_bytes(data)
+    found = read(replay(file))
+    assert len(found) == lines
+    assert b"".join(r[2] for r in found) == data
+    assert replay(file).finished(replay(file).initial()) == (lines == 0)
+
+
+@pytest.mark.parametrize(("text", "ms"), [
+    ("1422748800000,{}", 1422748800000), ("-5,x", -5), ("0,", 0), ("12", None), (",1", None), ("", None), ("-,1", None),
+    (" 5,x", None), ("5 ,x", None), ("1.5,x", None), ("2015-02-01T00:00:00Z,x", None), ("1" * 16 + ",x", None),
+    ("999999999999999,x", 999999999999999),
+])
+def test_leading_time(tmp_path, text, ms):
+    file = tmp_path / "x"
+    file.write_text(text + "\n")
+    [(_, found, payload)] = read(replay(file))
+    assert found == ms
+    assert payload == text.encode() + b"\n"
+
+
+def test_compressed_and_unicode_paths(tmp_path):
+    folder = tmp_path / "données ü 数据"
+    folder.mkdir()
+    (folder / "a.csv").write_bytes(b"1,a\n2,b")
+    with gzip.open(folder / "b.csv.gz", "wb") as f:
+        f.write(b"3,c\n4,d\n")
+    (folder / "c.csv").write_bytes(b"")
+    expected = [(0, 1, b"1,a\n"), (1, 2, b"2,b"), (2, 3, b"3,c\n"), (3, 4, b"4,d\n")]
+    for n in (1, 2, 3, 9):
+        assert read(replay(folder), n=n) == expected
+    assert read(replay(folder / "*.csv*")) == expected
+    assert read(replay([folder / "b.csv.gz", str(folder / "a.csv")]))[0] == (0, 3, b"3,c\n")
+
+
+def test_repeat_shifts_times_and_numbers(tmp_path):
+    (tmp_path / "a").write_bytes(b"5000,a\nx\n")
+    (tmp_path / "b").write_bytes(b"1000,b\n")
+    source = replay(tmp_path, repeat=3)
+    found = read(source, n=4)
+    # from 1000 to 5000 ms: each round 5 s later
+    assert [r[1] for r in found] == [5000, None, 1000, 10_000, None, 6000, 15_000, None, 11_000]
+    assert [r[0] for r in found] == list(range(9))
+    assert [r[2] for r in found] == [b"5000,a\n", b"x\n", b"1000,b\n"] * 3
+    at = source.latest(source.initial(), 4)
+    assert at == {"file": 2, "byte": 7, "line": 4}
+    assert source.time_at(source.latest(source.initial(), 3)) == 10_000_000
+    assert read(source, at, source.latest(at, 3), 2) == found[4:7]
+
+
+def test_until_stops_before_the_first_later_record(tmp_path):
+    (tmp_path / "a").write_bytes(b"1,a\n2,b\nx\n2,c\n4,d\n")
+    (tmp_path / "b").write_bytes(b"5,e\n")
+    source = replay(tmp_path)
+    start = source.initial()
+    assert [source.until(start, t * 1000)["line"] for t in range(7)] == [0, 1, 4, 4, 5, 6, 6]
+    assert source.until(start, 9000, 3)["line"] == 3
+    assert source.time_at({"file": 2, "byte": 0, "line": 6}) is None
+
+
+def test_a_growing_file_is_followed(tmp_path):
+    file = tmp_path / "log"
+    file.write_bytes(b"")
+    source = replay(file, follow=True)
+    at = source.initial()
+    found = []
+    for piece, lines in [(b"1,a", 0), (b"b\n2,", 1), (b"", 1), (b"\n\n3,c\n4", 4), (b",d\n", 5)]:
+        with file.open("ab") as f:
+            f.write(piece)
+        end = source.latest(at)
+        assert end["line"] == lines
+        assert not source.finished(end)
+        found += read(source, at, end, 2)
+        at = end
+    assert found == naive([file.read_bytes()])
+    file.write_bytes(b"1,a\n")
+    with pytest.raises(ConnectorError, match=r"log has 4 bytes, fewer than the \d+ it had"):
+        source.latest(at)
+
+
+def test_a_file_that_has_shrunk_is_refused(tmp_path):
+    file = tmp_path / "log"
+    file.write_bytes(b"1,a\n2,b\n")
+    source = replay(file)
+    split = source.splits(source.initial(), source.latest(source.initial()), 1)[0]
+    source.close()
+    file.write_bytes(b"1,a\n")
+    with pytest.raises(ConnectorError, match="log has 4 bytes, fewer than the 8"):
+        list(source.read(split))
+
+
+def test_many_lines(tmp_path):
+    file = tmp_path / "many"
+    n = 100_000
+    file.write_bytes(b"".join(b"%d,%s\n" % (i, b"x" * (i % 40)) for i in range(n)))
+    source = replay(file)
+    assert source.latest(source.initial()) == {"file": 1, "byte": 0, "line": n}
+    assert source.latest(source.initial(), n - 1)["line"] == n - 1
+    fresh = replay(file)
+    splits = fresh.splits(fresh.initial(), {"file": 1, "byte": 0, "line": n}, 5)
+    sizes = [s["parts"][0]["end"] - s["parts"][0]["start"] for s in splits]
+    assert max(sizes) - min(sizes) < 200
+    assert rows(b for s in splits for b in fresh.read(s)) == naive([file.read_bytes()])
+
+
+def test_payload_is_not_copied(tmp_path):
+    file = tmp_path / "x"
+    file.write_bytes(b"1,a\n" * 1000)
+    source = replay(file)
+    [split] = source.splits(source.initial(), source.latest(source.initial()), 1)
+    first, second = next(source.read(split)), next(source.read(split))
+    assert first.column("payload").buffers()[2].address == second.column("payload").buffers()[2].address
+    source.close()
+    source.close()
+    assert first.column("payload")[999].as_py() == b"1,a\n"     # the batch keeps the mapping
+
+
+def test_written_streams_read_back_the_same(tmp_path):
+    source = city(sensors=30)
+    for name in ("city.csv", "city.csv.gz"):
+        assert write(source, tmp_path / name, 20_000) == 20_000
+        again = read(replay(tmp_path / name), n=3)
+        direct = rows(source.read({"start": 0, "end": 20_000}))
+        assert [(s, t, p + b"\n") for s, t, p in direct] == again
+    assert write(replay(tmp_path / "city.csv.gz"), tmp_path / "copy") == 20_000
+    assert (tmp_path / "copy").read_bytes() == (tmp_path / "city.csv").read_bytes()
+    assert write(replay(tmp_path / "copy", rate=1), tmp_path / "part", 7) == 7
+    with pytest.raises(ConfigError, match="no end"):
+        write(source, tmp_path / "endless")
+
+
+def test_misuse_is_refused(tmp_path):
+    with pytest.raises(ConnectorError, match=r"no such file: .*nowhere\.csv"):
+        replay(tmp_path / "nowhere.csv")
+    with pytest.raises(ConnectorError, match="no such file"):
+        replay(str(tmp_path / "*.csv"))
+    with pytest.raises(ConfigError, match="no path"):
+        replay([])
+    (tmp_path / "a").write_bytes(b"1,a\n")
+    with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
+        replay(tmp_path / "a", repeat=0)
+    with pytest.raises(ConfigError, match="follow"):
+        replay(tmp_path / "a", repeat=2, follow=True)
+    (tmp_path / "b.gz").write_bytes(b"not gzip")
+    with pytest.raises(ConnectorError, match=r"b\.gz cannot be unpacked"):
+        replay(tmp_path / "b.gz").initial()
