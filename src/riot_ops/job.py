@@ -25,11 +25,13 @@ from riot_ops.metrics import Summary
 from riot_ops.schema import stream_schema
 from riot_ops.sink import MemorySink, ParquetSink
 from riot_ops.sketches.bloom import BloomFilter
-from riot_ops.source import Source
+from riot_ops.source import MemorySource, Source
 
 __all__ = ["Job"]
 
 PLOTTED = 300
+#: Messages per micro-batch on Spark, so that a run shows how it goes.
+BATCH = 100_000
 LINE_SECONDS = 2.0
 
 
@@ -69,6 +71,8 @@ class Job:
         flow = self.dataflow()
         what = self.input or f"{self.messages:,} messages of {self.sensors:,} generated {self.stream} sensors"
         console.print(f"[bold]{self.name}[/bold] over {what}, runner {self.runner}")
+        with console.status("compiling kernels …"):
+            self._warm_up(flow)
         progress = _Progress(console)
         try:
             if self.runner == "local":
@@ -102,6 +106,14 @@ class Job:
             BloomFilter.of(self._sensors(), 0.01).save(known)
         return dataflows.stats(self.stream, form=self.form, known_sensors=known)  # type: ignore[arg-type]
 
+    def _warm_up(self, flow: Dataflow) -> None:
+        """Run over a few records, so that the kernels are compiled once and not in every worker."""
+        source = self.source(paced=False)
+        start = source.initial()
+        first = [b for split in source.splits(start, source.latest(start, 100), 1) for b in source.read(split)]
+        if first:
+            flow.run(source=MemorySource(pa.Table.from_batches(first)), sinks=MemorySink())
+
     def _sensors(self) -> list[str]:
         ids: list[pa.Array] = []
         for batch in self._parsed(t.SenMLParse(schema=self.stream, layout="wide")):
@@ -133,7 +145,7 @@ class Job:
             spark = session(cores=self.cores)
         console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}")
         query = flow.start(spark, source=source, out=self.out, trigger=self.trigger, overwrite=True,
-                           max_records=self.batch)
+                           max_records=self.batch or BATCH)
 
         def show(running: Any) -> None:
             last = running.micro_batches[-1]["durations_ms"]["triggerExecution"] if running.micro_batches else None
@@ -247,8 +259,8 @@ class _Progress:
                 f"dead letters {summary.errors:,}  {extra}")
         if self._live is not None:
             self._live.update(line)
-        else:
-            self._console.print(line)
+        elif summary.messages:
+            self._console.print(line, soft_wrap=True)
 
     def close(self) -> None:
         if self._live is not None:

@@ -27,7 +27,7 @@ class Session:
     >>> from riot_ops import tasks
     >>> average = tasks.BlockAverage(window=2).session()
     >>> average.push({"value": 1.0}), average.push({"value": 3.0})
-    ([], [{'value': 2.0}])
+    ([], [{'value': 2.0, 'count': 2}])
     >>> average.push({"value": "warm"}), average.errors[0]["reason"]
     ([], 'wrong_type')
     """

@@ -22,6 +22,9 @@ from riot_ops.errors import ConnectorError
 
 __all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer"]
 
+#: Name of the file without rows that stands for a stream without records.
+EMPTY = "empty"
+
 #: What a writer hands to the commit: JSON-able.
 Message = dict[str, Any]
 
@@ -59,6 +62,9 @@ class Sink(ABC):
 
     def recover(self, batch_id: int) -> None:
         """Take back what was committed from this batch on: it is going to be written again."""
+
+    def end(self, schemas: Mapping[str, pa.Schema]) -> None:
+        """The run is over: make streams that had no records readable as well."""
 
 
 # -- in process ------------------------------------------------------------------------------------
@@ -186,8 +192,17 @@ class ParquetSink(Sink):
 
     def recover(self, batch_id: int) -> None:
         self._remove(lambda n: n >= batch_id, set())
-        for path in self.directory.glob("*/.part-*"):
-            path.unlink(missing_ok=True)
+        for leftover in (".part-*", f"{EMPTY}{self.suffix}"):
+            for path in self.directory.glob(f"*/{leftover}"):
+                path.unlink(missing_ok=True)
+
+    def end(self, schemas: Mapping[str, pa.Schema]) -> None:
+        present = {stream for _, stream, _ in self.files()}
+        for stream, schema in schemas.items():
+            if stream not in present:
+                folder = self.directory / stream
+                folder.mkdir(parents=True, exist_ok=True)
+                self.open_file(folder / f"{EMPTY}{self.suffix}", schema).close()
 
     def files(self) -> list[tuple[int, str, Path]]:
         """All committed files as ``(batch, stream, path)`` in order."""

@@ -60,6 +60,10 @@ class Source(ABC):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The records of a part, in order; batches of any size, none empty."""
 
+    def waits(self) -> bool:
+        """Whether records become available only as time passes, as those of a paced source."""
+        return not self.finished(self.latest(self.initial()))
+
     def count(self, start: Offset, end: Offset) -> int | None:
         """Number of records in the range, if known without reading."""
         return None
@@ -120,6 +124,10 @@ class MemorySource(Source):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         assert self._batch is not None
         yield self._batch.slice(split["start"], split["end"] - split["start"])
+
+    def waits(self) -> bool:
+        """Whether records become available only as time passes, as those of a paced source."""
+        return not self.finished(self.latest(self.initial()))
 
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["row"] - start["row"])

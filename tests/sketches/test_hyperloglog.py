@@ -24,7 +24,7 @@ def sketch_of(values, precision=10):
     return sketch
 
 
-@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="48 million hashes are too many for plain Python")
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="48 million hashes in plain Python")
 @pytest.mark.parametrize("precision", [6, 10, 14])
 def test_error_stays_within_the_published_bound(precision):
     """Root mean square over 16 streams; the estimate of 16 errors is itself good to 18 %."""

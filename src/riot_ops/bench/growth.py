@@ -23,6 +23,8 @@ from riot_ops.task import DeadLetters
 __all__ = ["measures"]
 
 BATCH = 65_536
+#: Messages per file.
+EACH = 25_000
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
@@ -160,29 +162,26 @@ def _written(checkpoint: Path) -> list[int]:
 
 
 def _memory(base: Path, most: int) -> Iterator[Measure]:
-    """Resident memory while STATS runs with few keys and with many."""
+    """Memory while STATS runs over as many messages with few keys and with many."""
     peaks = {}
-    for name, sensors in (("few", 1000), ("many", most // 5)):
-        messages = max(8, 3 * sensors // 25_000 + 1) * 25_000
-        data = write_city(base / f"memory-{name}", messages, messages // 25_000, sensors)
+    files = 3 * (most // 5) // EACH + 1
+    for keys in (5000, most):
+        data = write_city(base / f"memory-{keys}", files * EACH, files, keys // 5)
         with spark_session() as spark, _watched() as peak:
-            source = LineFiles(data, 25_000)
-            dataflows.stats().start(spark, source, sinks=Discard(), max_records=100_000).wait()
-        peaks[name] = peak
+            dataflows.stats().start(spark, LineFiles(data, EACH), sinks=Discard(), max_records=4 * EACH).wait()
+        peaks[keys] = peak
     for part in ("driver", "jvm", "workers"):
-        for name, keys in (("few", 5000), ("many", most)):
-            yield Measure(f"growth/memory/{part}/{keys}", peaks[name][part] / 2**20, "MiB",
-                          f"peak resident memory, STATS on local[2] with {keys:,} keys (shared pages counted in each)")
-    more = most - 5000
-    yield Measure("growth/memory/workers-per-key", (peaks["many"]["workers"] - peaks["few"]["workers"]) / more,
-                  "bytes/key", "Python workers: state and micro-batches of STATS")
-    yield Measure("growth/memory/driver-per-key", (peaks["many"]["driver"] - peaks["few"]["driver"]) / more,
-                  "bytes/key", "Python process that started the query")
+        for keys, peak in peaks.items():
+            yield Measure(f"growth/memory/{part}/{keys}", peak[part] / 2**20, "MiB",
+                          f"peak memory, STATS on local[2] with {keys:,} keys; shared pages by share")
+    for part, text in (("workers", "Python workers"), ("driver", "Python process that started the query")):
+        yield Measure(f"growth/memory/{part}-per-key", (peaks[most][part] - peaks[5000][part]) / (most - 5000),
+                      "bytes/key", f"STATS, {text}: what {most:,} keys take more than 5,000, by key")
 
 
 @contextmanager
 def _watched() -> Iterator[dict[str, int]]:
-    """Peak resident memory of this process, the JVM and the Python workers."""
+    """Peak memory of this process, the JVM and the Python workers."""
     import psutil
 
     peak = {"driver": 0, "jvm": 0, "workers": 0}
@@ -190,12 +189,12 @@ def _watched() -> Iterator[dict[str, int]]:
     this = psutil.Process()
 
     def watch() -> None:
-        while not stop.wait(0.2):
-            now = {"driver": this.memory_info().rss, "jvm": 0, "workers": 0}
+        while not stop.wait(0.3):
+            now = {"driver": _size(this), "jvm": 0, "workers": 0}
             for child in this.children(recursive=True):
                 try:
-                    now["jvm" if child.name() == "java" else "workers"] += child.memory_info().rss
-                except psutil.Error:
+                    now["jvm" if child.name() == "java" else "workers"] += _size(child)
+                except psutil.Error:  # it has ended
                     continue
             for part, size in now.items():
                 peak[part] = max(peak[part], size)
@@ -207,3 +206,9 @@ def _watched() -> Iterator[dict[str, int]]:
     finally:
         stop.set()
         watcher.join()
+
+
+def _size(process: Any) -> int:
+    """Proportional set size where the system tells it: workers are forks that share pages."""
+    memory = process.memory_full_info()
+    return int(getattr(memory, "pss", 0) or memory.rss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ TRIGGERS = ("0 seconds", "500 milliseconds", "1 second", "2 seconds")
 
 def measures(quick: bool = False) -> Iterator[Measure]:
     """The suite."""
-    span, warm, triggers = (5, 8, TRIGGERS[:2]) if quick else (30, 15, TRIGGERS)
+    span, warm, triggers = (10, 15, TRIGGERS[1:2]) if quick else (30, 20, TRIGGERS)
     how = f"STATS over CITY at {RATE:,} messages/s, 1,000 sensors"
     dataflows.stats().run(city(messages=20_000), sinks=Discard())  # compiles
     summary = dataflows.stats().run(city(messages=RATE * span, rate=RATE), sinks=Discard()).summary
@@ -28,20 +29,21 @@ def measures(quick: bool = False) -> Iterator[Measure]:
     yield Measure("latency/local/p50", 1e3 * p50, "ms", how, 5, at_most=True)
     yield Measure("latency/local/p99", 1e3 * p99, "ms", how, 50, at_most=True)
     yield Measure("latency/local/rate", summary.throughput, "messages/s", how)
-    best: tuple[float, float, str] | None = None
+    found: list[tuple[float, float, str]] = []
     with spark_session() as spark:
         for trigger in triggers:
             p50, p99 = _on_spark(spark, trigger, span, warm)
             name = trigger.replace(" ", "-")
             yield Measure(f"latency/spark/{name}/p50", 1e3 * p50, "ms", f"{how}, local[2], trigger {trigger}")
             yield Measure(f"latency/spark/{name}/p99", 1e3 * p99, "ms", f"{how}, local[2], trigger {trigger}")
-            best = min(best or (p99, p50, trigger), (p99, p50, trigger))
-    assert best is not None
-    yield Measure("latency/spark/best/p50", 1e3 * best[1], "ms", f"best trigger by p99: {best[2]}")
-    yield Measure("latency/spark/best/p99", 1e3 * best[0], "ms", f"best trigger by p99: {best[2]}")
+            found.append((p99, p50, trigger))
+    p99, p50, trigger = min(found, key=lambda f: math.inf if math.isnan(f[0]) else f[0])
+    yield Measure("latency/spark/best/p50", 1e3 * p50, "ms", f"best trigger by p99: {trigger}")
+    yield Measure("latency/spark/best/p99", 1e3 * p99, "ms", f"best trigger by p99: {trigger}")
 
 
 def _on_spark(spark: Any, trigger: str, span: int, warm: int) -> list[float]:
+    """Quantiles of what arrives after the start-up and its backlog; NaN where no micro-batch ended."""
     query = dataflows.stats().start(spark, city(rate=RATE), sinks=Discard(), trigger=trigger)
     query.wait(warm)
     before = len(query.summary.latency.blocks())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -61,8 +62,9 @@ class Measure:
         return self.value <= self.reach if self.at_most else self.value >= self.reach
 
     def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps({"measure": self.measure, "value": float(f"{self.value:.4g}"), "unit": self.unit,
+        """One line of JSON; the value has four digits, and is null where there is none."""
+        value = float(f"{self.value:.4g}") if math.isfinite(self.value) else None
+        return json.dumps({"measure": self.measure, "value": value, "unit": self.unit,
                            "against": self.against, "reach": self.reach, "machine": self.machine},
                           ensure_ascii=False)
 

@@ -227,7 +227,7 @@ def _scaled(m: Any, q: Any) -> Any:
         exponent += 1
     if exponent > 1023:
         return HARD, 0.0
-    return NUMBER, math.ldexp(np.float64(np.int64(mantissa)), exponent - 52)
+    return NUMBER, math.ldexp(np.float64(np.int64(mantissa)), int(exponent - 52))
 
 
 @kernel

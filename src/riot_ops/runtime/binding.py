@@ -13,7 +13,7 @@ from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.sink import MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source
 
-__all__ = ["bind_sinks", "bind_sources"]
+__all__ = ["bind_sinks", "bind_sources", "end_sinks"]
 
 
 def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
@@ -100,3 +100,10 @@ def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict
     last = sinks[ERRORS_STREAM] if ERRORS_STREAM in sinks else next(iter(sinks.values()), None)
     routes[ERRORS_STREAM] = [] if last is None else [label[id(last)]]
     return distinct, routes
+
+
+def end_sinks(flow: Dataflow, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:
+    """Tell the sinks that a run is over, and which streams end in them."""
+    schemas = flow.schemas()
+    for name, sink in sinks.items():
+        sink.end({stream: schemas[stream] for stream, targets in routes.items() if name in targets})

@@ -20,7 +20,7 @@ from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine
 from riot_ops.errors import ConfigError, StateError
 from riot_ops.lowering import lower
 from riot_ops.metrics import Summary
-from riot_ops.runtime.binding import bind_sinks, bind_sources
+from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks
 from riot_ops.sink import Fan, MemorySink, Sink
 from riot_ops.source import Offset, Source
 
@@ -143,6 +143,7 @@ class _Job:
                 self._process(arrival)
             self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
             self._close_epoch()
+            end_sinks(self.flow, self.sinks, self.routes)
         except KeyboardInterrupt:
             self._close_epoch()  # what was read has been processed: keep it
             raise
@@ -256,19 +257,26 @@ class _Job:
 
     def _restore(self) -> None:
         path = None if self.checkpoint is None else self.checkpoint / "state.msgpack"
-        if path is not None and path.exists():
-            try:
-                data = msgspec.msgpack.decode(path.read_bytes())
-                self.epoch, self.offsets = data["epoch"], data["offsets"]
-                state = data["state"]
-            except (msgspec.MsgspecError, KeyError, TypeError) as error:
-                raise StateError(f"the checkpoint {path} is damaged: {error}") from None
-            self.engine.restore(state)
-        for sink in self.sinks.values():
-            if self.epoch == 0:
+        if path is None or not path.exists():
+            for sink in self.sinks.values():
                 sink.begin(self.overwrite)
-            else:
-                sink.recover(self.epoch)
+            if path is not None:
+                self._save()  # from here on what is in the sinks is this run's own
+            return
+        try:
+            data = msgspec.msgpack.decode(path.read_bytes())
+            self.epoch, offsets, state = int(data["epoch"]), data["offsets"], data["state"]
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+            raise StateError(f"the checkpoint {path} is damaged: {error}") from None
+        for what, then, now in (("step", state, self.engine.states), ("source", offsets, self.offsets)):
+            for name in sorted({*then, *now}):
+                if name not in then or name not in now:
+                    which = f"knows no {what}" if name not in then else f"is of a dataflow with a {what}"
+                    raise StateError(f"the checkpoint {path} {which} {name!r}; use the old dataflow or a new checkpoint")
+        self.engine.restore(state)
+        self.offsets = offsets
+        for sink in self.sinks.values():
+            sink.recover(self.epoch)
 
 
 def _identity(flow: Dataflow) -> str:

@@ -112,6 +112,9 @@ class Paced(Source):
             self._wall, elapsed = now, 0.0
         return _until(self.source, start, self._first + int(elapsed * self.speed * 1e6), limit)
 
+    def waits(self) -> bool:
+        return True
+
     def finished(self, offset: Offset) -> bool:
         return self.source.finished(offset)
 

@@ -148,10 +148,9 @@ class SenMLParse(StatelessTask):
         meta = [pa.field("meta", pa.string())] if self.meta else []
         if self.layout == "wide":
             layout = _layout(self)
-            return pa.schema([*seq, time, sensor, *(pa.field(n, pa.string() if t else pa.float64())
-                                                    for n,
-                                                    t in zip(layout.fields, layout.is_text, strict=True)),
-                              *meta])
+            fields = [pa.field(name, pa.string() if is_text else pa.float64())
+                      for name, is_text in zip(layout.fields, layout.is_text, strict=True)]
+            return pa.schema([*seq, time, sensor, *fields, *meta])
         text = [pa.field("text", pa.string())] if self.schema is None or _layout(self).with_text else []
         return pa.schema([*seq, pa.field("sub", pa.int64(), nullable=False), time, sensor,
                           pa.field("obs_type", pa.string()), pa.field("value", pa.float64()), *text, *meta])

@@ -18,7 +18,7 @@ from riot_ops.engine import ARRIVAL, EVENT_TIME
 from riot_ops.errors import ConfigError, RiotError, StateError
 from riot_ops.metrics import Summary
 from riot_ops.plan import Plan, plan
-from riot_ops.runtime.binding import bind_sinks, bind_sources
+from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
 from riot_ops.runtime.spark.sink import packed_sink
@@ -99,13 +99,12 @@ def start(flow: Dataflow, spark: SparkSession, source: Any = None, *, sinks: Any
         writer = writer.trigger(availableNow=True)
     elif trigger is not None:
         writer = writer.trigger(processingTime=trigger)
-    query = Query(flow, stages, writer.start(), bound, targets, spools, temporary)
-    return query
+    return Query(flow, stages, writer.start(), bound, targets, routes, spools, temporary)
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:
     """Whether everything is there to be read now (paced and endless sources are not)."""
-    return all(isinstance(s, Source) and s.finished(s.latest(s.initial())) for s in sources.values())
+    return all(isinstance(s, Source) and not s.waits() for s in sources.values())
 
 
 class _Builder:
@@ -237,7 +236,8 @@ class Query:
     """
 
     def __init__(self, flow: Dataflow, stages: Plan, streaming: Any, sources: dict[str, Any],
-                 sinks: dict[str, Sink], spools: dict[str, SpoolSink], temporary: Path) -> None:
+                 sinks: dict[str, Sink], routes: dict[str, list[str]], spools: dict[str, SpoolSink],
+                 temporary: Path) -> None:
         self.flow = flow
         self.plan = stages
         self.streaming = streaming
@@ -245,6 +245,7 @@ class Query:
         self.micro_batches: list[dict[str, Any]] = []
         self._sources = sources
         self._sinks = sinks
+        self._routes = routes
         self._spools = spools
         self._drained = dict.fromkeys(spools, -1)
         self._temporary = temporary
@@ -285,6 +286,8 @@ class Query:
                     self.streaming.stop()
             self._raise()
             self.poll()
+            if not self.active:
+                end_sinks(self.flow, self._sinks, self._routes)
             return self.summary
         except KeyboardInterrupt:
             self.stop()

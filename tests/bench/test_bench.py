@@ -1,0 +1,180 @@
+"""All sides of a comparison compute the same, and the suites are there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from riot_ops import bench, dataflows
+from riot_ops import tasks as t
+from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, write_city, write_readings
+from riot_ops.bench.kernels import CODES, task_under_test
+from riot_ops.bench.keyed import kalman_flow
+from riot_ops.bench.measure import Measure
+from riot_ops.errors import ConfigError
+from riot_ops.streams.city import CitySource
+from riot_ops.task import DeadLetters
+
+MESSAGES, FILES, SENSORS = 1200, 3, 7
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_city(tmp_path_factory.mktemp("bench") / "city", MESSAGES, FILES, SENSORS)
+
+
+@pytest.fixture(scope="module")
+def expected(city: Path) -> dict[str, Any]:
+    """What riot_ops gives, sorted."""
+    result = dataflows.stats().run(LineFiles(city, MESSAGES // FILES))
+    assert result.summary.errors == 0
+    return {kind: by_record(result[kind]) for kind in ("avg", "slr", "dac")}
+
+
+def by_record(table: pa.Table) -> Any:
+    return table.to_pandas().sort_values(["seq", "sub"]).reset_index(drop=True)
+
+
+def same(ours: Any, theirs: Any, keys: list[str]) -> None:
+    """Equal but for rounding: sums are taken in another order, and ours are compensated."""
+    assert len(ours) == len(theirs) > 0
+    for key in keys:
+        assert ours[key].tolist() == theirs[key].tolist()
+    np.testing.assert_allclose(ours["value"], theirs["value"], rtol=1e-9)
+    if "predictions" in ours and "predictions" in theirs:
+        np.testing.assert_allclose(np.stack(ours["predictions"]), np.stack(theirs["predictions"]), rtol=1e-9)
+
+
+# -- suites ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", bench.SUITES)
+def test_suite_exists(name: str) -> None:
+    assert callable(bench.suite(name))
+
+
+def test_unknown_suite_is_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match='did you mean "kernels"'):
+        bench.suite("kernel")
+
+
+def test_run_prints_a_json_object_per_measure(monkeypatch: pytest.MonkeyPatch,
+                                              capsys: pytest.CaptureFixture[str]) -> None:
+    def measures(quick: bool) -> Any:
+        yield Measure("growth/a", 2.0, "ratio", "b", 1.5)
+        yield Measure("growth/c", float("nan"), "ms")
+
+    monkeypatch.setattr("riot_ops.bench.growth.measures", measures)
+    found = bench.run("growth", json=True)
+    assert [m.met for m in found] == [True, None]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [sorted(line) for line in lines] == [["against", "machine", "measure", "reach", "unit", "value"]] * 2
+    assert lines[0] == {"measure": "growth/a", "value": 2.0, "unit": "ratio", "against": "b", "reach": 1.5,
+                        "machine": found[0].machine}
+    assert lines[1]["value"] is None
+    assert lines[1]["reach"] is None
+
+
+def test_run_prints_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("riot_ops.bench.growth.measures", lambda quick: iter(
+        [Measure("growth/a", 3.0, "ms", "on local[2]", 2, at_most=True)]))
+    bench.run("growth")
+    shown = capsys.readouterr().out
+    assert "growth/a" in shown
+    assert "on local[2]" in shown
+    assert "no" in shown
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_kernel_suite_measures_the_task_of_each_code(code: str) -> None:
+    assert task_under_test(code, 4).code == code
+
+
+# -- same results ----------------------------------------------------------------------------------
+
+
+def test_files_hold_the_stream(city: Path) -> None:
+    source = LineFiles(city, MESSAGES // FILES)
+    read = pa.Table.from_batches(source.read({"first": 0, "end": FILES}))
+    assert read["seq"].to_pylist() == list(range(MESSAGES))
+    wanted = CitySource(SENSORS, MESSAGES).lines(0, MESSAGES)
+    assert [line.rstrip() for line in read["payload"].to_pylist()] == wanted.column("payload").to_pylist()
+
+
+def test_orjson_parses_the_same() -> None:
+    from riot_ops.bench.opponents.senml import parse
+
+    lines = CitySource(SENSORS, 500).lines(0, 500)
+    dead = DeadLetters("parse")
+    ours = t.SenMLParse(schema="city").apply(lines, dead)
+    assert dead.count == 0
+    assert parse(lines.column("payload").to_pylist()).equals(ours)
+
+
+def test_plain_python_stats_gives_the_same(city: Path, expected: dict[str, Any], tmp_path: Path) -> None:
+    from riot_ops.bench.opponents.stats_python import stats
+
+    rows = stats(LineFiles(city, 1).files, tmp_path)
+    for kind, ours in expected.items():
+        theirs = by_record(pq.read_table(tmp_path / f"{kind}.parquet"))
+        assert rows[kind] == len(ours)
+        same(ours, theirs, ["seq", "sub", "event_time", "sensor_id", "obs_type"])
+
+
+@pytest.mark.spark
+def test_idiomatic_pyspark_stats_gives_the_same(spark: Any, city: Path, expected: dict[str, Any],
+                                                tmp_path: Path) -> None:
+    from riot_ops.bench.opponents.stats_spark import stats
+    from riot_ops.bench.sparks import timed_query
+
+    for i, file in enumerate(sorted(city.iterdir())):  # Spark takes the oldest first
+        os.utime(file, (1000 + i, 1000 + i))
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(city))
+    timed_query(stats(lines.coalesce(1)), tmp_path / "checkpoint", "parquet", out=tmp_path / "out")
+    found = spark.read.parquet(str(tmp_path / "out")).toPandas()
+    order = ["obs_type", "sensor_id", "event_time"]
+    for kind in ("avg", "slr"):
+        ours = expected[kind].sort_values(order).reset_index(drop=True)
+        theirs = found[found.kind == kind].sort_values(order).reset_index(drop=True)
+        same(ours, theirs, ["sensor_id", "obs_type"])
+    # the order of rows of one type, over all sensors, is Spark's: the last count is what must agree
+    ours = expected["dac"].groupby("obs_type")["value"]
+    theirs = found[found.kind == "dac"].groupby("obs_type")["value"]
+    assert ours.size().to_dict() == theirs.size().to_dict()
+    assert ours.max().to_dict() == theirs.max().to_dict()
+
+
+@pytest.mark.spark
+def test_keyed_sides_give_the_same(spark: Any, tmp_path: Path) -> None:
+    from riot_ops.bench.opponents.keyed import bare_pass, kalman_per_key
+    from riot_ops.bench.sparks import timed_query
+
+    rows, batches = 400, 2
+    data = write_readings(tmp_path / "data", batches, rows, keys=9, files=1)
+    query = kalman_flow().start(spark, ReadingFiles(data, rows), max_records=rows)
+    query.wait()
+    ours = query["kalman"].to_pandas().sort_values("seq").reset_index(drop=True)
+    frame = (spark.readStream.schema("seq long, device string, value double").option("maxFilesPerTrigger", 1)
+             .parquet(str(data)))
+    sides = {}
+    for name, side in (("per-key", kalman_per_key(frame.coalesce(1))), ("bare", bare_pass(frame))):
+        seconds, unfinished = timed_query(side, tmp_path / f"checkpoint-{name}", "parquet", out=tmp_path / name)
+        assert len(seconds) == batches
+        assert unfinished is None
+        sides[name] = spark.read.parquet(str(tmp_path / name)).toPandas().sort_values("seq").reset_index(drop=True)
+    assert sides["bare"].device.tolist() == ours.device.tolist()
+    assert sides["per-key"].device.tolist() == ours.device.tolist()
+    np.testing.assert_array_equal(sides["per-key"].value, ours.value)
+
+
+def test_discard_takes_everything(city: Path) -> None:
+    summary = dataflows.stats().run(LineFiles(city, MESSAGES // FILES), sinks=Discard()).summary
+    assert summary.messages == MESSAGES
+    assert summary.rows["dac"] == 5 * MESSAGES

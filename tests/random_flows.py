@@ -1,0 +1,104 @@
+"""Random small dataflows and inputs, for laws that hold for all of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.testing import exact
+
+SCHEMA = {"seq": "int64", "device": "string", "obs_type": "string", "value": "double"}
+DEVICES = ["a", "b", "ü", "", None, "d7", "d8"]
+TYPES = ["light", "dust", None]
+KEYS = [(), ("device",), ("obs_type",), ("device", "obs_type"), ("obs_type", "device")]
+
+
+def random_input(choose: random.Random, rows: int) -> pa.Table:
+    """Records with missing, infinite and plain values."""
+    values = [None, float("nan"), float("inf"), 0.0, -0.0, 1e300]
+    return pa.Table.from_pylist([
+        {"seq": i, "device": choose.choice(DEVICES), "obs_type": choose.choice(TYPES),
+         "value": choose.choice(values) if choose.random() < 0.15 else float(choose.randint(-400, 400)) / 8}
+        for i in range(rows)], schema=pa.schema([
+            pa.field("seq", pa.int64(), nullable=False), ("device", pa.string()), ("obs_type", pa.string()),
+            ("value", pa.float64())]))
+
+
+def random_task(choose: random.Random) -> ro.tasks.Task:
+    """A task over ``value``, with or without state."""
+    by = choose.choice(KEYS)
+    return choose.choice([
+        lambda: t.KalmanFilter(by=by, process_noise=choose.choice([0.125, 0.5])),
+        lambda: t.KalmanFilter(by=by, initial="first", output=choose.choice([None, "smooth"])),
+        lambda: t.BlockAverage(by=by, window=choose.choice([1, 2, 3]), partial=choose.random() < 0.5),
+        lambda: t.BlockAverage(by=by, window=2, mode="sliding", partial=choose.random() < 0.5),
+        lambda: t.SlidingRegression(by=by, window=2, horizon=2),
+        lambda: t.DistinctCount(by=by, field="device", output="devices", precision=4),
+        lambda: t.RangeFilter(bounds={"light": (-20, 30), "dust": (0, 45)},
+                              on_fail=choose.choice(["drop", "null"])),
+        lambda: t.BloomFilterCheck(field="device", members=("a", "b", "", "d7")),
+    ])()
+
+
+def random_spread(choose: random.Random, stream: ro.Stream, *, functions: bool) -> ro.Stream:
+    """The stream, or the stream with a distribution."""
+    # named inside a function, so that it travels to other processes by value
+    def by_place(batch: pa.RecordBatch) -> Any:
+        return np.asarray(batch.column("seq")) % 5 % 3  # instance 2 is out of range sometimes
+
+    kinds = ["forward"] * 5 + ["shuffle", "hash", "broadcast", "one", "custom"]
+    kind = choose.choice(kinds if functions else kinds[:-1])
+    parallelism = choose.choice([1, 2, 3])
+    if kind == "shuffle":
+        return stream.shuffle(parallelism)
+    if kind == "hash":
+        return stream.hash(choose.choice(["device", "obs_type"]), parallelism=choose.choice([None, parallelism]))
+    if kind == "broadcast":
+        return stream.broadcast(parallelism)
+    if kind == "one":
+        return stream.one()
+    if kind == "custom":
+        return stream.route(by_place, 2)
+    return stream
+
+
+def random_flow(choose: random.Random, *, sources: int = 1, functions: bool = True) -> ro.Dataflow:
+    """A connected, valid dataflow of up to seven tasks with merges and fan-out."""
+    flow = ro.Dataflow("random")
+    streams = [flow.source(f"in{i}", schema=SCHEMA) for i in range(sources)]
+    made: list[ro.Stream] = []
+    while len(made) < choose.randint(1, 7):
+        chosen = choose.choice(streams)
+        # streams of one schema can be merged
+        schemas = flow._schemas([])
+        alike = [s for s in streams if s.id != chosen.id and schemas[s.id].equals(schemas[chosen.id])]
+        if alike and choose.random() < 0.35:
+            chosen = ro.merge(chosen, *choose.sample(alike, choose.randint(1, min(2, len(alike)))))
+        stream = random_spread(choose, chosen, functions=functions).to(random_task(choose), id=f"t{len(made)}")
+        made.append(stream)
+        streams.append(stream)
+    ends = [s for s in made if not flow.outputs(s.id) or choose.random() < 0.3]
+    unread = [s for s in streams[:sources] if not flow.outputs(s.id)]
+    flow.sink("out", *ends, *unread)
+    return flow
+
+
+def everything(result: Any, flow: ro.Dataflow) -> dict[str, Counter[str]]:
+    """All records of all streams that end in a sink, in a form to compare."""
+    streams = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)} | {"errors"}
+    return {name: Counter(exact(row) for row in result[name].to_pylist()) for name in streams}
+
+
+def assert_same(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]], flow: ro.Dataflow) -> None:
+    """Compare record for record."""
+    for name in wanted:
+        more, less = got[name] - wanted[name], wanted[name] - got[name]
+        assert not more and not less, "\n".join([
+            f"{name}: {sum(more.values())} records too many, {sum(less.values())} missing", *list(more)[:3], "missing:",
+            *list(less)[:3], str(flow.plan())])
