@@ -16,7 +16,7 @@ from riot_ops.lowering import INSTANCE, Route, Step
 from riot_ops.state import KeyedState
 from riot_ops.task import DeadLetters, KeyedTask, StatelessTask
 
-__all__ = ["ARRIVAL", "EVENT_TIME", "Engine", "in_order", "merged"]
+__all__ = ["ARRIVAL", "EVENT_TIME", "Engine", "aligned", "in_order", "merged"]
 
 #: Order by message number and place in the message: how the records came.
 ARRIVAL = ("seq", "sub")
@@ -94,7 +94,9 @@ class Engine:
         schema = self._schemas.get(step.id, out.schema)
         columns = [out.column(f.name).cast(f.type) if f.name in out.schema.names else pa.nulls(out.num_rows, f.type)
                    for f in schema]
-        full = pa.RecordBatch.from_arrays(columns, schema=pa.schema([f.with_nullable(True) for f in schema]))
+        schema = pa.schema([f.with_nullable(f.nullable or c.null_count > 0)
+                            for f, c in zip(schema, columns, strict=True)])
+        full = pa.RecordBatch.from_arrays(columns, schema=schema)
         return [_without_instance(step.operator, full)]
 
     def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
@@ -119,14 +121,19 @@ def _without_instance(operator: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.drop_columns([INSTANCE])
 
 
-def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema (up to the order of fields) as one."""
-    if len(batches) == 1:
-        return batches[0]
+def aligned(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Batches that differ in the order of fields or in which may be null, with one schema."""
     schema = batches[0].schema
-    aligned = [b if b.schema.equals(schema)
-               else pa.RecordBatch.from_arrays([b.column(f.name) for f in schema], schema=schema) for b in batches]
-    return pa.concat_batches(aligned)
+    if all(b.schema.equals(schema) for b in batches[1:]):
+        return list(batches)
+    # rows that are left at the end may lack a field that others always have
+    schema = pa.schema([f.with_nullable(any(b.schema.field(f.name).nullable for b in batches)) for f in schema])
+    return [pa.RecordBatch.from_arrays([b.column(f.name) for f in schema], schema=schema) for b in batches]
+
+
+def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema, up to the order of fields and nulls, as one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(aligned(batches))
 
 
 @kernel

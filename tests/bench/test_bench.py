@@ -55,7 +55,7 @@ def same(ours: Any, theirs: Any, keys: list[str]) -> None:
 # -- suites ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", bench.SUITES)
+@pytest.mark.parametrize("name", bench.describe())
 def test_suite_exists(name: str) -> None:
     assert callable(bench.suite(name))
 
@@ -72,7 +72,7 @@ def test_run_prints_a_json_object_per_measure(monkeypatch: pytest.MonkeyPatch,
         yield Measure("growth/c", float("nan"), "ms")
 
     monkeypatch.setattr("riot_ops.bench.growth.measures", measures)
-    found = bench.run("growth", json=True)
+    found = bench.run("growth", as_json=True)
     assert [m.met for m in found] == [True, None]
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [sorted(line) for line in lines] == [["against", "machine", "measure", "reach", "unit", "value"]] * 2

@@ -27,12 +27,12 @@ def milliseconds(text: str) -> int | None:
             return None
         shift = timedelta(hours=hours, minutes=minute) * (-1 if offset[0] == "-" else 1)
     try:
-        moment = datetime.strptime(f"{day} {minutes or '00:00'}:{seconds or '00'}", "%Y-%m-%d %H:%M:%S")
+        moment = datetime.strptime(f"{day} {minutes or '00:00'}:{seconds or '00'}+0000", "%Y-%m-%d %H:%M:%S%z")
     except ValueError:
         return None
     if (seconds or "00") > "59":
         return None
-    whole = (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    whole = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     return whole + int(((fraction or "") + "000")[:3]) - shift // timedelta(milliseconds=1)
 
 

@@ -103,7 +103,7 @@ def test_misuse(tmp_path):
     for n, p in ((0, 0.1), (1.5, 0.1), (True, 0.1), (5, 0.0), (5, 1.0), (5, float("nan"))):
         with pytest.raises(ConfigError):
             BloomFilter(n, p)
-    with pytest.raises(ConfigError, match="nothing.bloom"):
+    with pytest.raises(ConfigError, match=r"nothing\.bloom"):
         BloomFilter.load(tmp_path / "nothing.bloom")
 
 

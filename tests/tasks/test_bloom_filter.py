@@ -119,14 +119,14 @@ def test_model_file_is_reloaded_when_it_changes(tmp_path):
     both = MultiBloomFilter(models={"sensor_id": str(path)}).session()
     assert [len(both.push({"sensor_id": s})) for s in "ab"] == [0, 1]
     path.unlink()
-    with pytest.raises(ConfigError, match="ids.bloom"):
+    with pytest.raises(ConfigError, match=r"ids\.bloom"):
         session.push({"sensor_id": "a"})
 
 
 @pytest.mark.parametrize("make", [
-    lambda: BloomFilterCheck(), lambda: BloomFilterCheck(model="x", members=("a",)),
+    BloomFilterCheck, lambda: BloomFilterCheck(model="x", members=("a",)),
     lambda: BloomFilterCheck(members=("a",), false_positive_rate=1.0), lambda: BloomFilterCheck(members=(1,)),
-    lambda: BloomFilterCheck(members=("a",), on_fail="keep"), lambda: MultiBloomFilter(),
+    lambda: BloomFilterCheck(members=("a",), on_fail="keep"), MultiBloomFilter,
     lambda: MultiBloomFilter(models={"a": 3}), lambda: MultiBloomFilter(models=[("a", "p"), ("a", "q")]),
     lambda: MultiBloomFilter(models="ab"), lambda: BloomFilterTrain(value="x"),
     lambda: BloomFilterTrain(by=("model",)), lambda: BloomFilterTrain(expected_insertions=0),

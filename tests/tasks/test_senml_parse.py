@@ -393,7 +393,8 @@ def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
 SKELETONS = [
     '%s,' + line('"%s"', '"%s"', ',{"n":"dust","v":"%s","t":5},{"n":"light","sv":"%s"}', ',"bt":"%s"'),
     '%s,' + line("%s", '"%s"', ',{"n":"dust","v":%s,"t":3},{"x":%s,"n":"°"}', ',"bt":%s'),
-    '%s,' + line("%s", '"%s"', ',{"n":"dust","vb":%s , "u":"m\\/s2","t":"%s"},{"v":7}', ',"bt":%s ,"bn":"light"'),
+    '%s,' + line("%s", '"%s"', ',{"n":"dust","vb":%s , "u":"m\\/s2","t":"%s"},{"v":7}',
+                 ',"bt":%s ,"bn":"light"'),
 ]
 USUAL = ("1422748800000", "s1", "8.5", "-0.25", "12", "1422748800000")
 

@@ -200,7 +200,7 @@ def test_functions_are_named_in_descriptors():
     lambda: map_(double, schema=3), lambda: map_(double, schema={"x": pa.struct([("a", pa.int8())])}),
     lambda: FilterFunction(function=double, schema={"x": "int64"}), lambda: keyed(moody, initial=[object()]),
     lambda: keyed(moody, initial=object()), lambda: keyed(moody, by=("a", "a")), lambda: keyed(moody, value="x"),
-    lambda: MapFunction(),
+    MapFunction,
 ])
 def test_misuse(make):
     with pytest.raises(ConfigError):

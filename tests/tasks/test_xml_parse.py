@@ -78,7 +78,8 @@ def test_checksum_of_the_benchmark(shared_data):
                            "nickname": "dinkar", "marks": "85"}
 
 
-@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1", "windows-1252", "utf-8-sig"])
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1", "windows-1252",
+                                   "utf-8-sig"])
 def test_encodings(codec):
     name = {"utf-16-le": "utf-16", "utf-16-be": "utf-16", "utf-8-sig": "utf-8"}.get(codec, codec)
     text = f'<?xml version="1.0" encoding="{name}"?><s><student rollno="é"><marks>ü&amp;</marks></student></s>'
@@ -101,7 +102,8 @@ BOMB = "<!DOCTYPE b [" + "".join(
     ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "forbidden_doctype"),
     ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "forbidden_doctype"),
     ("<!DOCTYPE a><a/>".encode("utf-16"), "forbidden_doctype"), ("<a><!-- <!DOCTYPE --></a>", None),
-    ("<a>" * 33 + "</a>" * 33, "too_deep"), ("<a>" * 32 + "</a>" * 32, None), ("<a>" * 100_000 + "</a>" * 100_000, "too_deep"),
+    ("<a>" * 33 + "</a>" * 33, "too_deep"), ("<a>" * 32 + "</a>" * 32, None),
+    ("<a>" * 100_000 + "</a>" * 100_000, "too_deep"),
     ("<a>" + " " * (1 << 20) + "</a>", "too_large"), (None, "missing"),
 ])
 def test_hostile_documents(document, reason):
@@ -145,8 +147,8 @@ def test_many_records():
 
 
 @pytest.mark.parametrize("wrong", [{"fields": ()}, {"record": ""}, {"record": "@x"}, {"fields": ("Student",)},
-                                   {"fields": ("a", "a")}, {"fields": ("@a", "a")}, {"fields": ("@",)}, {"max_depth": 0},
-                                   {"layout": "tree"}])
+                                   {"fields": ("a", "a")}, {"fields": ("@a", "a")}, {"fields": ("@",)},
+                                   {"max_depth": 0}, {"layout": "tree"}])
 def test_misuse(wrong):
     with pytest.raises(ConfigError):
         XMLParse(**wrong)

@@ -4,6 +4,6 @@ Each suite is a module with a function ``measures(quick)`` that yields :class:`M
 """
 
 from riot_ops.bench.measure import Measure
-from riot_ops.bench.registry import SUITES, run, suite
+from riot_ops.bench.registry import SUITES, describe, run, suite
 
-__all__ = ["SUITES", "Measure", "run", "suite"]
+__all__ = ["SUITES", "Measure", "describe", "run", "suite"]

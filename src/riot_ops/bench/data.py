@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +87,7 @@ class _Files(Source):
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         edges = [start["file"] + (end["file"] - start["file"]) * i // n for i in range(n + 1)]
-        return [{"first": a, "end": b} for a, b in zip(edges, edges[1:], strict=False) if a < b]
+        return [{"first": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         for number in range(split["first"], split["end"]):

@@ -31,7 +31,7 @@ def kalman_flow() -> ro.Dataflow:
 
 def measures(quick: bool = False) -> Iterator[Measure]:
     """The suite."""
-    rows, batches, repetitions, limit_s = (200_000, 2, 1, 20.0) if quick else (2_000_000, 3, 3, 150.0)
+    rows, batches, repetitions, limit_s = (200_000, 2, 1, 15.0) if quick else (2_000_000, 3, 2, 100.0)
     with spark_session() as spark, folder() as base:
         for keys, reach in KEYS.items():
             data = write_readings(base / f"keys-{keys}", batches, rows, keys)

@@ -17,7 +17,7 @@ from typing import Any
 
 from riot_ops.kernels.jit import Kernel
 
-__all__ = ["Measure", "KernelTimes", "kernel_times", "machine", "median", "one_core", "seconds", "table"]
+__all__ = ["KernelTimes", "Measure", "kernel_times", "machine", "median", "one_core", "seconds", "table"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Measure:
 
     Examples
     --------
-    >>> Measure("keyed/vs-bare-pass/1000", 1.62345, "ratio", "a bare pass", 1.5, "a machine").to_json()
-    '{"measure": "keyed/vs-bare-pass/1000", "value": 1.623, "unit": "ratio", "against": "a bare pass", "reach": 1.5, "machine": "a machine"}'
+    >>> Measure("stats/x", 1.62345, "ratio", "y", 1.5).to_json()
+    '{"measure": "stats/x", "value": 1.623, "unit": "ratio", "against": "y", "reach": 1.5, "machine": ""}'
     """
 
     measure: str

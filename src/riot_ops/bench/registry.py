@@ -9,7 +9,7 @@ from dataclasses import replace
 from riot_ops.bench.measure import Measure, machine, table
 from riot_ops.errors import ConfigError, did_you_mean
 
-__all__ = ["SUITES", "run", "suite"]
+__all__ = ["SUITES", "describe", "run", "suite"]
 
 #: Suites by name, and what they measure.
 SUITES: dict[str, str] = {
@@ -33,14 +33,23 @@ def suite(name: str) -> Callable[[bool], Iterator[Measure]]:
     return measures
 
 
-def run(name: str, json: bool = False, quick: bool = False) -> list[Measure]:
+def describe() -> dict[str, str]:
+    """The suites by name, and what they measure.
+
+    >>> list(describe())
+    ['kernels', 'keyed', 'stats', 'latency', 'growth']
+    """
+    return dict(SUITES)
+
+
+def run(name: str, as_json: bool = False, quick: bool = False) -> list[Measure]:
     """Run a suite and print what it finds.
 
     Parameters
     ----------
     name : str
         One of :data:`SUITES`.
-    json : bool, default False
+    as_json : bool, default False
         Print a JSON object per measure and line as it is found, instead of a table at the end.
     quick : bool, default False
         Small data and few repetitions: for trying out, not for figures.
@@ -52,9 +61,9 @@ def run(name: str, json: bool = False, quick: bool = False) -> list[Measure]:
     found: list[Measure] = []
     for measure in suite(name)(quick):
         found.append(replace(measure, machine=where))
-        if json:
+        if as_json:
             print(found[-1].to_json(), flush=True)
-    if not json:
+    if not as_json:
         console.print(table(found))
         console.print(f"{where}{' (quick)' if quick else ''}", style="dim")
     return found

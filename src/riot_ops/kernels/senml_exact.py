@@ -77,7 +77,8 @@ def _decoded(data: bytes | None) -> tuple[str | None, dict[str, Any], list[dict[
     outer = _OUTER.match(text)
     body = text[outer.end():] if outer else text
     depth = deepest = 0
-    for character in _STRINGS.sub("", body):
+    brackets = body if body.count("[") + body.count("{") > MAX_DEPTH else ""  # else it cannot be deeper
+    for character in _STRINGS.sub("", brackets):
         if character in "[{":
             depth += 1
             deepest = max(deepest, depth)

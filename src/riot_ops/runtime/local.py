@@ -125,6 +125,7 @@ class _Job:
     overwrite: bool
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
+    ended: bool = False
 
     def run(self, batch_size: int, linger_s: float, queue_size: int) -> None:
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
@@ -141,7 +142,9 @@ class _Job:
                 if isinstance(arrival, BaseException):
                     raise arrival
                 self._process(arrival)
-            self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
+            if not self.ended:  # a run that had ended and went on without new records has nothing to add
+                self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
+            self.ended = True
             self._close_epoch()
             end_sinks(self.flow, self.sinks, self.routes)
         except KeyboardInterrupt:
@@ -163,6 +166,7 @@ class _Job:
 
     def _process(self, arrival: _Arrival) -> None:
         if arrival.batch is not None:
+            self.ended = False
             self.summary.messages += arrival.batch.num_rows
             self.epoch_count += arrival.batch.num_rows
             self._emit(self.engine.process({arrival.source: [arrival.batch]}), arrival.first_us, arrival.last_us)
@@ -245,7 +249,7 @@ class _Job:
 
     def _save(self) -> None:
         assert self.checkpoint is not None
-        data = msgspec.msgpack.encode({"epoch": self.epoch, "offsets": self.offsets, "flow": _identity(self.flow),
+        data = msgspec.msgpack.encode({"epoch": self.epoch, "ended": self.ended, "offsets": self.offsets, "flow": _identity(self.flow),
                                        "state": self.engine.snapshot()})
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         temporary = self.checkpoint / ".state.tmp"
@@ -265,7 +269,8 @@ class _Job:
             return
         try:
             data = msgspec.msgpack.decode(path.read_bytes())
-            self.epoch, offsets, state = int(data["epoch"]), data["offsets"], data["state"]
+            self.epoch, self.ended = int(data["epoch"]), bool(data["ended"])
+            offsets, state = data["offsets"], data["state"]
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
             raise StateError(f"the checkpoint {path} is damaged: {error}") from None
         for what, then, now in (("step", state, self.engine.states), ("source", offsets, self.offsets)):

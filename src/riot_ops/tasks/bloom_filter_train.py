@@ -38,7 +38,9 @@ class BloomFilterTrain(KeyedTask):
         Wanted share p of strangers that pass once n values are in.
     by, ttl
         Key (one filter per key; by default one for the stream) and time to live, see
-        :class:`KeyedTask`. Its ``value`` and ``output`` have no use here.
+        :class:`KeyedTask`.
+    value, output
+        Have no use here: ``field`` names the input, and the results have names of their own.
 
     Shapes and rates
     ----------------

@@ -181,7 +181,7 @@ def write_text(text: Any, n: Any, out: Any, o: Any) -> Any:
     o += 1
     for i in range(n):
         b = text[i]
-        if b == 34 or b == 92:
+        if b in (34, 92):
             out[o] = 92
             out[o + 1] = b
             o += 2

@@ -105,17 +105,17 @@ class MultiBloomFilter(StatelessTask):
                  for field, filter in self.filters().items() if field in names}
         if not found:
             return batch
-        if self.on_fail == "null" and self.value is None:
+        value = self.value
+        if self.on_fail == "null" and value is None:
             for field, ok in found.items():
                 batch = batch if ok.all() else blank(batch, field, ok)
             return batch
         passed = np.logical_and.reduce(list(found.values()))
         if passed.all():
             return batch
-        if self.on_fail == "drop":
+        if self.on_fail == "drop" or value is None:
             return batch.filter(pa.array(passed))
-        assert self.value is not None
-        return blank(batch, self.value, passed)
+        return blank(batch, value, passed)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import msgspec
 import numpy as np
@@ -96,9 +96,7 @@ class _Function(Task):
         if wanted is not None and wanted != _reference(cls.name(), function):
             raise ConfigError(f"{cls.name()}: the descriptor names the function {wanted!r}, "
                               f"got {_reference(cls.name(), function)!r}")
-        made = cls.from_dict({**data, "task": cls.name(), "function": function})
-        assert isinstance(made, cls)
-        return made
+        return cast(Self, cls.from_dict({**data, "task": cls.name(), "function": function}))
 
     def writes(self) -> frozenset[str] | None:
         return None
@@ -331,7 +329,9 @@ class KeyedFunction(_Function, KeyedTask):
     schema, label
         As for :class:`MapFunction`.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`. Its ``value`` and ``output`` have no use here.
+        Key and time to live, see :class:`KeyedTask`.
+    value, output
+        Have no use here: the function reads the record and names its results.
 
     Shapes and rates
     ----------------

@@ -94,6 +94,7 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
     row = -1                                   # where the values of the record at hand go
     field = -1                                 # whose text begins at text_start
     text_start = 0
+    record_bytes = name_ends[0] - name_starts[0]
     i = start
     while i < end:
         if data[i] != _LT:
@@ -128,13 +129,15 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
             if row >= 0 and value_starts[row, name_places[field]] < 0:
                 value_starts[row, name_places[field]] = text_start
                 value_ends[row, name_places[field]] = i
+            if mark == _SLASH:                 # its own end tag
+                i += name_ends[field] - name_starts[field]
             field = -1
         if mark == _SLASH:
             i += 2
             name = i
             while data[i] != _GT and data[i] > 32:
                 i += 1
-            if find_name(data, name, i, names, name_starts, name_ends, True) == 0:
+            if i - name == record_bytes and find_name(data, name, i, names, name_starts, name_ends, True) == 0:
                 checksum += record_length
             while data[i] != _GT:
                 i += 1
@@ -300,6 +303,9 @@ class XMLParse(StatelessTask):
     max_depth: Count = 32
 
     def validate(self) -> None:
+        if self.layout == "records":           # the class says what holds by default
+            object.__setattr__(self, "pattern", "FlatMap")
+            object.__setattr__(self, "selectivity", "1:N")
         elements = [_fold(name) for name in (self.record, *self.elements)]
         if not all(name.lstrip("@") for name in (self.record, *self.fields)) or self.record.startswith("@"):
             raise ConfigError(f"xml_parse: names must not be empty, got {self.record!r} and {self.fields!r}")

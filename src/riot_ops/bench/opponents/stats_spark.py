@@ -15,7 +15,8 @@ from riot_ops.bench.opponents.stats_python import HORIZON, HyperLogLog, SensorSt
 __all__ = ["stats"]
 
 MESSAGE = "e array<struct<n string, v string, sv string>>, bt long"
-RESULTS = "kind string, event_time timestamp, sensor_id string, obs_type string, value double, predictions array<double>"
+RESULTS = ("kind string, event_time timestamp, sensor_id string, obs_type string, value double, "
+           "predictions array<double>")
 COLUMNS = ["kind", "event_time", "sensor_id", "obs_type", "value", "predictions"]
 
 

@@ -14,14 +14,18 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.engine import aligned
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
 from riot_ops.plan import Plan, Stage
 
-__all__ = ["BLOCKS", "BLOCKS_DDL", "SINK", "Block", "Packer", "blocks_to_batch", "bucket_labels", "decode"]
+__all__ = ["BLOCKS", "BLOCKS_DDL", "LEFT_OVER", "SINK", "Block", "Packer", "blocks_to_batch", "bucket_labels", "decode"]
 
 #: Stage number of blocks that go to the sinks.
 SINK = -1
+
+#: Begins the stream of blocks that hold what was left at the end: it comes after all other records.
+LEFT_OVER = "+"
 
 BLOCKS = pa.schema([
     ("stage", pa.int32()), ("bucket", pa.int32()), ("stream", pa.string()), ("rows", pa.int64()),
@@ -100,6 +104,7 @@ class Packer:
         self._labels = labels
         self._compression = compression
         self._bucket = bucket  # whose label blocks for the sinks carry
+        self.left_over = False  # whether what comes now is what was left at the end
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
         self._first = float("inf")
@@ -116,7 +121,7 @@ class Packer:
         for stream, batches in outputs.items():
             for batch in batches:
                 for stage in self._plan.readers(stream, self._stage):
-                    yield from self._spread(stage, stream, batch)
+                    yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, batch)
                 if stream in self._plan.sinks:
                     yield from self._hold(SINK, self._sink_bucket(), stream, batch)
 
@@ -163,8 +168,8 @@ class Packer:
 
 
 def encode(batches: Iterable[pa.RecordBatch], compression: str | None = None) -> bytes:
-    """Record batches of one schema as an Arrow IPC stream."""
-    batches = list(batches)
+    """Record batches of one schema, up to the order of fields and nulls, as an Arrow IPC stream."""
+    batches = aligned(list(batches))
     out = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(out, batches[0].schema, options=options) as writer:

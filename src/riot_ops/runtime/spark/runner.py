@@ -84,9 +84,13 @@ def start(flow: Dataflow, spark: SparkSession, source: Any = None, *, sinks: Any
     targets, routes = bind_sinks(flow, sinks, out)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
     folder = str(checkpoint) if checkpoint is not None else str(temporary / "checkpoint")
-    partitions = _open_checkpoint(spark, folder, stages, partitions, order, fuse)
-    if checkpoint is None or not _exists(spark, f"{folder}/commits"):
+    if _exists(spark, f"{folder}/{MANIFEST}"):
+        partitions = _open_checkpoint(spark, folder, stages, partitions, order, fuse)
+        for sink in targets.values():
+            sink.recover(_next_batch(spark, folder))
+    else:  # the manifest comes last: with it, what is in the sinks is this query's own
         _clear(targets, overwrite)
+        partitions = _open_checkpoint(spark, folder, stages, partitions, order, fuse)
     spools = {name: SpoolSink(temporary / "spool" / name) for name, sink in targets.items() if sink.in_process}
     builder = _Builder(stages, spark, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression,
                        max_records)
@@ -124,6 +128,7 @@ class _Builder:
 
     def build(self, sources: dict[str, Any]) -> DataFrame:
         frames = [self._read(name, source) for name, source in sources.items()]
+        to_end = frozenset(n for n, s in sources.items() if not isinstance(s, Source) or not s.finished(s.initial()))
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.union(other)
@@ -132,7 +137,7 @@ class _Builder:
         try:
             for stage in self._plan.stages[1:]:
                 processor = StageProcessor(self._plan, stage.index, self._labels, self._run, self._order,
-                                           self._compression)
+                                           self._compression, to_end)
                 frame = frame.groupBy("bucket").transformWithStateInPandas(
                     processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None")
         finally:
@@ -203,6 +208,13 @@ def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
 def _exists(spark: SparkSession, path: str) -> bool:
     system, where = _hadoop(spark, path)
     return bool(system.exists(where))
+
+
+def _next_batch(spark: SparkSession, folder: str) -> int:
+    """The number of the micro-batch that a query continues with."""
+    system, where = _hadoop(spark, f"{folder}/commits")
+    names = [entry.getPath().getName() for entry in system.listStatus(where)] if system.exists(where) else []
+    return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
 
 def _read_text(spark: SparkSession, path: str) -> str:

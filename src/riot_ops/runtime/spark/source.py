@@ -46,7 +46,7 @@ class SourceStage:
                 yield blocks_to_batch(full)
         rest = list(packer.close())
         if split.get("last"):
-            rest += [Block(index, label, FLUSH, 0, now, now, b"")
+            rest += [Block(index, label, FLUSH, 0, now, now, self.stream.encode())
                      for index, labels in self.labels.items() for label in labels]
         if rest:
             yield blocks_to_batch(rest)

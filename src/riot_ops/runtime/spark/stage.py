@@ -24,12 +24,14 @@ from riot_ops.engine import Engine, merged
 from riot_ops.errors import StateError
 from riot_ops.kernels.arrow import int_column
 from riot_ops.plan import Plan
-from riot_ops.runtime.spark.blocks import BLOCKS, Block, Packer, blocks_to_batch, decode
+from riot_ops.runtime.spark.blocks import BLOCKS, LEFT_OVER, Block, Packer, blocks_to_batch, decode
 
 __all__ = ["FLUSH", "StageProcessor"]
 
-#: Stream name of the block that tells a bucket that its sources have ended.
+#: Stream name of the block that tells a bucket that a source, named in the payload, has ended.
 FLUSH = ""
+#: Name among the states of a bucket under which the sources that have ended are kept.
+ENDED = ""
 
 HEAD_DDL = "generation long, base long, token string, delta_bytes long, base_bytes long"
 LINK_DDL = "previous string, token string, data binary"
@@ -56,6 +58,7 @@ class Cached:
     engine: Engine
     generation: int = -1
     token: str = ""
+    ended: frozenset[str] = frozenset()
 
 
 _CACHE: OrderedDict[str, dict[tuple[int, int], Cached]] = OrderedDict()
@@ -72,16 +75,20 @@ def _cached(run: str) -> dict[tuple[int, int], Cached]:
 
 
 class StageProcessor(StatefulProcessor):
-    """Runs one stage of a plan for each bucket; see the module's text."""
+    """Runs one stage of a plan for each bucket; see the module's text.
+
+    What the tasks have left is put out when all ``sources`` have ended.
+    """
 
     def __init__(self, plan: Plan, stage: int, labels: dict[int, list[int]], run: str,
-                 order: tuple[str, ...], compression: str | None) -> None:
+                 order: tuple[str, ...], compression: str | None, sources: frozenset[str] = frozenset()) -> None:
         self._plan = plan
         self._stage = plan.stages[stage]
         self._labels = labels
         self._run = run
         self._order = order
         self._compression = compression
+        self._sources = sources
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("head", HEAD_DDL)
@@ -106,16 +113,21 @@ class StageProcessor(StatefulProcessor):
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
         head, cached = self._load(bucket)
         packer = Packer(self._plan, self._stage.index, self._labels, self._compression, bucket)
-        flush = any(b.stream == FLUSH for b in blocks)
-        blocks = [b for b in blocks if b.stream != FLUSH]
-        for block in blocks:
+        ended = {bytes(b.payload).decode() for b in blocks if b.stream == FLUSH}
+        cached.ended |= ended
+        late = [b for b in blocks if b.stream.startswith(LEFT_OVER)]
+        blocks = [b for b in blocks if b.stream != FLUSH and not b.stream.startswith(LEFT_OVER)]
+        for block in (*blocks, *late):
             packer.stamp(block.first_us, block.last_us)
-        for inputs in _in_sequence(blocks):
+        for inputs in _in_sequence(blocks, self._order):
             out = list(packer.add(cached.engine.process(inputs)))
             if out:
                 yield blocks_to_batch(out).to_pandas()
-        if flush:
-            out = list(packer.add(cached.engine.process({}, flush=True)))
+        flush = bool(ended) and cached.ended >= self._sources
+        if flush or late:
+            packer.left_over = True
+            inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in _by_stream(late).items()}
+            out = list(packer.add(cached.engine.process(inputs, flush=flush)))
             if out:
                 yield blocks_to_batch(out).to_pandas()
         out = list(packer.close())
@@ -157,7 +169,9 @@ class StageProcessor(StatefulProcessor):
             previous, token, data = link
             if generation > head.base and previous != cached.token:
                 return False
-            cached.engine.restore(msgspec.msgpack.decode(bytes(data)))
+            states = msgspec.msgpack.decode(bytes(data))
+            cached.ended = frozenset(msgspec.json.decode(states[ENDED], type=list[str]))
+            cached.engine.restore(states)
             cached.generation, cached.token = generation, token
         return cached.token == head.token
 
@@ -165,7 +179,8 @@ class StageProcessor(StatefulProcessor):
         generation = head.generation + 1
         token = uuid.uuid4().hex
         full = head.base < 0 or head.delta_bytes > head.base_bytes or generation - head.base >= MOST_DELTAS
-        data = msgspec.msgpack.encode(cached.engine.snapshot("full" if full else "delta"))
+        ended = msgspec.json.encode(sorted(cached.ended))
+        data = msgspec.msgpack.encode({**cached.engine.snapshot("full" if full else "delta"), ENDED: ended})
         self._links.updateValue((generation,), (head.token, token, data))
         if full:
             for old in range(max(head.base, 0), generation):
@@ -178,15 +193,20 @@ class StageProcessor(StatefulProcessor):
         _cached(self._run)[self._stage.index, bucket] = cached
 
 
-def _in_sequence(blocks: Iterable[Block]) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
+def _by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for block in blocks:
+        found.setdefault(block.stream, []).extend(decode(block.payload))
+    return found
+
+
+def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
     """The records of blocks, in pieces that may be processed one after the other.
 
     Blocks whose ranges of sequence numbers follow one another need not be merged and sorted.
     """
-    by_stream: dict[str, list[pa.RecordBatch]] = {}
-    for block in blocks:
-        by_stream.setdefault(block.stream, []).extend(decode(block.payload))
-    if len(by_stream) == 1:
+    by_stream = _by_stream(blocks)
+    if len(by_stream) == 1 and order[0] == "seq":
         (stream, batches), = by_stream.items()
         if all("seq" in b.schema.names for b in batches):
             ranges = []

@@ -1,0 +1,58 @@
+"""Random dataflows give the same records on Spark, cut into micro-batches, as in process."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.random_flows import assert_same, everything, random_flow, random_input
+
+pytestmark = pytest.mark.spark
+
+
+def _both(spark, flow, tables, **options):
+    wanted = everything(flow.run(tables), flow)
+    query = flow.start(spark, tables, **options)
+    query.wait(timeout_s=120)
+    assert not query.active, "it did not end"
+    return everything(query, flow), wanted
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_same_records_as_in_process(spark, seed):
+    choose = random.Random(seed)
+    flow = random_flow(choose)
+    got, wanted = _both(spark, flow, random_input(choose, 40), max_records=choose.choice([11, 17, 40, None]),
+                        partitions=choose.choice([1, 2, 3]), fuse=choose.choice(["exact", "coarse"]),
+                        compression=choose.choice([None, "lz4", "zstd"]))
+    assert_same(got, wanted, flow)
+
+
+def test_sources_that_end_in_different_micro_batches(spark):
+    choose = random.Random(100)
+    import riot_ops as ro
+    from riot_ops import tasks as t
+    from tests.random_flows import SCHEMA
+
+    flow = ro.Dataflow("ends")
+    short, long, none = (flow.source(name, schema=SCHEMA) for name in ("short", "long", "none"))
+    averages = [s.to(t.BlockAverage(window=4, partial=True, by=("device",)), id=f"avg_{s.id}")
+                for s in (short, long, none)]
+    flow.sink("out", *averages)
+    tables = {"short": random_input(choose, 7), "long": random_input(choose, 30), "none": random_input(choose, 0)}
+    got, wanted = _both(spark, flow, tables, max_records=10)
+    assert_same(got, wanted, flow)
+
+
+def test_what_is_left_at_the_end_comes_after_all_records(spark):
+    import riot_ops as ro
+    from riot_ops import tasks as t
+    from tests.random_flows import SCHEMA
+
+    choose = random.Random(7)
+    flow = ro.Dataflow("left")
+    average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=4, partial=True, by=("device",)), id="avg")
+    flow.sink("out", average.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
+    got, wanted = _both(spark, flow, random_input(choose, 40), max_records=25)
+    assert_same(got, wanted, flow)
