@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.dataflow import ERRORS_STREAM
 from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.jit import kernel
 from riot_ops.lowering import INSTANCE, Route, Step
 from riot_ops.state import KeyedState
@@ -47,13 +48,15 @@ class Engine:
         self.outputs = outputs
         self.entries = entries
         self.order = order
-        self.states = {s.id: KeyedState(s.operator, s.key) for s in steps if isinstance(s.operator, KeyedTask)}
+        self._memo = HashMemo()
+        self.states = {s.id: KeyedState(s.operator, s.key, self._memo) for s in steps if isinstance(s.operator, KeyedTask)}
         self._dead = {s.id: DeadLetters(s.id) for s in steps}
         self._schemas: dict[str, pa.Schema] = {}
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
         """Push batches through the steps; returns the batches of each output stream, none empty."""
         made: Batches = {}
+        self._memo.clear()
         for step in self.steps:
             batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
             out = self._run(step, batches)

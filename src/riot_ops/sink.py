@@ -22,6 +22,10 @@ from riot_ops.errors import ConnectorError
 
 __all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer"]
 
+#: Rows per row group of a file, and most batches kept for one.
+ROW_GROUP = 131_072
+MOST_HELD = 4096
+
 #: Name of the file without rows that stands for a stream without records.
 EMPTY = "empty"
 
@@ -171,8 +175,10 @@ class ParquetSink(Sink):
         return _FileWriter(self, partition)
 
     def open_file(self, path: Path, schema: pa.Schema) -> Any:
-        """A file writer with ``write_batch`` and ``close``."""
-        return pq.ParquetWriter(path, schema, compression=self.compression)
+        """A file writer with ``schema``, ``write_table`` and ``close``."""
+        # numbers seldom repeat: trying a dictionary for them costs more than all the rest
+        texts = [f.name for f in schema if pa.types.is_string(f.type)]
+        return pq.ParquetWriter(path, schema, compression=self.compression, use_dictionary=texts)
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         kept: set[Path] = set()
@@ -225,7 +231,7 @@ class SpoolSink(ParquetSink):
     suffix = ".arrow"
 
     def open_file(self, path: Path, schema: pa.Schema) -> Any:
-        return pa.ipc.new_file(str(path), schema)
+        return _IpcFile(str(path), schema)
 
     def drain(self, to: Sink, after: int) -> int:
         """Hand the batches after a number to a sink; returns the last one handed over."""
@@ -243,26 +249,51 @@ class SpoolSink(ParquetSink):
         return last
 
 
+class _IpcFile(pa.RecordBatchFileWriter):  # type: ignore[misc]
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        super().__init__(path, schema)
+        self.schema = schema
+
+
 class _FileWriter(Writer):
+    """One file per stream; batches are gathered into row groups of a good size."""
+
     def __init__(self, sink: ParquetSink, partition: int) -> None:
         self._sink = sink
         self._partition = partition
         self._open: dict[str, tuple[Path, Any]] = {}
+        self._held: dict[str, list[pa.RecordBatch]] = {}
+        self._rows: dict[str, int] = {}
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        self._held.setdefault(stream, []).append(batch)
+        self._rows[stream] = self._rows.get(stream, 0) + batch.num_rows
+        if self._rows[stream] >= ROW_GROUP or len(self._held[stream]) >= MOST_HELD:
+            self._flush(stream)
+
+    def _flush(self, stream: str) -> None:
+        batches = self._held.pop(stream)
+        self._rows[stream] = 0
         try:
             if stream not in self._open:
                 folder = self._sink.directory / stream
                 folder.mkdir(parents=True, exist_ok=True)
                 path = folder / f".part-{uuid.uuid4().hex}"
-                self._open[stream] = path, self._sink.open_file(path, batch.schema)
-            self._open[stream][1].write_batch(batch)
+                self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
+            schema = self._open[stream][1].schema
+            self._open[stream][1].write_table(pa.Table.from_batches(
+                [b if b.schema.equals(schema) else b.select(schema.names).cast(schema) for b in batches]))
         except OSError as error:
             raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.directory}: {error}") from error
 
     def finish(self) -> Message:
-        for _, file in self._open.values():
-            file.close()
+        for stream in list(self._held):
+            self._flush(stream)
+        try:
+            for _, file in self._open.values():
+                file.close()
+        except OSError as error:
+            raise ConnectorError(f"cannot finish the files below {self._sink.directory}: {error}") from error
         return {"partition": self._partition, "files": [(s, str(p)) for s, (p, _) in self._open.items()]}
 
     def abort(self) -> None:

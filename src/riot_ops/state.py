@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from riot_ops.errors import StateError
 from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.index import KeyIndex
 from riot_ops.task import DeadLetters, KeyedTask
 
@@ -63,8 +63,10 @@ class StateField:
 class KeyedState:
     """The state of one task over the keys of a stream (or of one bucket of it)."""
 
-    def __init__(self, task: KeyedTask, key_fields: tuple[str, ...] | None = None) -> None:
+    def __init__(self, task: KeyedTask, key_fields: tuple[str, ...] | None = None,
+                 memo: HashMemo | None = None) -> None:
         self.task = task
+        self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
         self._reset()
@@ -86,7 +88,8 @@ class KeyedState:
         batch = self.task.admit(batch, dead)
         if batch.num_rows == 0 and not self.key_fields:
             return self.task.update(batch, np.empty(0, np.int64), self.arrays, dead)
-        h1, h2 = hash_columns([_key_column(batch.column(name)) for name in self.key_fields], batch.num_rows)
+        columns = [_key_column(batch.column(name)) for name in self.key_fields]
+        h1, h2 = (self._memo or HashMemo()).hash_columns(columns, batch.num_rows)
         before = self.index.size
         if self.index.ttl:
             times = int_column(batch.column("event_time"))
@@ -142,11 +145,13 @@ class KeyedState:
     def _reserve(self, size: int) -> None:
         if size <= self._capacity:
             return
-        room = max(size, 2 * self._capacity, 16)
+        room = max(size, 2 * self._capacity, 16 if self.key_fields else 1)
         for name, field in self.fields.items():
             fresh = field.empty(room - self._capacity)
             old = self.arrays[name]
-            self.arrays[name] = old + fresh if field.is_object else np.concatenate([old, fresh])
+            if self._capacity:
+                fresh = old + fresh if field.is_object else np.concatenate([old, fresh])
+            self.arrays[name] = fresh
         self._touched = np.concatenate([self._touched, np.zeros(room - self._capacity, np.bool_)])
         self._capacity = room
 
@@ -191,7 +196,7 @@ class KeyedState:
             columns["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
             columns[f"state.{name}"] = _encode(field, self.arrays[name], slots)
-        keys = self.keys().slice(new) if self.key_fields else pa.RecordBatch.from_pydict({})
+        keys = _tail(self.keys(), new) if self.key_fields else pa.RecordBatch.from_pydict({})
         self._touched[: self.index.size] = False
         self._saved = self.index.size
         rows = pa.RecordBatch.from_pydict(columns)
@@ -253,7 +258,7 @@ def task_identity(task: KeyedTask) -> dict[str, Any]:
     try:
         parameters = task.to_dict()
     except ValueError:  # a task over a function that is not JSON: its name has to do
-        parameters = {k: repr(v) if callable(v) else v for k, v in vars(task).items()}
+        parameters = {k: f"{v.__module__}:{v.__qualname__}" if callable(v) else v for k, v in vars(task).items()}
         parameters = json.loads(json.dumps(parameters, default=repr))
     parameters.pop("task", None)
     return {"task": task.name(), "version": task.version, "parameters": parameters}
@@ -290,6 +295,13 @@ def _decode(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[
         array[slots] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), field.shape)
     else:
         array[slots] = column.to_numpy(zero_copy_only=False)
+
+
+def _tail(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    """The rows from start on; of an empty slice Arrow would write all text offsets."""
+    if start < batch.num_rows:
+        return batch.slice(start)
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in batch.schema], schema=batch.schema)
 
 
 def _to_ipc(batch: pa.RecordBatch) -> bytes:

@@ -162,7 +162,8 @@ class Task(ABC):
         >>> tasks.KalmanFilter.name()
         'kalman_filter'
         """
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+        words = cls.__name__.replace("SenML", "Senml")
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()
 
     # -- schema ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from riot_ops.kernels.arrow import byte_spans, float_column
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["hash_columns", "hash_strings", "murmur3_x64_128"]
+__all__ = ["HashMemo", "hash_columns", "hash_strings", "murmur3_x64_128"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -144,6 +144,27 @@ def _hash_column(column: pa.Array) -> tuple[U64, U64]:
         words = np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)
     _hash_words(words, valid, h1, h2)
     return h1, h2
+
+
+class HashMemo:
+    """Key hashes of the columns seen, so that tasks over the same columns share them.
+
+    Columns are recognised by their buffers, which the memo keeps alive.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[list[pa.Array], U64, U64]] = {}
+
+    def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
+        """As :func:`hash_columns`; the result must not be changed."""
+        place = tuple((len(c), c.offset, *(b.address if b is not None else 0 for b in c.buffers())) for c in columns)
+        if place not in self._known:
+            self._known[place] = (columns, *hash_columns(columns, n))
+        return self._known[place][1:]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
 
 
 def hash_columns(columns: list[pa.Array], n: int) -> tuple[U64, U64]:

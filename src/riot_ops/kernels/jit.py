@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
+import numpy as np
+
 __all__ = ["Kernel", "kernel"]
 
 P = ParamSpec("P")
@@ -40,7 +42,9 @@ class Kernel(Generic[P, R]):
         """The numba dispatcher (or the plain function where compiling is off)."""
         if self._compiled is None:
             njit = _njit()
-            self._compiled = self.python if njit is None else njit(_resolve_calls(self.python))
+            # hashes wrap around on purpose, of which NumPy's scalars would warn
+            self._compiled = (np.errstate(over="ignore")(self.python) if njit is None
+                              else njit(_resolve_calls(self.python)))
         return self._compiled
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -77,7 +81,7 @@ def _resolve_calls(function: types.FunctionType | Callable[..., Any]) -> types.F
     resolved = types.FunctionType(function.__code__, scope, function.__name__,
                                   function.__defaults__, function.__closure__)
     functools.update_wrapper(resolved, function)
-    del resolved.__wrapped__
+    vars(resolved).pop("__wrapped__", None)
     return resolved
 
 

@@ -48,7 +48,7 @@ _log = logging.getLogger("riot_ops")
 
 def transform(task: Task, df: DataFrame, *, errors: Literal["column", "drop"] = "column",
               order: Literal["auto", "arrival", "event_time"] = "auto", partitions: int | None = None,
-              compression: str | None = None) -> DataFrame:
+              compression: str | None = "lz4") -> DataFrame:
     """Apply a task to a batch or streaming DataFrame.
 
     A stateless task runs in one ``mapInArrow`` pass. A keyed task runs over packed blocks: rows are
@@ -65,7 +65,7 @@ def transform(task: Task, df: DataFrame, *, errors: Literal["column", "drop"] = 
         has no ``seq``.
     partitions : int, optional
         Buckets of keys; by default ``spark.sql.shuffle.partitions``.
-    compression : None, "lz4" or "zstd"
+    compression : "lz4", "zstd" or None, default "lz4"
         Codec of the packed blocks.
     """
     if errors not in ("column", "drop"):

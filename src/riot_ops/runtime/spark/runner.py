@@ -36,12 +36,13 @@ __all__ = ["Query", "start"]
 
 MANIFEST = "riot_ops.json"
 POLL_SECONDS = 0.1
+FEW_PARTITIONS = 4
 
 
 def start(flow: Dataflow, spark: SparkSession, source: Any = None, *, sinks: Any = None,
           out: str | Path | None = None, checkpoint: str | Path | None = None,
           trigger: str | None = None, max_records: int | None = None, partitions: int | None = None,
-          order: str = "arrival", fuse: str = "exact", compression: str | None = None,
+          order: str = "arrival", fuse: str = "auto", compression: str | None = "lz4",
           overwrite: bool = False) -> Query:
     """Start a dataflow on Spark Structured Streaming.
 
@@ -65,9 +66,11 @@ def start(flow: Dataflow, spark: SparkSession, source: Any = None, *, sinks: Any
         Parallelism; by default the session's ``spark.sql.shuffle.partitions``.
     order : "arrival" or "event_time"
         How the records of a key are ordered within a micro-batch.
-    fuse : "exact" or "coarse"
-        See :func:`riot_ops.plan.plan`.
-    compression : None, "lz4" or "zstd"
+    fuse : "auto", "exact" or "coarse"
+        See :func:`riot_ops.plan.plan`. "auto" is "coarse" up to four partitions, where one shuffle
+        less gains more than an uneven spread of keys loses, and "exact" beyond; a continued query
+        keeps what it began with.
+    compression : "lz4", "zstd" or None, default "lz4"
         Codec of the packed blocks.
     overwrite : bool, default False
         Whether a new query may replace the output of an earlier one in ``out``.
@@ -79,18 +82,17 @@ def start(flow: Dataflow, spark: SparkSession, source: Any = None, *, sinks: Any
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
-    stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
     bound = bind_sources(flow, source)
     targets, routes = bind_sinks(flow, sinks, out)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
     folder = str(checkpoint) if checkpoint is not None else str(temporary / "checkpoint")
     if _exists(spark, f"{folder}/{MANIFEST}"):
-        partitions = _open_checkpoint(spark, folder, stages, partitions, order, fuse)
+        stages, partitions = _open_checkpoint(spark, folder, flow, partitions, order, fuse)
         for sink in targets.values():
             sink.recover(_next_batch(spark, folder))
     else:  # the manifest comes last: with it, what is in the sinks is this query's own
         _clear(targets, overwrite)
-        partitions = _open_checkpoint(spark, folder, stages, partitions, order, fuse)
+        stages, partitions = _open_checkpoint(spark, folder, flow, partitions, order, fuse)
     spools = {name: SpoolSink(temporary / "spool" / name) for name, sink in targets.items() if sink.in_process}
     builder = _Builder(stages, spark, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression,
                        max_records)
@@ -163,18 +165,21 @@ def _buckets(partition: tuple[str, ...], parallelism: int | None, partitions: in
 # -- checkpoint --------------------------------------------------------------------------------------
 
 
-def _open_checkpoint(spark: SparkSession, folder: str, stages: Plan, partitions: int | None, order: str,
-                     fuse: str) -> int:
-    """Check that a checkpoint is this dataflow's own; returns the number of partitions to use."""
+def _open_checkpoint(spark: SparkSession, folder: str, flow: Dataflow, partitions: int | None, order: str,
+                     fuse: str) -> tuple[Plan, int]:
+    """Check that a checkpoint is this dataflow's own; returns the plan and the number of partitions."""
+    path = f"{folder}/{MANIFEST}"
+    found = json.loads(_read_text(spark, path)) if _exists(spark, path) else None
+    given = partitions or (found or {}).get("partitions") or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    if fuse == "auto":
+        fuse = found["fuse"] if found else "coarse" if given <= FEW_PARTITIONS else "exact"
+    stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
     state = {s.id: task_identity(s.operator) | {"key": list(s.key), "stage": stage.index}
              for stage in stages.stages[1:] for s in stage.steps if isinstance(s.operator, KeyedTask)}
-    given = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    path = f"{folder}/{MANIFEST}"
-    if not _exists(spark, path):
+    if found is None:
         _write_text(spark, path, json.dumps({"format": 1, "flow": stages.flow.name, "partitions": given,
                                              "order": order, "fuse": fuse, "state": state}, indent=1))
-        return given
-    found = json.loads(_read_text(spark, path))
+        return stages, given
     for name, now in (("order", order), ("fuse", fuse)):
         if found[name] != now:
             raise StateError(f"the checkpoint {folder} was written with {name}={found[name]!r}, this query has "
@@ -187,7 +192,7 @@ def _open_checkpoint(spark: SparkSession, folder: str, stages: Plan, partitions:
         if then != now_:
             raise StateError(f"the checkpoint {folder} holds other state for step {step!r}: "
                              f"{_difference(then, now_)}; use the old dataflow or a new checkpoint")
-    return int(found["partitions"])
+    return stages, given
 
 
 def _difference(then: dict[str, Any] | None, now: dict[str, Any] | None) -> str:

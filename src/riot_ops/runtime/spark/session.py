@@ -32,6 +32,9 @@ SETTINGS = {
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # packed blocks are compressed already
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
 }
 
 

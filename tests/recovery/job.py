@@ -1,0 +1,50 @@
+"""A dataflow as a process of its own, to be killed: ``job.py local|spark <folder>``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import riot_ops as ro
+from riot_ops import tasks as t
+
+DEVICES = 9
+
+
+def table(rows: int) -> pa.Table:
+    """Readings, some of them missing or infinite."""
+    random = np.random.default_rng(17)
+    values = random.normal(20, 5, rows)
+    values[random.random(rows) < 0.02] = np.inf
+    return pa.table({
+        "device": [f"d{i}" for i in random.integers(0, DEVICES, rows)],
+        "value": pa.array(values, mask=random.random(rows) < 0.05),
+    })
+
+
+def dataflow(process_noise: float = 0.125, *, average: str = "average") -> ro.Dataflow:
+    """Two keyed stages, output at the end, rejected records."""
+    flow = ro.Dataflow("recovery")
+    readings = flow.source("readings", schema={"device": "string", "value": "double"})
+    smooth = readings.to(t.KalmanFilter(by=("device",), process_noise=process_noise), id="smooth")
+    flow.sink("out", smooth, smooth.to(t.BlockAverage(window=7, partial=True), id=average))
+    return flow
+
+
+def run(runner: str, folder: Path) -> Any:
+    """Run it in small steps, so that there are many moments to be killed in."""
+    options: dict[str, Any] = {"out": folder / "out", "checkpoint": folder / "checkpoint"}
+    if runner == "local":
+        return dataflow().run(table(8_000), batch_size=64, epoch_rows=128, **options)
+    from riot_ops.runtime.spark import session
+
+    query = dataflow().start(session(cores=2, memory="1g"), table(3_000), max_records=500, partitions=2, **options)
+    return query.wait()
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,198 @@
+"""Stopped, crashed and killed runs that are continued give what an uninterrupted run gives."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import riot_ops as ro
+from riot_ops.errors import ConnectorError, RiotError, StateError
+from riot_ops.testing import ABORT, EOF, PAUSE, ScriptedSource, exact
+from tests.recovery import job
+
+STREAMS = ("smooth", "average", "errors")
+
+
+def _contents(folder: Path) -> dict[str, Counter[str]]:
+    """The records of each stream in a folder of Parquet files."""
+    return {s: Counter(exact(row) for f in sorted((folder / s).glob("*.parquet")) for row in pq.read_table(f).to_pylist())
+            for s in STREAMS}
+
+
+def _compare(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]]) -> None:
+    for name in STREAMS:
+        assert wanted[name], f"the test compares nothing: {name} is empty"
+        doubled, lost = got[name] - wanted[name], wanted[name] - got[name]
+        assert not doubled and not lost, f"{name}: {sum(doubled.values())} too many, {sum(lost.values())} lost"
+
+
+def _in_memory(result) -> dict[str, Counter[str]]:
+    return {s: Counter(exact(row) for row in result[s].to_pylist()) for s in STREAMS}
+
+
+def _script(*marks):
+    """The job's records in pieces, with marks between."""
+    batch = job.table(1200).combine_chunks().to_batches()[0]
+    step = batch.num_rows // (len(marks) + 1)
+    script = []
+    for i in range(len(marks) + 1):
+        script.append(batch.slice(i * step, step))
+        script += [m for m in marks[i: i + 1] if m is not None]
+    return ScriptedSource(script)
+
+
+# -- in process ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("marks", [(ABORT,), (EOF, ABORT, None, EOF), (PAUSE(), ABORT, ABORT, PAUSE(0.002))])
+def test_a_script_of_crashes_and_ends(tmp_path, marks):
+    source = _script(*marks)
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
+    ends = marks.count(EOF)
+    for _ in marks:
+        try:
+            job.dataflow().run(source, **options)
+        except ConnectorError as error:
+            assert "ABORT" in str(error)
+    job.dataflow().run(source, **options)
+    wanted = _in_memory(job.dataflow().run(_script(*(None for _ in marks))))
+    got = _contents(tmp_path / "out")
+    if ends:  # what is left at an end comes out at each
+        assert not wanted["average"] - got["average"]
+        assert sum((got["average"] - wanted["average"]).values()) <= ends
+        got["average"] = wanted["average"]
+    _compare(got, wanted)
+
+
+def test_a_finished_run_that_is_continued_adds_nothing(tmp_path):
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    job.dataflow().run(job.table(1000), **options)
+    before = _contents(tmp_path / "out")
+    job.dataflow().run(job.table(1000), **options)
+    _compare(_contents(tmp_path / "out"), before)
+
+
+def test_output_of_another_run_is_not_touched(tmp_path):
+    job.dataflow().run(job.table(100), out=tmp_path / "out")
+    with pytest.raises(ConnectorError, match="overwrite=True"):
+        job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(ConnectorError, match="overwrite=True"):  # the second try is refused like the first
+        job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+
+
+def test_state_of_another_dataflow_is_refused(tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    job.dataflow().run(job.table(100), checkpoint=checkpoint)
+    with pytest.raises(StateError, match=r"step 'smooth'.*process_noise was 0\.125 and is 0\.5"):
+        job.dataflow(0.5).run(job.table(100), checkpoint=checkpoint)
+    with pytest.raises(StateError, match="step 'average'"):
+        job.dataflow(average="mean").run(job.table(100), checkpoint=checkpoint)
+    other = ro.Dataflow("other")
+    other.sink("out", other.source("numbers", schema={"device": "string", "value": "double"}))
+    with pytest.raises(StateError, match="step 'average'"):
+        other.run(job.table(100), checkpoint=checkpoint)
+    for damage in (b"", b"\xc1", (checkpoint / "state.msgpack").read_bytes()[:-50]):
+        (checkpoint / "state.msgpack").write_bytes(damage)
+        with pytest.raises(StateError, match="damaged"):
+            job.dataflow().run(job.table(100), checkpoint=checkpoint)
+
+
+# -- killed ----------------------------------------------------------------------------------------
+
+
+def _kill_and_restart(runner: str, folder: Path, kills: int, seed: int, patience_s: float) -> None:
+    """Run the job, kill its process group at random moments, at last let it end."""
+    killed = 0
+    choose = random.Random(seed)
+    repository = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(repository)}
+    command = [sys.executable, str(repository / "tests" / "recovery" / "job.py"), runner, str(folder)]
+    for attempt in range(kills + 1):
+        with open(folder / "log.txt", "ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        try:
+            if attempt < kills:
+                _wait_for_output(process, folder, more=choose.randint(0, 2), patience_s=patience_s)
+                time.sleep(choose.random() * 0.3)
+            else:
+                assert process.wait(patience_s) == 0, (folder / "log.txt").read_text(errors="replace")[-3000:]
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                killed += 1
+    assert killed == kills, f"it ended before it could be killed: {killed} of {kills}"
+
+
+def _wait_for_output(process: subprocess.Popen[bytes], folder: Path, more: int, patience_s: float) -> None:
+    def files() -> set[str]:
+        return {p.name[:11] for p in folder.glob("out/smooth/part-*.parquet")}
+
+    before = files()
+    until = time.monotonic() + patience_s
+    while len(files() - before) <= more:
+        assert time.monotonic() < until, "no output"
+        if process.poll() is not None:
+            assert process.returncode == 0, (folder / "log.txt").read_text(errors="replace")[-3000:]
+            return
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_in_process(tmp_path, seed):
+    _kill_and_restart("local", tmp_path, kills=2, seed=seed, patience_s=60)
+    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(job.table(8_000))))
+    assert not list((tmp_path / "out").glob("*/.part-*")), "temporary files stayed"
+
+
+@pytest.mark.spark
+def test_killed_on_spark(tmp_path):
+    _kill_and_restart("spark", tmp_path, kills=2, seed=1, patience_s=240)
+    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(job.table(3_000))))
+    assert not list((tmp_path / "out").glob("*/.part-*")), "temporary files stayed"
+
+
+# -- on Spark --------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
+    options = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint"), "max_records": 300,
+               "partitions": 2}
+
+    def start():
+        return job.dataflow().start(spark, _script(None, ABORT, None), **options)
+
+    query = start()
+    with pytest.raises(RiotError, match="ABORT"):
+        query.wait(timeout_s=120)
+    query = start()
+    while query.active and not query.poll().batches:
+        time.sleep(0.05)
+    query.stop()
+    query = start()
+    query.wait(timeout_s=120)
+    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(_script(None, None, None))))
+
+    # what was written by other parameters, steps or layouts is refused before anything runs
+    with pytest.raises(StateError, match=r"step 'smooth'.*process_noise was 0\.125 and is 0\.5"):
+        job.dataflow(0.5).start(spark, _script(), **options)
+    with pytest.raises(StateError, match="step 'average'.*no such step"):
+        job.dataflow(average="mean").start(spark, _script(), **options)
+    with pytest.raises(StateError, match="written with 2 partitions"):
+        job.dataflow().start(spark, _script(), **{**options, "partitions": 3})
+    with pytest.raises(StateError, match="order='arrival'"):
+        job.dataflow().start(spark, _script(), **options, order="event_time")
+    with pytest.raises(ConnectorError, match="overwrite=True"):
+        job.dataflow().start(spark, _script(), out=tmp_path / "out", checkpoint=str(tmp_path / "new"))
+    with pytest.raises(ConnectorError, match="overwrite=True"):
+        job.dataflow().start(spark, _script(), out=tmp_path / "out", checkpoint=str(tmp_path / "new"))
