@@ -48,8 +48,7 @@ def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
     for stage in plan.stages:
         for step in stage.steps:
             if step.keyed:
-                # records of one key must meet in one bucket
-                assert set(stage.partition) <= set(step.key) or step.partition != step.key
+                assert set(stage.partition) <= set(step.key), "records of one key must meet in one bucket"
         for stream in stage.outputs:
             assert stream in plan.sinks or plan.readers(stream, stage.index)
     keyed = [n.id for n in flow.kind("task") if n.task.stateful]

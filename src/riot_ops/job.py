@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
@@ -180,11 +181,11 @@ class Job:
         """A PNG of one sensor's raw, smoothed and predicted values."""
         key = ("sensor_id", "obs_type")
         flow = Dataflow("one-sensor")
-        raw = flow.source("rows", schema=t.SenMLParse(schema=self.stream).output_schema(
-            self.source(paced=False).schema))
+        parse = t.SenMLParse(schema=self.stream, fields=stream_schema(self.stream).numeric[:1])
+        raw = flow.source("rows", schema=parse.output_schema(self.source(paced=False).schema))
         smooth = raw.to(t.KalmanFilter(by=key), id="smooth")
         flow.sink("out", smooth, smooth.to(t.SlidingRegression(by=key), id="predicted"))
-        rows = self._one_sensor()
+        rows = self._one_sensor(parse)
         if rows is None or rows.num_rows < 12:
             console.print("no picture: no sensor has enough values")
             return
@@ -193,18 +194,17 @@ class Job:
         _draw(path, rows, result["smooth"], result["predicted"])
         console.print(f"picture: {path}")
 
-    def _one_sensor(self) -> pa.Table | None:
-        """The observations of the sensor with the most messages at the start, of one type."""
-        numeric = stream_schema(self.stream).numeric
+    def _one_sensor(self, parse: t.SenMLParse) -> pa.Table | None:
+        """The observations of the sensor with the most messages at the start."""
         found: list[pa.RecordBatch] = []
-        chosen: str | None = None
+        chosen: Any = None
         rows = 0
-        for batch in self._parsed(t.SenMLParse(schema=self.stream, fields=numeric[:1])):
+        for batch in self._parsed(parse):
             if chosen is None:
-                counts = pc.value_counts(batch.column("sensor_id").drop_null())
-                if not len(counts):
+                modes = pc.mode(pc.dictionary_encode(batch.column("sensor_id")).indices, 1)
+                if not len(modes):
                     continue
-                chosen = counts[pc.index(counts.field("counts"), pc.max(counts.field("counts"))).as_py()]["values"].as_py()
+                chosen = pc.unique(batch.column("sensor_id"))[modes[0]["mode"].as_py()]
             found.append(batch.filter(pc.equal(batch.column("sensor_id"), chosen)))
             rows += found[-1].num_rows
             if rows >= PLOTTED:
@@ -225,6 +225,9 @@ def _draw(path: Path, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> N
     axes.plot(times, raw["value"].to_pandas(), ".", color="#94a3b8", label="raw")
     axes.plot(smooth["event_time"].to_pandas(), smooth["value"].to_pandas(), color="#2563eb", label="smoothed (KAL)")
     step = times.diff().median()
+    low, high = np.nanpercentile(raw["value"].to_numpy(), [2, 98])
+    margin = 0.5 * (high - low) or 1.0
+    axes.set_ylim(low - margin, high + margin)  # a fault must not flatten the rest
     for row, label in zip(predicted.slice(0).to_pylist()[::25], ["predicted (SLR)"] + [None] * PLOTTED, strict=False):
         ahead = [row["event_time"] + step * (i + 1) for i in range(len(row["predictions"]))]
         axes.plot(ahead, row["predictions"], color="#dc2626", linewidth=1, label=label)

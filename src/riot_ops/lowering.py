@@ -108,8 +108,8 @@ def lower(flow: Dataflow) -> list[Step]:
             inputs = tuple(_route(steps, e) for e in edges)
             if partition is not None:
                 key, partition = (*key, INSTANCE), (INSTANCE,)
-        elif spread.kind == "hash" and partition is not None:
-            partition = spread.fields
+        elif spread.kind == "hash" and partition is not None and set(spread.fields) <= set(key):
+            partition = spread.fields  # other fields would spread the records of a key
         elif spread.kind == "one" and partition is not None:
             partition = ()
         steps.append(Step(node.id, node.task, inputs, key, partition, spread.parallelism))

@@ -186,7 +186,7 @@ def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
     # what was written by other parameters, steps or layouts is refused before anything runs
     with pytest.raises(StateError, match=r"step 'smooth'.*process_noise was 0\.125 and is 0\.5"):
         job.dataflow(0.5).start(spark, _script(), **options)
-    with pytest.raises(StateError, match="step 'average'.*no such step"):
+    with pytest.raises(StateError, match=r"step 'average'.*no such step"):
         job.dataflow(average="mean").start(spark, _script(), **options)
     with pytest.raises(StateError, match="written with 2 partitions"):
         job.dataflow().start(spark, _script(), **{**options, "partitions": 3})

@@ -8,4 +8,14 @@ and pauses in it, :class:`ManualClock` is time that a test moves.
 from riot_ops.testing.checks import CHECKS, check_task, exact, uncompiled
 from riot_ops.testing.sources import ABORT, EOF, PAUSE, ManualClock, ScriptedSource
 
-__all__ = ["ABORT", "CHECKS", "EOF", "PAUSE", "ManualClock", "ScriptedSource", "check_task", "exact", "uncompiled"]
+__all__ = [
+    "ABORT",
+    "CHECKS",
+    "EOF",
+    "PAUSE",
+    "ManualClock",
+    "ScriptedSource",
+    "check_task",
+    "exact",
+    "uncompiled",
+]

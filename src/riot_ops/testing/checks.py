@@ -1,4 +1,4 @@
-# ruff: noqa: S101, S301, S603, PT017, PT018 (a kit of assertions; pickles are its own)
+# ruff: noqa: S301, S603, PT017, PT018 (a kit of assertions; pickles are its own)
 """What holds for every task, as small functions over a task and an input.
 
 Each check takes a :class:`~riot_ops.task.Case` and raises :class:`AssertionError` (or what the task
@@ -91,7 +91,7 @@ class _Run:
 
     def end(self) -> tuple[list[str], list[str], list[str]]:
         """Everything that came out: rows and rows of the end in order, errors sorted."""
-        return [exact(r) for r in self.rows], [exact(r) for r in self.flush()], sorted(exact(r) for r in self.errors)
+        return list(map(exact, self.rows)), list(map(exact, self.flush())), sorted(map(exact, self.errors))
 
 
 def _whole(task: Task, batch: pa.RecordBatch) -> tuple[list[str], list[str], list[str]]:
@@ -126,7 +126,8 @@ def _by_keys(task: KeyedTask, rows: Iterable[dict[str, Any]]) -> dict[str, Rows]
     found: dict[str, Rows] = {}
     for row in rows:
         # 0.0 and -0.0 are one key
-        key = exact([0.0 if row[name] == 0 and isinstance(row[name], float) else row[name] for name in task.by])
+        parts = (row[name] for name in task.by)
+        key = exact([0.0 if isinstance(v, float) and v == 0 else v for v in parts])
         found.setdefault(key, []).append(row)
     return found
 
@@ -195,7 +196,8 @@ def check_config_roundtrip(case: Case) -> None:
         try:
             Task.from_dict({**data, typo: 1})
         except ConfigError as error:
-            assert repr(typo) in str(error) and "did you mean" in str(error), f"no hint for {typo!r} in: {error}"
+            text = str(error)
+            assert repr(typo) in text and "did you mean" in text, f"no hint for {typo!r} in: {text}"
         else:
             raise AssertionError(f"the unknown parameter {typo!r} was accepted")
 
@@ -215,18 +217,18 @@ def _check_docstring(kind: type[Task]) -> None:
     assert text and not text.startswith(f"{kind.__name__}("), f"{kind.__name__} has no docstring"
     places = []
     for section in SECTIONS:
-        found = re.search(rf"^{section}\n-{{{len(section)}}}$", text, re.MULTILINE)
-        assert found, f"{kind.__name__}: the docstring lacks the section {section!r}"
-        places.append(found.start())
-    assert places == sorted(places), f"{kind.__name__}: sections must stand in the order {', '.join(SECTIONS)}"
+        heading = re.search(rf"^{section}\n-{{{len(section)}}}$", text, re.MULTILINE)
+        assert heading, f"{kind.__name__}: the docstring lacks the section {section!r}"
+        places.append(heading.start())
+    assert places == sorted(places), f"{kind.__name__}: the order of sections is {', '.join(SECTIONS)}"
     parameters = text[places[0]: places[1]]
     named = {name.strip() for line in re.findall(r"^(\w[\w, ]*?)(?: :.*)?$", parameters, re.MULTILINE)
              for name in line.split(",")}
     missing = [f.name for f in fields(kind) if f.name not in named]
     assert not missing, f"{kind.__name__}: not documented: {', '.join(missing)}"
     module = sys.modules[kind.__module__]
-    examples = [t for t in doctest.DocTestFinder(recurse=False).find(kind, kind.__name__, module, vars(module).copy())
-                if t.examples]
+    found = doctest.DocTestFinder(recurse=False).find(kind, kind.__name__, module, vars(module).copy())
+    examples = [test for test in found if test.examples]
     assert examples, f"{kind.__name__}: the section Examples has no doctest"
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -259,7 +261,8 @@ def _picklers() -> list[Any]:
 
 def check_schema(case: Case) -> None:
     """The output has exactly the declared fields and types, also for an empty batch and in a dataflow."""
-    for batch in (case.batch, case.batch.slice(0, 0), _numbered(case.batch), _numbered(case.batch).slice(0, 0)):
+    numbered = _numbered(case.batch)
+    for batch in (case.batch, case.batch.slice(0, 0), numbered, numbered.slice(0, 0)):
         declared = case.task.output_schema(batch.schema)
         run = _Run(case.task)
         out = run.push(batch)
@@ -267,7 +270,7 @@ def check_schema(case: Case) -> None:
         out.validate(full=True)
         assert batch.num_rows or not out.num_rows, "rows came out of an empty batch"
         for field, column in zip(out.schema, out.columns, strict=True):
-            assert field.nullable or not column.null_count, f"nulls in {field.name}, which is declared non-null"
+            assert field.nullable or not column.null_count, f"nulls in {field.name}, declared as non-null"
         if isinstance(case.task, KeyedTask):
             _check_flush(case.task, batch, declared)
         changed = case.task.writes()
@@ -379,7 +382,8 @@ def check_key_independence(case: Case) -> None:
     if not isinstance(task, KeyedTask):
         turned = _Run(task)
         turned.push(batch.take(pa.array(range(batch.num_rows))[::-1]))
-        assert Counter(map(exact, turned.rows)) == Counter(map(exact, whole.rows)), "the order of rows matters"
+        a, b = Counter(map(exact, turned.rows)), Counter(map(exact, whole.rows))
+        assert a == b, "the order of rows matters"
         return
     if not task.by:
         return
@@ -550,7 +554,8 @@ def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
         for value in values:
             # every second row is a copy with the bad value
             doubled = batch.take(pa.array(np.repeat(np.arange(n), 2)))
-            bad = pc.if_else(pa.array(np.arange(2 * n) % 2 == 1), pa.scalar(value, kind), doubled.column(name))
+            second = pa.array(np.arange(2 * n) % 2 == 1)
+            bad = pc.if_else(second, pa.scalar(value, kind), doubled.column(name))
             doubled = doubled.set_column(position, batch.schema.field(name), bad)
             if "seq" in doubled.schema.names:
                 doubled = doubled.remove_column(doubled.schema.get_field_index("seq"))
@@ -626,10 +631,11 @@ def check_selectivity(case: Case) -> None:
     run.push(batch)
     out, given = len(run.rows) + len(run.flush()), batch.num_rows
     rejected = len({e["seq"] for e in run.errors})
+    text = f"{out} rows and {rejected} errors came out for {given}, declared is {sigma}"
     if sigma == "1:1":
-        assert out == given - rejected, f"{out} rows and {rejected} errors came out for {given}, declared is {sigma}"
+        assert out == given - rejected, text
     elif parts[1] in ("1", "0/1"):
-        assert out <= given - rejected, f"{out} rows and {rejected} errors came out for {given}, declared is {sigma}"
+        assert out <= given - rejected, text
 
 
 #: All checks; each takes a :class:`~riot_ops.task.Case`.

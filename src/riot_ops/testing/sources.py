@@ -128,8 +128,9 @@ class ScriptedSource(Source):
             self._first = start
         item, row = start["item"], start["row"]
         while item < len(self._items) and not self._is_batch(item):
-            if not self._passes(item, began_here=start == self._first):
-                return start
+            here = {"item": item, "row": 0}
+            if not self._passes(item, began_here=here == self._first):
+                return here
             item += 1
         left = limit
         while item < len(self._items) and self._is_batch(item) and left != 0:
