@@ -22,32 +22,49 @@ KEYS = [(), ("device",), ("obs_type",), ("device", "obs_type"), ("obs_type", "de
 def random_input(choose: random.Random, rows: int) -> pa.Table:
     """Records with missing, infinite and plain values."""
     values = [None, float("nan"), float("inf"), 0.0, -0.0, 1e300]
-    return pa.Table.from_pylist([
-        {"seq": i, "device": choose.choice(DEVICES), "obs_type": choose.choice(TYPES),
-         "value": choose.choice(values) if choose.random() < 0.15 else float(choose.randint(-400, 400)) / 8}
-        for i in range(rows)], schema=pa.schema([
-            pa.field("seq", pa.int64(), nullable=False), ("device", pa.string()), ("obs_type", pa.string()),
-            ("value", pa.float64())]))
+    return pa.Table.from_pylist(
+        [
+            {
+                "seq": i,
+                "device": choose.choice(DEVICES),
+                "obs_type": choose.choice(TYPES),
+                "value": choose.choice(values) if choose.random() < 0.15 else float(choose.randint(-400, 400)) / 8,
+            }
+            for i in range(rows)
+        ],
+        schema=pa.schema(
+            [
+                pa.field("seq", pa.int64(), nullable=False),
+                ("device", pa.string()),
+                ("obs_type", pa.string()),
+                ("value", pa.float64()),
+            ]
+        ),
+    )
 
 
 def random_task(choose: random.Random) -> ro.tasks.Task:
     """A task over ``value``, with or without state."""
     by = choose.choice(KEYS)
-    return choose.choice([
-        lambda: t.KalmanFilter(by=by, process_noise=choose.choice([0.125, 0.5])),
-        lambda: t.KalmanFilter(by=by, initial="first", output=choose.choice([None, "smooth"])),
-        lambda: t.BlockAverage(by=by, window=choose.choice([1, 2, 3]), partial=choose.random() < 0.5),
-        lambda: t.BlockAverage(by=by, window=2, mode="sliding", partial=choose.random() < 0.5),
-        lambda: t.SlidingRegression(by=by, window=2, horizon=2),
-        lambda: t.DistinctCount(by=by, field="device", output="devices", precision=4),
-        lambda: t.RangeFilter(bounds={"light": (-20, 30), "dust": (0, 45)},
-                              on_fail=choose.choice(["drop", "null"])),
-        lambda: t.BloomFilterCheck(field="device", members=("a", "b", "", "d7")),
-    ])()
+    return choose.choice(
+        [
+            lambda: t.KalmanFilter(by=by, process_noise=choose.choice([0.125, 0.5])),
+            lambda: t.KalmanFilter(by=by, initial="first", output=choose.choice([None, "smooth"])),
+            lambda: t.BlockAverage(by=by, window=choose.choice([1, 2, 3]), partial=choose.random() < 0.5),
+            lambda: t.BlockAverage(by=by, window=2, mode="sliding", partial=choose.random() < 0.5),
+            lambda: t.SlidingRegression(by=by, window=2, horizon=2),
+            lambda: t.DistinctCount(by=by, field="device", output="devices", precision=4),
+            lambda: t.RangeFilter(
+                bounds={"light": (-20, 30), "dust": (0, 45)}, on_fail=choose.choice(["drop", "null"])
+            ),
+            lambda: t.BloomFilterCheck(field="device", members=("a", "b", "", "d7")),
+        ]
+    )()
 
 
 def random_spread(choose: random.Random, stream: ro.Stream, *, functions: bool) -> ro.Stream:
     """The stream, or the stream with a distribution."""
+
     # named inside a function, so that it travels to other processes by value
     def by_place(batch: pa.RecordBatch) -> Any:
         return np.asarray(batch.column("seq")) % 5 % 3  # instance 2 is out of range sometimes
@@ -99,6 +116,12 @@ def assert_same(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]], f
     """Compare record for record."""
     for name in wanted:
         more, less = got[name] - wanted[name], wanted[name] - got[name]
-        assert not more and not less, "\n".join([
-            f"{name}: {sum(more.values())} records too many, {sum(less.values())} missing", *list(more)[:3], "missing:",
-            *list(less)[:3], str(flow.plan())])
+        assert not more and not less, "\n".join(
+            [
+                f"{name}: {sum(more.values())} records too many, {sum(less.values())} missing",
+                *list(more)[:3],
+                "missing:",
+                *list(less)[:3],
+                str(flow.plan()),
+            ]
+        )

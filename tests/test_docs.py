@@ -8,6 +8,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_task_page_is_current():
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "write_docs.py"), "--check"],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "write_docs.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

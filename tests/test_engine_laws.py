@@ -69,8 +69,10 @@ def test_order_by_event_time_sorts_within_a_batch(choose, rows):
     sorted_ = table.sort_by("event_time")
     sorted_ = sorted_.set_column(0, table.schema.field("seq"), pa.array(range(rows), pa.int64()))
     late = flow.run(table, order="event_time")["kalman"].drop_columns(["seq"])
-    assert late.sort_by("event_time").to_pylist().__repr__() == \
-        flow.run(sorted_)["kalman"].drop_columns(["seq"]).sort_by("event_time").to_pylist().__repr__()
+    assert (
+        late.sort_by("event_time").to_pylist().__repr__()
+        == flow.run(sorted_)["kalman"].drop_columns(["seq"]).sort_by("event_time").to_pylist().__repr__()
+    )
 
 
 # -- validation ------------------------------------------------------------------------------------
@@ -90,12 +92,16 @@ def test_validation_lists_all_problems():
     with pytest.raises(ConfigError) as caught:
         flow.validate()
     message = str(caught.value)
-    for part in ("kalman: kalman_filter reads the field 'devise'", 'did you mean "device"?',
-                 "text: kalman_filter needs a number in the field 'device', its input has string",
-                 "loose: not connected: its output goes nowhere", "alone: not connected: it has no input",
-                 "merged: its inputs do not agree: only one has the field 'smooth'",
-                 "edge kalman -> oout: no node 'oout'; did you mean \"out\"?",
-                 "empty: not connected: it has no input"):
+    for part in (
+        "kalman: kalman_filter reads the field 'devise'",
+        'did you mean "device"?',
+        "text: kalman_filter needs a number in the field 'device', its input has string",
+        "loose: not connected: its output goes nowhere",
+        "alone: not connected: it has no input",
+        "merged: its inputs do not agree: only one has the field 'smooth'",
+        "edge kalman -> oout: no node 'oout'; did you mean \"out\"?",
+        "empty: not connected: it has no input",
+    ):
         assert part in message, part
     for use in (lambda: flow.run([]), flow.plan, flow.schemas):
         with pytest.raises(ConfigError, match="devise"):
@@ -130,14 +136,17 @@ def test_a_name_can_be_used_once(name):
         source.to(t.KalmanFilter(), id=name)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda d: d["nodes"][1]["task"].update(proces_noise=1.0), 'did you mean "process_noise"'),
-    (lambda d: d["nodes"][1]["task"].update(task="kalman_filer"), 'did you mean "kalman_filter"'),
-    (lambda d: d["nodes"][1].update(knd="task"), 'did you mean "kind"'),
-    (lambda d: d.update(format="x"), "format must be"),
-    (lambda d: d["edges"][0].pop("to"), "not well formed"),
-    (lambda d: d["nodes"][0].update(schema=[{"name": "value", "type": "dubble"}]), "unknown type 'dubble'"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["nodes"][1]["task"].update(proces_noise=1.0), 'did you mean "process_noise"'),
+        (lambda d: d["nodes"][1]["task"].update(task="kalman_filer"), 'did you mean "kalman_filter"'),
+        (lambda d: d["nodes"][1].update(knd="task"), 'did you mean "kind"'),
+        (lambda d: d.update(format="x"), "format must be"),
+        (lambda d: d["edges"][0].pop("to"), "not well formed"),
+        (lambda d: d["nodes"][0].update(schema=[{"name": "value", "type": "dubble"}]), "unknown type 'dubble'"),
+    ],
+)
 def test_a_wrong_descriptor_is_refused_with_a_hint(change, message):
     flow = ro.Dataflow("described")
     flow.sink("out", flow.source("in", schema=SCHEMA).to(t.KalmanFilter(), id="a"))

@@ -9,9 +9,11 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.schema import RAW
 
-GOOD = (b'1422748800000,{"e":[{"u":"string","n":"source","sv":"s1"},{"v":"8","u":"far","n":"temperature"},'
-        b'{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},{"v":"411.02","u":"per","n":"dust"},'
-        b'{"v":"140","u":"per","n":"airquality_raw"}],"bt":1422748800000}')
+GOOD = (
+    b'1422748800000,{"e":[{"u":"string","n":"source","sv":"s1"},{"v":"8","u":"far","n":"temperature"},'
+    b'{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},{"v":"411.02","u":"per","n":"dust"},'
+    b'{"v":"140","u":"per","n":"airquality_raw"}],"bt":1422748800000}'
+)
 
 SENML = {
     "truncated": (GOOD[:120], "malformed"),
@@ -46,8 +48,14 @@ def city_input():
     payloads = []
     for bad, _ in SENML.values():
         payloads += [GOOD, bad]
-    return pa.table({"seq": range(len(payloads)), "event_time": pa.nulls(len(payloads), RAW.field("event_time").type),
-                     "payload": pa.array(payloads, pa.binary())}, schema=RAW)
+    return pa.table(
+        {
+            "seq": range(len(payloads)),
+            "event_time": pa.nulls(len(payloads), RAW.field("event_time").type),
+            "payload": pa.array(payloads, pa.binary()),
+        },
+        schema=RAW,
+    )
 
 
 def check(errors, rows):
@@ -102,9 +110,16 @@ def test_xml_garbage():
     flow.sink("out", flow.source("documents").to(t.XMLParse(), id="xml"))
     good = b"<class><student rollno='1'><firstname>a</firstname></student></class>"
     payloads = [p for bad, _ in XML.values() for p in (good, bad)]
-    result = flow.run(source=pa.table({
-        "seq": range(len(payloads)), "event_time": pa.nulls(len(payloads), RAW.field("event_time").type),
-        "payload": pa.array(payloads, pa.binary())}, schema=RAW))
+    result = flow.run(
+        source=pa.table(
+            {
+                "seq": range(len(payloads)),
+                "event_time": pa.nulls(len(payloads), RAW.field("event_time").type),
+                "payload": pa.array(payloads, pa.binary()),
+            },
+            schema=RAW,
+        )
+    )
     reasons = {row["seq"]: row["reason"] for row in result.errors.to_pylist()}
     assert reasons == {2 * i + 1: wanted for i, (_, wanted) in enumerate(XML.values())}
     assert result["xml"].num_rows == len(XML)
@@ -114,8 +129,12 @@ def test_wrong_types_reach_a_keyed_task():
     flow = ro.Dataflow("keyed")
     rows = flow.source("rows", schema={"device": "string", "value": "double"})
     flow.sink("out", rows.to(t.KalmanFilter(by=("device",)), id="kalman"))
-    given = [{"device": "ü", "value": 1.0}, {"device": None, "value": float("inf")},
-             {"device": "", "value": float("nan")}, {"device": "a", "value": -1e308}]
+    given = [
+        {"device": "ü", "value": 1.0},
+        {"device": None, "value": float("inf")},
+        {"device": "", "value": float("nan")},
+        {"device": "a", "value": -1e308},
+    ]
     result = flow.run(source=given)
     assert [row["reason"] for row in result.errors.to_pylist()] == ["not_finite"]
     assert json.loads(result.errors["raw"][0].as_py())["device"] is None

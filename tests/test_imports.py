@@ -32,8 +32,22 @@ LAYERS = (
 )
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
 
-HEAVY = ("pyspark", "sklearn", "scipy", "matplotlib", "numba", "pandas", "datasketch", "lxml", "paho", "azure",
-         "hypothesis", "pytest", "psutil", "orjson")
+HEAVY = (
+    "pyspark",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "numba",
+    "pandas",
+    "datasketch",
+    "lxml",
+    "paho",
+    "azure",
+    "hypothesis",
+    "pytest",
+    "psutil",
+    "orjson",
+)
 
 
 def _modules():
@@ -75,35 +89,37 @@ def test_imports_point_downwards(path):
             assert other in LAYER, f"{path.name} imports {name}, which has no place in the layers"
             assert LAYER[other] <= LAYER[part], f"{path.name} imports {name}, which is above it"
         if root in {"pyspark", "pandas"}:
-            assert part in {"bench"} or path.is_relative_to(PACKAGE / "runtime" / "spark"), \
+            assert part in {"bench"} or path.is_relative_to(PACKAGE / "runtime" / "spark"), (
                 f"{path.name} imports {root} outside of runtime/spark"
+            )
         assert root not in set(HEAVY) - {"pyspark", "pandas"} or part == "bench", f"{path.name} imports {root} at once"
 
 
 @pytest.mark.parametrize("module", ["riot_ops", "riot_ops.tasks", "riot_ops.testing", "riot_ops.runtime.local"])
 def test_an_import_stays_light(module):
-    code = (f"import sys, {module}\n"
-            f"print(*sorted({{m.partition('.')[0] for m in sys.modules}} & {set(HEAVY)!r}))")
+    code = f"import sys, {module}\nprint(*sorted({{m.partition('.')[0] for m in sys.modules}} & {set(HEAVY)!r}))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert found == [], f"import {module} loads {', '.join(found)}"
 
 
 def test_optional_packages_may_be_missing():
-    code = ("import sys\n"
-            "class Missing:\n"
-            "    def find_spec(self, name, path=None, target=None):\n"
-            f"        if name.partition('.')[0] in {set(HEAVY) - {'numba'}!r}:\n"
-            "            raise ModuleNotFoundError(name)\n"
-            "sys.meta_path.insert(0, Missing())\n"
-            "import riot_ops as ro\n"
-            "flow = ro.Dataflow('f')\n"
-            "flow.sink('out', flow.source('in', schema={'value': 'double'}).to(ro.tasks.KalmanFilter(), id='k'))\n"
-            "print(flow.run([{'value': 1.0}])['k'].num_rows)\n"
-            "try:\n"
-            "    from riot_ops.runtime.spark import session\n"
-            "    session()\n"
-            "except ro.MissingExtraError as error:\n"
-            "    print(error)\n")
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {set(HEAVY) - {'numba'}!r}:\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "import riot_ops as ro\n"
+        "flow = ro.Dataflow('f')\n"
+        "flow.sink('out', flow.source('in', schema={'value': 'double'}).to(ro.tasks.KalmanFilter(), id='k'))\n"
+        "print(flow.run([{'value': 1.0}])['k'].num_rows)\n"
+        "try:\n"
+        "    from riot_ops.runtime.spark import session\n"
+        "    session()\n"
+        "except ro.MissingExtraError as error:\n"
+        "    print(error)\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["1", "Spark needs an optional dependency: pip install 'riot_ops[spark]'"]

@@ -8,7 +8,15 @@
 
 from riot_ops import dataflows, streams, tasks
 from riot_ops.dataflow import Dataflow, Distribution, Stream, merge
-from riot_ops.errors import ConfigError, ConnectorError, MissingExtraError, ParseError, RecordError, RiotError, StateError
+from riot_ops.errors import (
+    ConfigError,
+    ConnectorError,
+    MissingExtraError,
+    ParseError,
+    RecordError,
+    RiotError,
+    StateError,
+)
 from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.session import Session
 from riot_ops.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink

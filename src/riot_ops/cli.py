@@ -18,14 +18,19 @@ from riot_ops.task import find_task, tasks
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown",
-                  help="IoT streaming operators, in process and on Spark.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    help="IoT streaming operators, in process and on Spark.",
+)
 console = Console()
 
 StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city or taxi.")]
 
 
-@app.command(epilog="""**Examples**
+@app.command(
+    epilog="""**Examples**
 
 `riot-ops run stats` · generated CITY stream on local Spark
 
@@ -33,7 +38,8 @@ StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and 
 
 `riot-ops run stats --input city.csv --out results` · a file of `<ms>,<SenML>` lines
 
-`riot-ops run stats --rate 7000 --messages 70000` · at the pace of the original benchmark""")
+`riot-ops run stats --rate 7000 --messages 70000` · at the pace of the original benchmark"""
+)
 def run(
     name: Annotated[str, typer.Argument(help="Application, such as stats.")],
     stream: StreamName = "city",
@@ -54,16 +60,40 @@ def run(
     """Run an application and write its results as Parquet files, one folder per stream."""
     from riot_ops.job import Job
 
-    job = Job(name=name, stream=stream, messages=messages, sensors=sensors, input=input, runner=runner, out=out,
-              rate=rate, speed=speed, form=form, batch=batch, trigger=trigger, cores=cores, seed=seed, plot=plot)
+    job = Job(
+        name=name,
+        stream=stream,
+        messages=messages,
+        sensors=sensors,
+        input=input,
+        runner=runner,
+        out=out,
+        rate=rate,
+        speed=speed,
+        form=form,
+        batch=batch,
+        trigger=trigger,
+        cores=cores,
+        seed=seed,
+        plot=plot,
+    )
     job.run(console)
 
 
 @app.command("tasks", epilog="**Examples**\n\n`riot-ops tasks`\n\n`riot-ops tasks --json`")
 def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
     """List the registered tasks."""
-    entries = [{"code": k.code, "name": k.name(), "category": k.category, "pattern": k.pattern,
-                "selectivity": k.selectivity, "stateful": k.stateful} for k in tasks()]
+    entries = [
+        {
+            "code": k.code,
+            "name": k.name(),
+            "category": k.category,
+            "pattern": k.pattern,
+            "selectivity": k.selectivity,
+            "stateful": k.stateful,
+        }
+        for k in tasks()
+    ]
     if as_json:
         print(json.dumps(entries, indent=1))
         return
@@ -71,13 +101,22 @@ def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSO
     for column in ("code", "name", "category", "pattern", "selectivity", "state", "purpose"):
         table.add_column(column)
     for kind, entry in zip(tasks(), entries, strict=True):
-        table.add_row(kind.code, kind.name(), kind.category, kind.pattern, kind.selectivity,
-                      "yes" if entry["stateful"] else "", (kind.__doc__ or "").splitlines()[0])
+        table.add_row(
+            kind.code,
+            kind.name(),
+            kind.category,
+            kind.pattern,
+            kind.selectivity,
+            "yes" if entry["stateful"] else "",
+            (kind.__doc__ or "").splitlines()[0],
+        )
     console.print(table)
 
 
-@app.command(epilog="**Examples**\n\n`riot-ops show KAL` · a task\n\n`riot-ops show stats` · a dataflow as a diagram\n\n"
-                    "`riot-ops show stats --format json`")
+@app.command(
+    epilog="**Examples**\n\n`riot-ops show KAL` · a task\n\n`riot-ops show stats` · a dataflow as a diagram\n\n"
+    "`riot-ops show stats --format json`"
+)
 def show(
     name: Annotated[str, typer.Argument(help="A task (name or code) or an application.")],
     stream: StreamName = "city",
@@ -100,8 +139,10 @@ def show(
     console.print(inspect.getdoc(kind) or "", markup=False, highlight=False)
 
 
-@app.command(epilog="**Examples**\n\n`riot-ops plan stats`\n\n`riot-ops plan stats --fuse coarse`\n\n"
-                    "`riot-ops plan flow.json` · a dataflow from its JSON descriptor")
+@app.command(
+    epilog="**Examples**\n\n`riot-ops plan stats`\n\n`riot-ops plan stats --fuse coarse`\n\n"
+    "`riot-ops plan flow.json` · a dataflow from its JSON descriptor"
+)
 def plan(
     name: Annotated[str, typer.Argument(help="An application, or a file with a JSON descriptor.")],
     stream: StreamName = "city",
@@ -111,7 +152,9 @@ def plan(
     print(_dataflow(name, stream).plan(fuse=fuse))
 
 
-@app.command(epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`")
+@app.command(
+    epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`"
+)
 def bench(
     name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,

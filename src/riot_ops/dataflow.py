@@ -52,7 +52,9 @@ class Distribution:
 
     def __post_init__(self) -> None:
         if self.kind not in ("forward", "shuffle", "hash", "broadcast", "one", "custom"):
-            raise ConfigError(f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}")
+            raise ConfigError(
+                f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}"
+            )
         if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
             raise ConfigError(f"parallelism must be >= 1, got {self.parallelism!r}")
         if self.kind == "hash" and not self.fields:
@@ -136,12 +138,12 @@ def merge(*streams: Stream) -> Stream:
     if not streams:
         raise ConfigError("merge needs at least one stream")
     if len({id(s.flow) for s in streams}) > 1:
-        raise ConfigError("merge needs streams of one dataflow, got "
-                          + ", ".join(sorted({s.flow.name for s in streams})))
+        raise ConfigError(
+            "merge needs streams of one dataflow, got " + ", ".join(sorted({s.flow.name for s in streams}))
+        )
     if len({s.distribution for s in streams}) > 1:
         raise ConfigError("merge needs streams with one distribution: set it after merging")
-    return Stream(streams[0].flow, tuple(dict.fromkeys(n for s in streams for n in s.nodes)),
-                  streams[0].distribution)
+    return Stream(streams[0].flow, tuple(dict.fromkeys(n for s in streams for n in s.nodes)), streams[0].distribution)
 
 
 class Dataflow:
@@ -179,12 +181,14 @@ class Dataflow:
             Fields of the records; by default messages of text (``seq``, ``event_time``, ``payload``).
         """
         if schema is None:
-            schema = RAW
-        elif not isinstance(schema, pa.Schema):
-            schema = pa.schema([(n, _arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
-        if "seq" not in schema.names:
-            schema = schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
-        return self._place(Node(name, "source", schema=schema))
+            fields = RAW
+        elif isinstance(schema, pa.Schema):
+            fields = schema
+        else:
+            fields = pa.schema([(n, _arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
+        if "seq" not in fields.names:
+            fields = fields.insert(0, pa.field("seq", pa.int64(), nullable=False))
+        return self._place(Node(name, "source", schema=fields))
 
     def add(self, task: Task, *inputs: Stream, id: str | None = None) -> Stream:
         """Append a task behind one or more streams."""
@@ -215,8 +219,10 @@ class Dataflow:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", node.id):
             raise ConfigError(f"id {node.id!r}: only letters, digits, '_', '-' and '.' (it names files and metrics)")
         if node.id in self.nodes or node.id == ERRORS_STREAM:
-            raise ConfigError(f"duplicate name {node.id!r} in the dataflow {self.name!r}"
-                              + (" (the stream of rejected records)" if node.id == ERRORS_STREAM else ""))
+            raise ConfigError(
+                f"duplicate name {node.id!r} in the dataflow {self.name!r}"
+                + (" (the stream of rejected records)" if node.id == ERRORS_STREAM else "")
+            )
         self.nodes[node.id] = node
         return Stream(self, (node.id,))
 
@@ -252,8 +258,11 @@ class Dataflow:
         placed: dict[str, Node] = {}
         waiting = dict(self.nodes)
         while waiting:
-            ready = [n for n in waiting.values()
-                     if all(e.source in placed or e.source not in self.nodes for e in self.inputs(n.id))]
+            ready = [
+                n
+                for n in waiting.values()
+                if all(e.source in placed or e.source not in self.nodes for e in self.inputs(n.id))
+            ]
             if not ready:
                 raise ConfigError(f"the dataflow {self.name!r} has a cycle through {', '.join(waiting)}")
             for node in ready:
@@ -283,8 +292,10 @@ class Dataflow:
                 for edge in self.inputs(node.id):
                     for name in edge.distribution.fields:
                         if name not in schema.names:
-                            problems.append(f"{node.id}: hash field {name!r} is not in its input; fields are "
-                                            f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}")
+                            problems.append(
+                                f"{node.id}: hash field {name!r} is not in its input; fields are "
+                                f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
+                            )
                 assert node.task is not None
                 if any(e.distribution.kind == "broadcast" for e in self.inputs(node.id)) and "sub" not in schema.names:
                     schema = schema.append(pa.field("sub", pa.int64()))  # tells the copies apart
@@ -300,7 +311,9 @@ class Dataflow:
         for edge in self.edges:
             for end in (edge.source, edge.target):
                 if end not in self.nodes:
-                    problems.append(f"edge {edge.source} -> {edge.target}: no node {end!r}{did_you_mean(end, self.nodes)}")
+                    problems.append(
+                        f"edge {edge.source} -> {edge.target}: no node {end!r}{did_you_mean(end, self.nodes)}"
+                    )
         pairs = [(e.source, e.target) for e in self.edges]
         problems += [f"edge {a} -> {b} stands twice" for a, b in sorted({p for p in pairs if pairs.count(p) > 1})]
         for node in self.nodes.values():
@@ -313,7 +326,10 @@ class Dataflow:
                 problems.append(f"{node.id}: not connected: it has no input")
             if node.kind != "sink" and not outs:
                 problems.append(f"{node.id}: not connected: its output goes nowhere; send it to a sink")
-            if len({(e.distribution.kind, e.distribution.fields, e.distribution.parallelism) for e in ins}) > 1 and node.kind == "task":
+            if (
+                len({(e.distribution.kind, e.distribution.fields, e.distribution.parallelism) for e in ins}) > 1
+                and node.kind == "task"
+            ):
                 problems.append(f"{node.id}: its input edges have different distributions; merge them first")
         if not self.kind("source"):
             problems.append("there is no source")
@@ -352,6 +368,7 @@ class Dataflow:
 
     def to_dict(self) -> dict[str, Any]:
         """The dataflow as JSON-able data."""
+
         def node(n: Node) -> dict[str, Any]:
             entry: dict[str, Any] = {"id": n.id, "kind": n.kind}
             if n.task is not None:
@@ -373,8 +390,12 @@ class Dataflow:
                 entry["parallelism"] = d.parallelism
             return entry
 
-        return {"format": FORMAT, "name": self.name, "nodes": [node(n) for n in self.nodes.values()],
-                "edges": [edge(e) for e in self.edges]}
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "nodes": [node(n) for n in self.nodes.values()],
+            "edges": [edge(e) for e in self.edges],
+        }
 
     def to_json(self, indent: int | None = 2) -> str:
         """The dataflow as JSON text."""
@@ -408,9 +429,13 @@ class Dataflow:
                 flow._load_node(entry, functions or {})
             for entry in data.get("edges", ()):
                 _only(entry, "edge", "from", "to", "distribution", "fields", "parallelism")
-                flow.connect(entry["from"], entry["to"],
-                             Distribution(entry.get("distribution", "forward"), tuple(entry.get("fields", ())),
-                                          entry.get("parallelism")))
+                flow.connect(
+                    entry["from"],
+                    entry["to"],
+                    Distribution(
+                        entry.get("distribution", "forward"), tuple(entry.get("fields", ())), entry.get("parallelism")
+                    ),
+                )
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"the descriptor of {flow.name!r} is not well formed: {error!r}") from None
         return flow
@@ -419,8 +444,12 @@ class Dataflow:
         _only(entry, "node", "id", "kind", "task", "schema")
         if entry["kind"] == "source":
             fields = entry.get("schema")
-            self.source(entry["id"], None if fields is None else pa.schema(
-                [pa.field(f["name"], _arrow_type(f["type"]), f.get("nullable", True)) for f in fields]))
+            self.source(
+                entry["id"],
+                None
+                if fields is None
+                else pa.schema([pa.field(f["name"], _arrow_type(f["type"]), f.get("nullable", True)) for f in fields]),
+            )
         elif entry["kind"] == "sink":
             self.sink(entry["id"])
         elif entry["kind"] == "task":
@@ -428,8 +457,10 @@ class Dataflow:
             name = data.get("function")
             if name is not None:
                 if name not in functions:
-                    raise ConfigError(f"node {entry['id']!r} needs the function {name!r}: pass it in functions="
-                                      f"{did_you_mean(name, functions)}")
+                    raise ConfigError(
+                        f"node {entry['id']!r} needs the function {name!r}: pass it in functions="
+                        f"{did_you_mean(name, functions)}"
+                    )
                 data["function"] = functions[name]
             self.add(Task.from_dict(data), id=entry["id"])
         else:
@@ -469,7 +500,9 @@ def _difference(a: pa.Schema, b: pa.Schema) -> str:
 def _only(entry: Mapping[str, Any], what: str, *known: str) -> None:
     for name in entry:
         if name not in known:
-            raise ConfigError(f"unknown key {name!r} of a {what}; known are {', '.join(known)}{did_you_mean(name, known)}")
+            raise ConfigError(
+                f"unknown key {name!r} of a {what}; known are {', '.join(known)}{did_you_mean(name, known)}"
+            )
 
 
 def _arrow_type(text: str) -> pa.DataType:
@@ -483,8 +516,10 @@ def _arrow_type(text: str) -> pa.DataType:
     try:
         return pa.type_for_alias(text)
     except ValueError:
-        raise ConfigError(f"unknown type {text!r}; use Arrow's names, such as int64, double, string, "
-                          "'timestamp[us, tz=UTC]' or 'list<item: double>'") from None
+        raise ConfigError(
+            f"unknown type {text!r}; use Arrow's names, such as int64, double, string, "
+            "'timestamp[us, tz=UTC]' or 'list<item: double>'"
+        ) from None
 
 
 def is_keyed(node: Node) -> bool:

@@ -54,29 +54,38 @@ def svg(flow: Dataflow) -> str:
     place: dict[str, tuple[float, float]] = {}
     for depth, names in sorted(columns.items()):
         # beside their inputs, so that edges cross little
-        names.sort(key=lambda n: sum(place[e.source][1] for e in flow.inputs(n) if e.source in place)
-                   / max(1, len(flow.inputs(n))))
+        names.sort(
+            key=lambda n: (
+                sum(place[e.source][1] for e in flow.inputs(n) if e.source in place) / max(1, len(flow.inputs(n)))
+            )
+        )
         top = (tallest - len(names)) * (BOX_HEIGHT + GAP_Y) / 2
         for row, name in enumerate(names):
             place[name] = (20 + depth * (BOX_WIDTH + GAP_X), 20 + top + row * (BOX_HEIGHT + GAP_Y))
     width = 40 + len(columns) * (BOX_WIDTH + GAP_X) - GAP_X
     height = 40 + tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '
-             f'viewBox="0 0 {width} {height:.0f}" font-family="sans-serif" font-size="12">',
-             '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
-             'orient="auto"><path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '
+        f'viewBox="0 0 {width} {height:.0f}" font-family="sans-serif" font-size="12">',
+        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto"><path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>',
+    ]
     for edge in flow.edges:
         parts += _svg_edge(edge, place)
     for node in flow.nodes.values():
         x, y = place[node.id]
         kind = "keyed" if node.task is not None and node.task.stateful else node.kind
-        parts.append(f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
-                     f'fill="{COLOURS[kind]}" stroke="#555"/>')
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
+            f'fill="{COLOURS[kind]}" stroke="#555"/>'
+        )
         lines = [node.id] if node.task is None else [node.id, node.task.code or node.task.name()]
         for i, line in enumerate(lines):
             dy = BOX_HEIGHT / 2 + 4 + (i - (len(lines) - 1) / 2) * 15
             weight = ' font-weight="bold"' if i == 0 else ' fill="#555"'
-            parts.append(f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{escape(line)}</text>')
+            parts.append(
+                f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{escape(line)}</text>'
+            )
     return "\n".join([*parts, "</svg>"])
 
 
@@ -84,10 +93,14 @@ def _svg_edge(edge: Edge, place: dict[str, tuple[float, float]]) -> list[str]:
     (x1, y1), (x2, y2) = place[edge.source], place[edge.target]
     x1, y1, y2 = x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2, y2 + BOX_HEIGHT / 2
     middle = (x1 + x2) / 2
-    parts = [f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#555" '
-             'marker-end="url(#arrow)"/>']
+    parts = [
+        f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#555" '
+        'marker-end="url(#arrow)"/>'
+    ]
     label = _edge_label(edge)
     if label:
-        parts.append(f'<text x="{middle}" y="{(y1 + y2) / 2 - 5}" text-anchor="middle" font-size="10" '
-                     f'fill="#555">{escape(label)}</text>')
+        parts.append(
+            f'<text x="{middle}" y="{(y1 + y2) / 2 - 5}" text-anchor="middle" font-size="10" '
+            f'fill="#555">{escape(label)}</text>'
+        )
     return parts

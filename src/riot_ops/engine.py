@@ -42,14 +42,21 @@ class Engine:
         Fields that order the records of a keyed step within what is processed at once.
     """
 
-    def __init__(self, steps: Sequence[Step], outputs: set[str],
-                 entries: Mapping[str, set[str]] | None = None, order: tuple[str, ...] = ARRIVAL) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        outputs: set[str],
+        entries: Mapping[str, set[str]] | None = None,
+        order: tuple[str, ...] = ARRIVAL,
+    ) -> None:
         self.steps = list(steps)
         self.outputs = outputs
         self.entries = entries
         self.order = order
         self._memo = HashMemo()
-        self.states = {s.id: KeyedState(s.operator, s.key, self._memo) for s in steps if isinstance(s.operator, KeyedTask)}
+        self.states = {
+            s.id: KeyedState(s.operator, s.key, self._memo) for s in steps if isinstance(s.operator, KeyedTask)
+        }
         self._dead = {s.id: DeadLetters(s.id) for s in steps}
         self._schemas: dict[str, pa.Schema] = {}
 
@@ -73,8 +80,9 @@ class Engine:
             results[ERRORS_STREAM] = errors
         return results
 
-    def _reads(self, step: Step, stream: str, inputs: Mapping[str, list[pa.RecordBatch]],
-               made: Batches) -> list[pa.RecordBatch]:
+    def _reads(
+        self, step: Step, stream: str, inputs: Mapping[str, list[pa.RecordBatch]], made: Batches
+    ) -> list[pa.RecordBatch]:
         outside = self.entries is None or step.id in self.entries.get(stream, ())
         return [*(inputs.get(stream, []) if outside else []), *made.get(stream, [])]
 
@@ -95,10 +103,13 @@ class Engine:
         if out is None or not out.num_rows:
             return []
         schema = self._schemas.get(step.id, out.schema)
-        columns = [out.column(f.name).cast(f.type) if f.name in out.schema.names else pa.nulls(out.num_rows, f.type)
-                   for f in schema]
-        schema = pa.schema([f.with_nullable(f.nullable or c.null_count > 0)
-                            for f, c in zip(schema, columns, strict=True)])
+        columns = [
+            out.column(f.name).cast(f.type) if f.name in out.schema.names else pa.nulls(out.num_rows, f.type)
+            for f in schema
+        ]
+        schema = pa.schema(
+            [f.with_nullable(f.nullable or c.null_count > 0) for f, c in zip(schema, columns, strict=True)]
+        )
         full = pa.RecordBatch.from_arrays(columns, schema=schema)
         return [_without_instance(step.operator, full)]
 

@@ -81,9 +81,7 @@ class MissingExtraError(RiotError, ImportError):
     code = "riot.missing_extra"
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(
-            f"{feature} needs an optional dependency: pip install 'riot_ops[{extra}]'"
-        )
+        super().__init__(f"{feature} needs an optional dependency: pip install 'riot_ops[{extra}]'")
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:

@@ -59,8 +59,10 @@ class Job:
 
     def __post_init__(self) -> None:
         if self.name not in dataflows.BUILDERS:
-            raise ConfigError(f"unknown application {self.name!r}; known are {', '.join(dataflows.BUILDERS)}"
-                              f"{did_you_mean(self.name, dataflows.BUILDERS)}")
+            raise ConfigError(
+                f"unknown application {self.name!r}; known are {', '.join(dataflows.BUILDERS)}"
+                f"{did_you_mean(self.name, dataflows.BUILDERS)}"
+            )
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
         stream_schema(self.stream)
@@ -134,8 +136,13 @@ class Job:
         source.close()
 
     def _run_local(self, flow: Dataflow, source: Source, progress: _Progress) -> None:
-        result = flow.run(source=source, sinks=ParquetSink(self.out), overwrite=True,
-                          batch_size=self.batch or 65_536, progress=lambda s: progress.show(s, ""))
+        result = flow.run(
+            source=source,
+            sinks=ParquetSink(self.out),
+            overwrite=True,
+            batch_size=self.batch or 65_536,
+            progress=lambda s: progress.show(s, ""),
+        )
         self.summary = result.summary
 
     def _run_spark(self, flow: Dataflow, source: Source, progress: _Progress, console: Console) -> None:
@@ -145,8 +152,9 @@ class Job:
 
             spark = session(cores=self.cores)
         console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}")
-        query = flow.start(spark, source=source, out=self.out, trigger=self.trigger, overwrite=True,
-                           max_records=self.batch or BATCH)
+        query = flow.start(
+            spark, source=source, out=self.out, trigger=self.trigger, overwrite=True, max_records=self.batch or BATCH
+        )
 
         def show(running: Any) -> None:
             last = running.micro_batches[-1]["durations_ms"]["triggerExecution"] if running.micro_batches else None
@@ -163,7 +171,9 @@ class Job:
     def _show(self, console: Console) -> None:
         s = self.summary
         p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
-        table = Table(title=f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
+        table = Table(
+            title=f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s"
+        )
         table.add_column("result")
         table.add_column("value", justify="right")
         for stream in sorted(s.rows):
@@ -258,8 +268,10 @@ class _Progress:
         self._last = now, summary.messages
         blocks = summary.latency.blocks()
         lag = f"{blocks[-1][1] / 1e6:.2f} s" if blocks else "–"
-        line = (f"{summary.messages:>12,} messages  {self._speed:>10,.0f}/s  lag {lag}  "
-                f"dead letters {summary.errors:,}  {extra}")
+        line = (
+            f"{summary.messages:>12,} messages  {self._speed:>10,.0f}/s  lag {lag}  "
+            f"dead letters {summary.errors:,}  {extra}"
+        )
         if self._live is not None:
             self._live.update(line)
         elif summary.messages:

@@ -58,12 +58,17 @@ class Route:
             return np.asarray(spread.router(batch))
         return int_column(batch.column("seq")) % p
 
-    def _routed(self, batch: pa.RecordBatch, instances: npt.NDArray[np.int64], p: int,
-                dead: DeadLetters) -> pa.RecordBatch:
+    def _routed(
+        self, batch: pa.RecordBatch, instances: npt.NDArray[np.int64], p: int, dead: DeadLetters
+    ) -> pa.RecordBatch:
         if instances.shape != (batch.num_rows,) or instances.dtype.kind not in "iu":
-            dead.reject(batch, np.ones(batch.num_rows, np.bool_), "bad_instance",
-                        f"the router of {self.id} must return {batch.num_rows} integers, "
-                        f"got {instances.dtype} of shape {instances.shape}")
+            dead.reject(
+                batch,
+                np.ones(batch.num_rows, np.bool_),
+                "bad_instance",
+                f"the router of {self.id} must return {batch.num_rows} integers, "
+                f"got {instances.dtype} of shape {instances.shape}",
+            )
             instances = np.full(batch.num_rows, -1)
         else:
             wrong = (instances < 0) | (instances >= p)

@@ -64,13 +64,16 @@ class Plan:
 
     def readers(self, stream: str, produced_in: int) -> list[Stage]:
         """The later stages that read a stream."""
-        return [s for s in self.stages[produced_in + 1:] if stream in s.entries]
+        return [s for s in self.stages[produced_in + 1 :] if stream in s.entries]
 
     def __str__(self) -> str:
         lines = [f"dataflow {self.flow.name!r}: {len(self.stages)} stages, {len(self.stages) - 1} shuffles"]
         for stage in self.stages:
-            where = "at the source" if stage.index == 0 else (
-                "by " + ", ".join(stage.partition) if stage.partition else "in one bucket")
+            where = (
+                "at the source"
+                if stage.index == 0
+                else ("by " + ", ".join(stage.partition) if stage.partition else "in one bucket")
+            )
             limit = f", at most {stage.parallelism} buckets" if stage.parallelism else ""
             lines.append(f"stage {stage.index} ({where}{limit})")
             for step in stage.steps:
@@ -109,8 +112,7 @@ class _Planner:
         self.steps = lower(flow)
         self.stages = [Stage(0)]
         #: stream -> stages that produce it -> fields changed since the records entered that stage
-        self.made: dict[str, dict[int, frozenset[str] | None]] = {
-            n.id: {0: frozenset()} for n in flow.kind("source")}
+        self.made: dict[str, dict[int, frozenset[str] | None]] = {n.id: {0: frozenset()} for n in flow.kind("source")}
 
     def run(self) -> Plan:
         for step in self.steps:

@@ -43,9 +43,16 @@ class Session:
         try:
             batch = self._batch([event])
         except RecordError as error:
-            self.errors.append({"seq": event.get("seq"), "event_time": event.get("event_time"),
-                                "task": self.task.name(), "reason": error.reason,
-                                "message": str(error), "raw": repr(dict(event))})
+            self.errors.append(
+                {
+                    "seq": event.get("seq"),
+                    "event_time": event.get("event_time"),
+                    "task": self.task.name(),
+                    "reason": error.reason,
+                    "message": str(error),
+                    "raw": repr(dict(event)),
+                }
+            )
             return []
         return self.push_batch(batch).to_pylist()  # type: ignore[no-any-return]
 
@@ -96,7 +103,6 @@ class Session:
                         raise pa.ArrowTypeError(f"got {column.type}")
                     column = column.cast(pa.string())
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-                raise RecordError(f"{name} = {values[0]!r} is not a {wanted}: {error}",
-                                  reason="wrong_type") from None
+                raise RecordError(f"{name} = {values[0]!r} is not a {wanted}: {error}", reason="wrong_type") from None
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, names=names)

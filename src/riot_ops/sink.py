@@ -128,8 +128,9 @@ class MemorySink(CallbackSink):
         if not batches:
             return pa.table({})
         schema = batches[0].schema
-        return pa.Table.from_batches([b if b.schema.equals(schema) else b.select(schema.names).cast(schema)
-                                      for b in batches])
+        return pa.Table.from_batches(
+            [b if b.schema.equals(schema) else b.select(schema.names).cast(schema) for b in batches]
+        )
 
 
 class ConsoleSink(CallbackSink):
@@ -192,8 +193,10 @@ class ParquetSink(Sink):
 
     def begin(self, overwrite: bool) -> None:
         if self.files() and not overwrite:
-            raise ConnectorError(f"{self.directory} holds the output of an earlier run: use another directory, "
-                                 "continue with that run's checkpoint, or pass overwrite=True")
+            raise ConnectorError(
+                f"{self.directory} holds the output of an earlier run: use another directory, "
+                "continue with that run's checkpoint, or pass overwrite=True"
+            )
         self.recover(0)
 
     def recover(self, batch_id: int) -> None:
@@ -281,8 +284,11 @@ class _FileWriter(Writer):
                 path = folder / f".part-{uuid.uuid4().hex}"
                 self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
             schema = self._open[stream][1].schema
-            self._open[stream][1].write_table(pa.Table.from_batches(
-                [b if b.schema.equals(schema) else b.select(schema.names).cast(schema) for b in batches]))
+            self._open[stream][1].write_table(
+                pa.Table.from_batches(
+                    [b if b.schema.equals(schema) else b.select(schema.names).cast(schema) for b in batches]
+                )
+            )
         except OSError as error:
             raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.directory}: {error}") from error
 
@@ -305,7 +311,9 @@ class _FileWriter(Writer):
 class Fan(Writer):
     """Writes each stream to the sinks that it ends in, and counts."""
 
-    def __init__(self, routes: Mapping[str, Iterable[str]], sinks: Mapping[str, Sink], batch_id: int, partition: int) -> None:
+    def __init__(
+        self, routes: Mapping[str, Iterable[str]], sinks: Mapping[str, Sink], batch_id: int, partition: int
+    ) -> None:
         self._routes = {stream: list(names) for stream, names in routes.items()}
         self._writers = {name: sink.writer(batch_id, partition) for name, sink in sinks.items()}
         self.rows: dict[str, int] = {}
@@ -320,8 +328,11 @@ class Fan(Writer):
             self._writers[name].write(stream, batch)
 
     def finish(self) -> Message:
-        return {"sinks": {name: writer.finish() for name, writer in self._writers.items()},
-                "rows": self.rows, "reasons": self.reasons}
+        return {
+            "sinks": {name: writer.finish() for name, writer in self._writers.items()},
+            "rows": self.rows,
+            "reasons": self.reasons,
+        }
 
     def abort(self) -> None:
         for writer in self._writers.values():

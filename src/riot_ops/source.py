@@ -7,6 +7,7 @@ gives the same bytes.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -85,8 +86,9 @@ class MemorySource(Source):
     ['seq', 'value']
     """
 
-    def __init__(self, records: pa.Table | pa.RecordBatch | list[dict[str, Any]],
-                 schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self, records: pa.Table | pa.RecordBatch | list[dict[str, Any]], schema: pa.Schema | None = None
+    ) -> None:
         if isinstance(records, pa.RecordBatch):
             table = pa.Table.from_batches([records])
         elif isinstance(records, list):
@@ -119,7 +121,7 @@ class MemorySource(Source):
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
-        return [{"start": a, "end": b} for a, b in zip(edges, edges[1:], strict=False) if a < b]
+        return [{"start": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         assert self._batch is not None

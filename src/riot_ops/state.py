@@ -63,8 +63,9 @@ class StateField:
 class KeyedState:
     """The state of one task over the keys of a stream (or of one bucket of it)."""
 
-    def __init__(self, task: KeyedTask, key_fields: tuple[str, ...] | None = None,
-                 memo: HashMemo | None = None) -> None:
+    def __init__(
+        self, task: KeyedTask, key_fields: tuple[str, ...] | None = None, memo: HashMemo | None = None
+    ) -> None:
         self.task = task
         self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields
@@ -190,7 +191,9 @@ class KeyedState:
             new = self._saved
         h1, h2 = self.index.hashes
         columns: dict[str, pa.Array] = {
-            "slot": pa.array(slots.astype(np.int32)), "h1": pa.array(h1[slots]), "h2": pa.array(h2[slots]),
+            "slot": pa.array(slots.astype(np.int32)),
+            "h1": pa.array(h1[slots]),
+            "h2": pa.array(h2[slots]),
         }
         if self.index.ttl:
             columns["last"] = pa.array(self.index.last_seen[slots])
@@ -234,8 +237,12 @@ class KeyedState:
         self._saved = self.index.size
 
     def _identity(self, kind: str) -> dict[str, Any]:
-        return {"format": SNAPSHOT_FORMAT, "kind": kind, **task_identity(self.task),
-                "fields": {n: [f.dtype, f.shape] for n, f in self.fields.items()}}
+        return {
+            "format": SNAPSHOT_FORMAT,
+            "kind": kind,
+            **task_identity(self.task),
+            "fields": {n: [f.dtype, f.shape] for n, f in self.fields.items()},
+        }
 
     def _check_identity(self, found: Mapping[str, Any], where: str) -> None:
         wanted = self._identity(str(found.get("kind")))
@@ -243,14 +250,19 @@ class KeyedState:
             return
         for part in ("format", "task", "version"):
             if found.get(part) != wanted[part]:
-                raise StateError(f"the state{where} was written by {part} {found.get(part)!r}, "
-                                 f"this is {part} {wanted[part]!r}; start with a new checkpoint")
+                raise StateError(
+                    f"the state{where} was written by {part} {found.get(part)!r}, "
+                    f"this is {part} {wanted[part]!r}; start with a new checkpoint"
+                )
         then, now = found.get("parameters", {}), wanted["parameters"]
-        changed = [f"{n} was {then.get(n)!r} and is {now.get(n)!r}"
-                   for n in sorted({*then, *now}) if then.get(n) != now.get(n)]
-        raise StateError(f"the state{where} of {wanted['task']} was written with other parameters "
-                         f"({'; '.join(changed) or 'another state layout'}); use the old ones or start with a "
-                         "new checkpoint")
+        changed = [
+            f"{n} was {then.get(n)!r} and is {now.get(n)!r}" for n in sorted({*then, *now}) if then.get(n) != now.get(n)
+        ]
+        raise StateError(
+            f"the state{where} of {wanted['task']} was written with other parameters "
+            f"({'; '.join(changed) or 'another state layout'}); use the old ones or start with a "
+            "new checkpoint"
+        )
 
 
 def task_identity(task: KeyedTask) -> dict[str, Any]:

@@ -66,8 +66,14 @@ class DeadLetters:
         self.count = 0
         self._batches: list[pa.RecordBatch] = []
 
-    def reject(self, batch: pa.RecordBatch, rows: npt.NDArray[Any], reason: str,
-               message: str | Sequence[str], raw: pa.Array | None = None) -> None:
+    def reject(
+        self,
+        batch: pa.RecordBatch,
+        rows: npt.NDArray[Any],
+        reason: str,
+        message: str | Sequence[str],
+        raw: pa.Array | None = None,
+    ) -> None:
         """Reject rows (a mask or indices) of a batch.
 
         Parameters
@@ -87,14 +93,19 @@ class DeadLetters:
         texts = _records_as_json(picked) if raw is None else _as_text(raw.take(pa.array(index)))
         names = picked.schema.names
         self.count += n
-        self._batches.append(pa.RecordBatch.from_arrays([
-            picked.column("seq") if "seq" in names else pa.nulls(n, pa.int64()),
-            picked.column("event_time").cast(TIMESTAMP) if "event_time" in names else pa.nulls(n, TIMESTAMP),
-            pa.array([self.task] * n, pa.string()),
-            pa.array([reason] * n, pa.string()),
-            pa.array([message] * n if isinstance(message, str) else list(message), pa.string()),
-            texts,
-        ], schema=ERRORS))
+        self._batches.append(
+            pa.RecordBatch.from_arrays(
+                [
+                    picked.column("seq") if "seq" in names else pa.nulls(n, pa.int64()),
+                    picked.column("event_time").cast(TIMESTAMP) if "event_time" in names else pa.nulls(n, TIMESTAMP),
+                    pa.array([self.task] * n, pa.string()),
+                    pa.array([reason] * n, pa.string()),
+                    pa.array([message] * n if isinstance(message, str) else list(message), pa.string()),
+                    texts,
+                ],
+                schema=ERRORS,
+            )
+        )
 
     def take(self) -> list[pa.RecordBatch]:
         """The collected batches; the collector is empty afterwards."""
@@ -105,8 +116,9 @@ class DeadLetters:
 def _as_text(column: pa.Array) -> pa.Array:
     """Text of a column that may hold invalid UTF-8, without losing a byte."""
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return pa.array([None if v is None else v.decode("utf-8", "backslashreplace")
-                         for v in column.to_pylist()], pa.string())
+        return pa.array(
+            [None if v is None else v.decode("utf-8", "backslashreplace") for v in column.to_pylist()], pa.string()
+        )
     return column.cast(pa.string())
 
 
@@ -114,8 +126,7 @@ def _records_as_json(batch: pa.RecordBatch) -> pa.Array:
     def plain(value: Any) -> str:
         return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
-    return pa.array([json.dumps(row, default=plain, ensure_ascii=False) for row in batch.to_pylist()],
-                    pa.string())
+    return pa.array([json.dumps(row, default=plain, ensure_ascii=False) for row in batch.to_pylist()], pa.string())
 
 
 @dataclass(frozen=True)
@@ -180,9 +191,11 @@ class Task(ABC):
         """Raise unless the schema has the fields that the task reads, with fitting types."""
         for name, wanted in self.requires().items():
             if name not in schema.names:
-                raise ConfigError(f"{self.name()} reads the field {name!r}, which its input lacks; "
-                                  f"fields are {', '.join(schema.names) or '(none)'}"
-                                  f"{did_you_mean(name, schema.names)}")
+                raise ConfigError(
+                    f"{self.name()} reads the field {name!r}, which its input lacks; "
+                    f"fields are {', '.join(schema.names) or '(none)'}"
+                    f"{did_you_mean(name, schema.names)}"
+                )
             kind = schema.field(name).type
             if not _FITS[wanted](kind):
                 raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {kind}")
@@ -210,8 +223,10 @@ class Task(ABC):
         types = _parameter_types(kind)
         for name in given:
             if name not in types:
-                raise ConfigError(f"{kind.name()} has no parameter {name!r}; parameters are "
-                                  f"{', '.join(types)}{did_you_mean(name, types)}")
+                raise ConfigError(
+                    f"{kind.name()} has no parameter {name!r}; parameters are "
+                    f"{', '.join(types)}{did_you_mean(name, types)}"
+                )
         return kind(**{n: _converted(kind.__name__, n, v, types[n]) for n, v in given.items()})
 
     def replace(self, **parameters: Any) -> Self:
@@ -333,8 +348,9 @@ class KeyedTask(Task):
         return batch.filter(pa.array(~infinite))
 
     @abstractmethod
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays."""
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
@@ -397,8 +413,10 @@ def _parameters(task: Task) -> dict[str, Any]:
     try:
         encoded = msgspec.json.encode({name: getattr(task, name) for name in _parameter_types(type(task))})
     except (TypeError, NotImplementedError) as error:
-        raise ConfigError(f"{task.name()} has a parameter that is not JSON ({error}); a function has to be "
-                          "importable by name or passed beside the descriptor") from None
+        raise ConfigError(
+            f"{task.name()} has a parameter that is not JSON ({error}); a function has to be "
+            "importable by name or passed beside the descriptor"
+        ) from None
     return msgspec.json.decode(encoded)  # type: ignore[no-any-return]
 
 
@@ -410,11 +428,12 @@ T = TypeVar("T", bound=type[Task])
 
 def register(kind: T) -> T:
     """Make a task known by its name and code; the contract suite then covers it."""
+    if not kind.code:
+        raise ConfigError(f"task {kind.__name__} cannot be registered: its code is empty")
     for label in (kind.name(), kind.code):
-        known = _REGISTRY.get(label)
-        if not label or (known is not None and known.__qualname__ != kind.__qualname__):
-            raise ConfigError(f"task {kind.__name__} cannot be registered as {label!r}: "
-                              + ("its code is empty" if not label else f"{known.__name__} has that name"))  # type: ignore[union-attr]
+        known = _REGISTRY.get(label, kind)
+        if known.__qualname__ != kind.__qualname__:
+            raise ConfigError(f"task {kind.__name__} cannot be registered as {label!r}: {known.__name__} has that name")
     _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
     return kind
 
@@ -440,13 +459,24 @@ def find_task(name: str) -> type[Task]:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-                or pa.types.is_decimal(kind) or pa.types.is_null(kind))
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+    )
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
-                or pa.types.is_large_binary(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_dictionary(kind)
+        or pa.types.is_null(kind)
+    )
 
 
 _FITS: dict[str, Callable[[pa.DataType], bool]] = {"number": _is_number, "text": _is_text, "any": lambda _: True}

@@ -65,8 +65,9 @@ def test_unknown_suite_is_refused_with_a_hint() -> None:
         bench.suite("kernel")
 
 
-def test_run_prints_a_json_object_per_measure(monkeypatch: pytest.MonkeyPatch,
-                                              capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_a_json_object_per_measure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def measures(quick: bool) -> Any:
         yield Measure("growth/a", 2.0, "ratio", "b", 1.5)
         yield Measure("growth/c", float("nan"), "ms")
@@ -76,15 +77,23 @@ def test_run_prints_a_json_object_per_measure(monkeypatch: pytest.MonkeyPatch,
     assert [m.met for m in found] == [True, None]
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [sorted(line) for line in lines] == [["against", "machine", "measure", "reach", "unit", "value"]] * 2
-    assert lines[0] == {"measure": "growth/a", "value": 2.0, "unit": "ratio", "against": "b", "reach": 1.5,
-                        "machine": found[0].machine}
+    assert lines[0] == {
+        "measure": "growth/a",
+        "value": 2.0,
+        "unit": "ratio",
+        "against": "b",
+        "reach": 1.5,
+        "machine": found[0].machine,
+    }
     assert lines[1]["value"] is None
     assert lines[1]["reach"] is None
 
 
 def test_run_prints_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("riot_ops.bench.growth.measures", lambda quick: iter(
-        [Measure("growth/a", 3.0, "ms", "on local[2]", 2, at_most=True)]))
+    monkeypatch.setattr(
+        "riot_ops.bench.growth.measures",
+        lambda quick: iter([Measure("growth/a", 3.0, "ms", "on local[2]", 2, at_most=True)]),
+    )
     bench.run("growth")
     shown = capsys.readouterr().out
     assert "growth/a" in shown
@@ -129,8 +138,9 @@ def test_plain_python_stats_gives_the_same(city: Path, expected: dict[str, Any],
 
 
 @pytest.mark.spark
-def test_idiomatic_pyspark_stats_gives_the_same(spark: Any, city: Path, expected: dict[str, Any],
-                                                tmp_path: Path) -> None:
+def test_idiomatic_pyspark_stats_gives_the_same(
+    spark: Any, city: Path, expected: dict[str, Any], tmp_path: Path
+) -> None:
     from riot_ops.bench.opponents.stats_spark import stats
     from riot_ops.bench.sparks import timed_query
 
@@ -161,8 +171,11 @@ def test_keyed_sides_give_the_same(spark: Any, tmp_path: Path) -> None:
     query = kalman_flow().start(spark, ReadingFiles(data, rows), max_records=rows)
     query.wait()
     ours = query["kalman"].to_pandas().sort_values("seq").reset_index(drop=True)
-    frame = (spark.readStream.schema("seq long, device string, value double").option("maxFilesPerTrigger", 1)
-             .parquet(str(data)))
+    frame = (
+        spark.readStream.schema("seq long, device string, value double")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(data))
+    )
     sides = {}
     for name, side in (("per-key", kalman_per_key(frame.coalesce(1))), ("bare", bare_pass(frame))):
         seconds, unfinished = timed_query(side, tmp_path / f"checkpoint-{name}", "parquet", out=tmp_path / name)

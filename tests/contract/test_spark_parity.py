@@ -58,7 +58,7 @@ def _groups() -> list[Group]:
 def _flows() -> list[list[Group]]:
     # tasks with state, which need stages of their own, apart from the others
     ordered = sorted(_groups(), key=lambda g: not any(isinstance(t, KeyedTask) for t in g.tasks.values()))
-    return [ordered[i: i + SOURCES_PER_FLOW] for i in range(0, len(ordered), SOURCES_PER_FLOW)]
+    return [ordered[i : i + SOURCES_PER_FLOW] for i in range(0, len(ordered), SOURCES_PER_FLOW)]
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,11 @@ NAMES = ["temperature", "ü", "", "light", "lighT"]
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.sampled_from([*NAMES, "ligh", "lightt", "u", None])), st.integers(0, 3),
-       st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]))
+@given(
+    st.lists(st.sampled_from([*NAMES, "ligh", "lightt", "u", None])),
+    st.integers(0, 3),
+    st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]),
+)
 def test_codes_are_places(values, cut, kind):
     column = pa.array(values, pa.string())
     column = column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)

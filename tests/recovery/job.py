@@ -20,10 +20,12 @@ def table(rows: int) -> pa.Table:
     random = np.random.default_rng(17)
     values = random.normal(20, 5, rows)
     values[random.random(rows) < 0.02] = np.inf
-    return pa.table({
-        "device": [f"d{i}" for i in random.integers(0, DEVICES, rows)],
-        "value": pa.array(values, mask=random.random(rows) < 0.05),
-    })
+    return pa.table(
+        {
+            "device": [f"d{i}" for i in random.integers(0, DEVICES, rows)],
+            "value": pa.array(values, mask=random.random(rows) < 0.05),
+        }
+    )
 
 
 def dataflow(process_noise: float = 0.125, *, average: str = "average") -> ro.Dataflow:

@@ -24,8 +24,10 @@ STREAMS = ("smooth", "average", "errors")
 
 def _contents(folder: Path) -> dict[str, Counter[str]]:
     """The records of each stream in a folder of Parquet files."""
-    return {s: Counter(exact(row) for f in sorted((folder / s).glob("*.parquet")) for row in pq.read_table(f).to_pylist())
-            for s in STREAMS}
+    return {
+        s: Counter(exact(row) for f in sorted((folder / s).glob("*.parquet")) for row in pq.read_table(f).to_pylist())
+        for s in STREAMS
+    }
 
 
 def _compare(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]]) -> None:
@@ -46,7 +48,7 @@ def _script(*marks):
     script = []
     for i in range(len(marks) + 1):
         script.append(batch.slice(i * step, step))
-        script += [m for m in marks[i: i + 1] if m is not None]
+        script += [m for m in marks[i : i + 1] if m is not None]
     return ScriptedSource(script)
 
 
@@ -166,8 +168,7 @@ def test_killed_on_spark(tmp_path):
 
 @pytest.mark.spark
 def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
-    options = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint"), "max_records": 300,
-               "partitions": 2}
+    options = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint"), "max_records": 300, "partitions": 2}
 
     def start():
         return job.dataflow().start(spark, _script(None, ABORT, None), **options)

@@ -50,11 +50,19 @@ def by_time(events: Iterable[Event], duration: int, lateness: int) -> tuple[list
                 out.append(_result(windows[key].pop(begin), begin + duration, event))
         if not missing(event["value"]):
             windows[key].setdefault(start, []).append(event)
-    left = [_result(members, begin + duration, members[-1])
-            for opened in windows.values() for begin, members in sorted(opened.items())]
+    left = [
+        _result(members, begin + duration, members[-1])
+        for opened in windows.values()
+        for begin, members in sorted(opened.items())
+    ]
     return out, late, left
 
 
 def _result(members: list[Event], end: int, closer: Event) -> Event:
-    return {**closer, "value": mean([m["value"] for m in members]), "count": len(members), "time": end,
-            "seq": members[-1]["seq"]}
+    return {
+        **closer,
+        "value": mean([m["value"] for m in members]),
+        "count": len(members),
+        "time": end,
+        "seq": members[-1]["seq"],
+    }

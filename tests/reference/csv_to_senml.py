@@ -8,8 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-ISO = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
-                 r"(Z|[+-][0-9]{2}:[0-9]{2})?)?")
+ISO = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
 BLANK = " \t"
 
 
@@ -36,8 +38,9 @@ def milliseconds(text: str) -> int | None:
     return whole + int(((fraction or "") + "000")[:3]) - shift // timedelta(milliseconds=1)
 
 
-def message(fields: list[str], names: tuple[str, ...], units: tuple[str, ...], kinds: tuple[str, ...],
-            time_field: str) -> dict[str, Any] | str:
+def message(
+    fields: list[str], names: tuple[str, ...], units: tuple[str, ...], kinds: tuple[str, ...], time_field: str
+) -> dict[str, Any] | str:
     """The message, or the reason why there is none."""
     if len(fields) != len(names):
         return "wrong_columns"

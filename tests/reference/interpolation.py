@@ -13,8 +13,9 @@ def gap(value: float | None) -> bool:
     return value is None or math.isnan(value)
 
 
-def interpolate(events: Iterable[Event], window: int, method: str, fields: list[str] | None,
-                timed: bool) -> list[Event]:
+def interpolate(
+    events: Iterable[Event], window: int, method: str, fields: list[str] | None, timed: bool
+) -> list[Event]:
     history: dict[Any, list[tuple[float, float]]] = {}
     count: dict[Any, int] = {}
     out = []

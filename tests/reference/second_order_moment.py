@@ -52,5 +52,5 @@ def reservoir(values: Iterable[float | None], size: int, groups: int, seed: int)
             out.append(float(sum(terms)))
         else:
             share = size // groups
-            out.append(n * statistics.median(sum(terms[g: g + share]) / share for g in range(0, size, share)))
+            out.append(n * statistics.median(sum(terms[g : g + share]) / share for g in range(0, size, share)))
     return out

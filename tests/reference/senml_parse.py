@@ -93,10 +93,10 @@ class Reader:
             if c < " ":
                 self.fail()
             if c == "\\":
-                e = self.text[self.i:self.i + 1]
+                e = self.text[self.i : self.i + 1]
                 self.i += 1
                 if e == "u":
-                    digits = self.text[self.i:self.i + 4]
+                    digits = self.text[self.i : self.i + 4]
                     if not re.fullmatch("[0-9a-fA-F]{4}", digits):
                         self.fail()
                     c = chr(int(digits, 16))
@@ -140,7 +140,7 @@ def read(payload: bytes | None) -> tuple[str | None, dict[str, Any]]:
     wire = re.match(r"(-?(?:0|[1-9][0-9]*)),[ \t\r\n]*\{", text)
     if wire:
         outer = wire.group(1)
-        text = text[wire.end() - 1:]
+        text = text[wire.end() - 1 :]
     if depth_of(text) > 32:
         raise Rejected("too_deep")
     reader = Reader(text)
@@ -209,8 +209,15 @@ def name_of(record: dict[str, Any], bn: str | None, concatenate: bool) -> str | 
     return (bn or "") + n if concatenate else n
 
 
-def parse(payload: bytes | None, fallback: int, *, fields: list[tuple[str, str]], id_field: str,
-          concatenate: bool = False, times: bool = True) -> dict[str, Any]:
+def parse(
+    payload: bytes | None,
+    fallback: int,
+    *,
+    fields: list[tuple[str, str]],
+    id_field: str,
+    concatenate: bool = False,
+    times: bool = True,
+) -> dict[str, Any]:
     """Sensor and, per ``(name, kind)`` of the fields, ``(time, value, text)``."""
     outer, document = read(payload)
     bn = document.get("bn")

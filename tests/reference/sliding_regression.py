@@ -20,7 +20,7 @@ def regress(events: Iterable[Event], window: int, horizon: int, warm_up: int) ->
         readings.append(Fraction(event["value"]))
         if len(readings) < warm_up:
             continue
-        first = len(readings) - window + 1                 # item numbers count from 1
+        first = len(readings) - window + 1  # item numbers count from 1
         x = [Fraction(first + i) for i in range(window)]
         y = readings[-window:]
         sx, sy = sum(x), sum(y)

@@ -13,13 +13,15 @@ from riot_ops.session import Session
 from riot_ops.task import Task
 
 #: What the tests of keyed tasks draw readings from: plain, missing, ugly.
-READINGS = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e300, 1e-300]),
-                     st.floats(-1e6, 1e6))
+READINGS = st.one_of(
+    st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e300, 1e-300]), st.floats(-1e6, 1e6)
+)
 KEYS = st.sampled_from(["a", "b", "ü", "", None])
 
 
-def run(task: Task, batch: pa.RecordBatch, cuts: list[int] | None = None,
-        restart: bool = True) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def run(
+    task: Task, batch: pa.RecordBatch, cuts: list[int] | None = None, restart: bool = True
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Outputs (of the end of the stream, too) and errors, the batch being cut at some rows.
 
     NaN reads "nan", so that rows compare.

@@ -21,6 +21,8 @@ def keyed(fn: Any, initial: Any, by: tuple[str, ...], events: list[dict[str, Any
             continue
         states[key] = copy.deepcopy(state)
         base = (event.get("sub") or 0) * 4096
-        out += [{**{n: event[n] for n in ("seq", "event_time") if n in event}, **result, "sub": base + i}
-                for i, result in enumerate(results)]
+        out += [
+            {**{n: event[n] for n in ("seq", "event_time") if n in event}, **result, "sub": base + i}
+            for i, result in enumerate(results)
+        ]
     return out, failed

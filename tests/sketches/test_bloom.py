@@ -36,8 +36,17 @@ def test_sizes_of_the_specification():
     assert bloom_size(1, 0.9)[1] == 1
 
 
-@pytest.mark.parametrize(("n", "p", "filters"), [(100, 0.01, 200), (1_000, 0.01, 50), (10_000, 0.01, 10),
-                                                 (100_000, 0.01, 3), (100_000, 0.1, 2), (300_000, 0.001, 2)])
+@pytest.mark.parametrize(
+    ("n", "p", "filters"),
+    [
+        (100, 0.01, 200),
+        (1_000, 0.01, 50),
+        (10_000, 0.01, 10),
+        (100_000, 0.01, 3),
+        (100_000, 0.1, 2),
+        (300_000, 0.001, 2),
+    ],
+)
 def test_false_positive_rate_at_design_load(n, p, filters):
     asked = 40_000
     strangers = pa.array(range(10**9, 10**9 + asked), pa.int64()).cast(pa.string())
@@ -86,13 +95,22 @@ def test_damage_is_found(data):
         bad = bytearray(good)
         bad[place] ^= 1 << bit
     else:
-        bad = good[:data.draw(st.integers(0, len(good) - 1))] if how == "cut" else good + b"\0"
+        bad = good[: data.draw(st.integers(0, len(good) - 1))] if how == "cut" else good + b"\0"
     with pytest.raises(ConfigError, match="Bloom"):
         BloomFilter.from_bytes(bytes(bad))
 
 
-@pytest.mark.parametrize("header", [(2, 7, 10, 0.01, 96), (1, 6, 10, 0.01, 96), (1, 7, 10, 2.0, 96),
-                                    (1, 7, 0, 0.01, 96), (1, 7, 10, float("nan"), 96), (1, 7, 11, 0.01, 96)])
+@pytest.mark.parametrize(
+    "header",
+    [
+        (2, 7, 10, 0.01, 96),
+        (1, 6, 10, 0.01, 96),
+        (1, 7, 10, 2.0, 96),
+        (1, 7, 0, 0.01, 96),
+        (1, 7, 10, float("nan"), 96),
+        (1, 7, 11, 0.01, 96),
+    ],
+)
 def test_contradictions_with_a_good_checksum(header):
     body = struct.pack("<4sHHQdQQ", b"RBLM", *header, 0) + bytes(16)
     with pytest.raises(ConfigError):
@@ -107,8 +125,9 @@ def test_misuse(tmp_path):
         BloomFilter.load(tmp_path / "nothing.bloom")
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.int32(),
-                                  pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.int32(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_values_count_by_their_text(kind):
     made = BloomFilter.of(["12", "-3"])
     text = pa.array(["12", "-3", "4", None])

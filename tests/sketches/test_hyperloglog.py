@@ -89,8 +89,9 @@ def test_integer_sum_at_its_limit():
         sketch.registers[:] = 1
         m = 1 << precision
         assert sketch.estimate() == pytest.approx(
-            estimate(0, np.uint64(2**63), precision, 1.0, linear_counts(precision)) / 2
-            * (sketch_alpha(precision)), rel=1e-12)
+            estimate(0, np.uint64(2**63), precision, 1.0, linear_counts(precision)) / 2 * (sketch_alpha(precision)),
+            rel=1e-12,
+        )
         assert sketch.estimate() == pytest.approx(2 * m * sketch_alpha(precision), rel=1e-12)
         sketch.registers[:] = 65 - precision
         assert sketch.estimate() == pytest.approx(m * sketch_alpha(precision) * 2.0 ** (65 - precision), rel=1e-12)

@@ -23,9 +23,15 @@ def _both(spark, flow, tables, **options):
 def test_same_records_as_in_process(spark, seed):
     choose = random.Random(seed)
     flow = random_flow(choose)
-    got, wanted = _both(spark, flow, random_input(choose, 40), max_records=choose.choice([11, 17, 40, None]),
-                        partitions=choose.choice([1, 2, 3]), fuse=choose.choice(["exact", "coarse"]),
-                        compression=choose.choice([None, "lz4", "zstd"]))
+    got, wanted = _both(
+        spark,
+        flow,
+        random_input(choose, 40),
+        max_records=choose.choice([11, 17, 40, None]),
+        partitions=choose.choice([1, 2, 3]),
+        fuse=choose.choice(["exact", "coarse"]),
+        compression=choose.choice([None, "lz4", "zstd"]),
+    )
     assert_same(got, wanted, flow)
 
 
@@ -37,8 +43,9 @@ def test_sources_that_end_in_different_micro_batches(spark):
 
     flow = ro.Dataflow("ends")
     short, long, none = (flow.source(name, schema=SCHEMA) for name in ("short", "long", "none"))
-    averages = [s.to(t.BlockAverage(window=4, partial=True, by=("device",)), id=f"avg_{s.id}")
-                for s in (short, long, none)]
+    averages = [
+        s.to(t.BlockAverage(window=4, partial=True, by=("device",)), id=f"avg_{s.id}") for s in (short, long, none)
+    ]
     flow.sink("out", *averages)
     tables = {"short": random_input(choose, 7), "long": random_input(choose, 30), "none": random_input(choose, 0)}
     got, wanted = _both(spark, flow, tables, max_records=10)

@@ -40,8 +40,14 @@ def dirty():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 3000), st.integers(0, 10**7), st.integers(1, 60), st.integers(1, 6),
-       st.sampled_from(["senml", "observations", "wide"]), st.integers(0, 3))
+@given(
+    st.integers(1, 3000),
+    st.integers(0, 10**7),
+    st.integers(1, 60),
+    st.integers(1, 6),
+    st.sampled_from(["senml", "observations", "wide"]),
+    st.integers(0, 3),
+)
 def test_any_split_gives_the_same_records(sensors, start, n, parts, form, seed):
     source = CitySource(sensors, seed=seed, format=form)
     whole = table(source, start, start + n)
@@ -64,8 +70,9 @@ print(hashlib.sha256("".join(map(repr, batch.to_pylist())).encode()).hexdigest()
 def test_another_process_gives_the_same_bytes(env):
     batch = next(city(sensors=40, seed=5).read({"start": 5800, "end": 5860}))
     expected = hashlib.sha256("".join(map(repr, batch.to_pylist())).encode()).hexdigest()
-    run = subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, **env}, capture_output=True, text=True,
-                         check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env={**os.environ, **env}, capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == expected
     assert "Warning" not in run.stderr
 
@@ -95,15 +102,22 @@ def test_text_holds_what_the_observations_say():
         assert int(ms) == message["bt"] == record["event_time"].timestamp() * 1000
         fields = {e["n"]: e.get("v", e.get("sv")) for e in message["e"]}
         assert tuple(fields) == tuple(c for c in CITY.columns if c != "timestamp")
-        assert [e["u"] for e in message["e"]] == [u for c, u in zip(CITY.columns, CITY.units, strict=True)
-                                                 if c != "timestamp"]
+        assert [e["u"] for e in message["e"]] == [
+            u for c, u in zip(CITY.columns, CITY.units, strict=True) if c != "timestamp"
+        ]
         assert "sv" in message["e"][0]
         assert all(isinstance(e["v"], str) for e in message["e"][1:])
         for sub, name in enumerate(CITY.observed):
             value = None if fields[name] == "null" else float(fields[name])
             nulls += value is None
-            assert rows[5 * i + sub] == {"seq": i, "sub": sub, "event_time": record["event_time"],
-                                         "sensor_id": fields["source"], "obs_type": name, "value": value}
+            assert rows[5 * i + sub] == {
+                "seq": i,
+                "sub": sub,
+                "event_time": record["event_time"],
+                "sensor_id": fields["source"],
+                "obs_type": name,
+                "value": value,
+            }
             assert wide[i][name] == value
         assert wide[i]["longitude"] == float(fields["longitude"])
         assert wide[i]["latitude"] == float(fields["latitude"])
@@ -126,8 +140,9 @@ def test_text_looks_like_the_sample(shared_data):
 # -- time and losses -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sensors", "drop"),
-                         [(1, 0.29), (7, 0.29), (1000, 0.29), (30_000, 0.29), (20, 0.0), (20, 0.8)])
+@pytest.mark.parametrize(
+    ("sensors", "drop"), [(1, 0.29), (7, 0.29), (1000, 0.29), (30_000, 0.29), (20, 0.0), (20, 0.8)]
+)
 def test_times_rise_and_the_share_lost_is_exact(sensors, drop):
     source = CitySource(sensors, drop=drop, format="wide")
     times = table(source, 0, 25_000)["event_time"].cast("int64").to_numpy() // 1000 - BASE_MS
@@ -139,12 +154,13 @@ def test_times_rise_and_the_share_lost_is_exact(sensors, drop):
     for i in (0, 1, 777, 24_999):
         assert source.time_at({"message": i}) == (times[i] + BASE_MS) * 1000
         assert source.until({"message": 0}, int(times[i] + BASE_MS) * 1000)["message"] == np.searchsorted(
-            times, times[i], "right")
+            times, times[i], "right"
+        )
 
 
 def test_days_cover_their_days():
     source = CitySource(90, days=7)
-    assert source.messages == pytest.approx(90 * 7 * 8640 * 0.71, rel=1e-3)       # 3.87 M
+    assert source.messages == pytest.approx(90 * 7 * 8640 * 0.71, rel=1e-3)  # 3.87 M
     last = source.time_at({"message": source.messages - 1}) // 1000
     assert BASE_MS + 7 * DAY_MS - 10_000 < last < BASE_MS + 7 * DAY_MS
     assert source.time_at({"message": source.messages}) is None
@@ -157,15 +173,15 @@ def test_half_of_the_losses_come_in_runs(dirty):
     tick = (micros // 1000 - BASE_MS) // 10_000
     gaps = []
     for _, rows in dirty.groupby("source").indices.items():
-        assert (np.diff(tick[rows]) > 0).all()            # never twice in a period
+        assert (np.diff(tick[rows]) > 0).all()  # never twice in a period
         gaps.append(np.diff(tick[rows]) - 1)
     gap = np.concatenate(gaps)
     gap = gap[gap > 0]
     # single losses (17 % of what is left) hardly ever make 8 in a row; outages have a mean of 60
     long = gap[gap >= 8]
     assert long.sum() / gap.sum() == pytest.approx(0.5, abs=0.06)
-    assert np.mean(long - 7) == pytest.approx(60, rel=0.12)       # memoryless: what is beyond 7 has the same mean
-    assert np.std(long) == pytest.approx(60, rel=0.15)            # geometric: deviation equals mean
+    assert np.mean(long - 7) == pytest.approx(60, rel=0.12)  # memoryless: what is beyond 7 has the same mean
+    assert np.std(long) == pytest.approx(60, rel=0.15)  # geometric: deviation equals mean
 
 
 def test_a_sensor_reports_at_its_own_offset(dirty):
@@ -248,15 +264,20 @@ def test_places_have_their_climates(clean):
     place = {"Rio": (-43.2, 33.0), "Geneva": (6.15, 8.1), "Boston": (-71.1, 2.0), "Singapore": (103.82, 28.4)}
     for lon, mean in place.values():
         here = clean[np.abs(clean["longitude"] - lon) < 1]
-        assert here["temperature"].mean() == pytest.approx(mean, abs=2.5)       # 24 sensors: offsets of up to 4.4
+        assert here["temperature"].mean() == pytest.approx(mean, abs=2.5)  # 24 sensors: offsets of up to 4.4
 
 
 # -- dirt ------------------------------------------------------------------------------------------
 
 
 def test_nulls_and_outliers(dirty):
-    far = {"temperature": (-30, 49.95), "humidity": (0, 100), "light": (0, 9800), "dust": (-1, 10428),
-           "airquality_raw": (0, 999)}
+    far = {
+        "temperature": (-30, 49.95),
+        "humidity": (0, 100),
+        "light": (0, 9800),
+        "dust": (-1, 10428),
+        "airquality_raw": (0, 999),
+    }
     for name in CITY.observed:
         # 12-bit draws: 41 / 4096 = 1.001 %; five standard errors at 2 M values are 0.04 %
         assert dirty[name].isna().mean() == pytest.approx(0.01, abs=0.0005)
@@ -271,13 +292,13 @@ def test_dust_and_air_quality_have_their_faults(dirty):
     assert (dirty["dust"] == 0.62).mean() == pytest.approx(0.019, abs=0.003)
     assert (dirty["dust"] == -1).mean() == pytest.approx(0.001, abs=0.0002)
     spikes = dirty["airquality_raw"].between(100.5, 970)
-    assert spikes.mean() == pytest.approx(0.021, abs=0.004)        # 2 %, and the log-normal's tail
+    assert spikes.mean() == pytest.approx(0.021, abs=0.004)  # 2 %, and the log-normal's tail
 
 
 def test_coordinates_are_swapped_for_some_sensors(dirty):
     where = []
     for dirt in (True, False):
-        rows = table(CitySource(9000, format="wide", drop=0, dirt=dirt), 0, 9000).to_pandas()    # one of each sensor
+        rows = table(CitySource(9000, format="wide", drop=0, dirt=dirt), 0, 9000).to_pandas()  # one of each sensor
         where.append(rows.set_index("source")[["longitude", "latitude"]])
     told, true = where[0].align(where[1])
     swapped = (told["longitude"] == true["latitude"]) & (told["latitude"] == true["longitude"])
@@ -298,11 +319,19 @@ def test_no_dirt_without_dirt(clean):
 # -- misuse ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("parameters", "text"), [
-    ({"sensors": 0}, "sensors must be >= 1, got 0"), ({"drop": 1.0}, "drop must be"), ({"drop": -0.1}, "drop must be"),
-    ({"format": "senmml"}, "format must be one of .*did you mean"), ({"messages": -1}, "messages must be"),
-    ({"days": 0}, "days must be > 0"), ({"days": 1, "messages": 5}, "together"), ({"seed": 1.5}, "seed"),
-])
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"sensors": 0}, "sensors must be >= 1, got 0"),
+        ({"drop": 1.0}, "drop must be"),
+        ({"drop": -0.1}, "drop must be"),
+        ({"format": "senmml"}, "format must be one of .*did you mean"),
+        ({"messages": -1}, "messages must be"),
+        ({"days": 0}, "days must be > 0"),
+        ({"days": 1, "messages": 5}, "together"),
+        ({"seed": 1.5}, "seed"),
+    ],
+)
 def test_misuse_is_refused(parameters, text):
     with pytest.raises(ConfigError, match=text):
         city(**parameters)
@@ -317,4 +346,4 @@ def test_endless_and_empty_streams():
     assert empty.finished(empty.initial())
     assert empty.latest(empty.initial()) == empty.initial()
     assert empty.splits(empty.initial(), empty.initial(), 2) == []
-    assert next(city().read({"start": 10**10, "end": 10**10 + 3})).num_rows == 3     # far into the stream
+    assert next(city().read({"start": 10**10, "end": 10**10 + 3})).num_rows == 3  # far into the stream

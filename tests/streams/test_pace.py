@@ -103,10 +103,10 @@ def test_speed_works_on_any_source_with_event_time(clock):
     memory = MemorySource(rows, schema=pa.schema([("event_time", TIMESTAMP), ("value", pa.float64())]))
     source = Paced(memory, speed=2, clock=clock)
     at = source.latest({"row": 0})
-    assert at == {"row": 1}                      # no time: at once
+    assert at == {"row": 1}  # no time: at once
     at = source.latest(at)
     assert at == {"row": 2}
-    clock.now += 0.25                            # half a second of event time
+    clock.now += 0.25  # half a second of event time
     assert source.latest(at) == {"row": 5}
     assert source.latest(at, 2) == {"row": 4}
     clock.now += 0.25

@@ -11,8 +11,11 @@ from riot_ops.schema import TIMESTAMP
 from riot_ops.streams import rates
 
 
-@given(st.lists(st.floats(0, 1000), min_size=1, max_size=20).filter(lambda r: sum(r) > 1),
-       st.floats(0.1, 10), st.floats(0, 100))
+@given(
+    st.lists(st.floats(0, 1000), min_size=1, max_size=20).filter(lambda r: sum(r) > 1),
+    st.floats(0.1, 10),
+    st.floats(0, 100),
+)
 def test_cumulative_is_the_integral_and_time_of_its_inverse(values, step, t):
     curve = rates.Curve(values, step)
     rounds, rest = divmod(t, curve.duration)
@@ -27,21 +30,21 @@ def test_cumulative_is_the_integral_and_time_of_its_inverse(values, step, t):
 
 def test_city_is_a_narrow_normal_distribution():
     curve = rates.city()
-    assert curve.mean == pytest.approx(6400, abs=30)            # cut unevenly: 4.5 sigma below, 3 above
+    assert curve.mean == pytest.approx(6400, abs=30)  # cut unevenly: 4.5 sigma below, 3 above
     assert curve.rates.std() == pytest.approx(200, rel=0.05)
     assert curve.rates.min() >= 5500
     assert curve.rates.max() <= 7000
     x = curve.rates - curve.mean
     lag = (x[1:] * x[:-1]).mean() / x.var()
-    assert 0.75 < lag < 0.97                                    # 605 values: a standard error of 0.02 and a bias
+    assert 0.75 < lag < 0.97  # 605 values: a standard error of 0.02 and a bias
     assert curve.cumulative(604.8) == pytest.approx(3.87e6, rel=0.01)
 
 
 def test_taxi_has_two_modes():
     curve = rates.taxi()
     share, edges = rates.histogram(curve, bins=[0, 200, 450, 2000, 2700, 3700, 5000])
-    assert share[1] == pytest.approx(5 / 24, abs=0.03)          # 01-06 h
-    assert share[4] > 0.45                                      # the rest of the day but for ramps and evening
+    assert share[1] == pytest.approx(5 / 24, abs=0.03)  # 01-06 h
+    assert share[4] > 0.45  # the rest of the day but for ramps and evening
     assert share[0] + share[2] + share[3] < 0.2
     assert curve.rates.max() < 4000 * 1.2
     assert len(edges) == 7

@@ -33,8 +33,12 @@ def rows(batches):
         assert b.schema == RAW
         assert b.num_rows > 0
         times = b.column("event_time").cast(TIMESTAMP).cast("int64").to_pylist()
-        found += zip(b.column("seq").to_pylist(), [None if t is None else t // 1000 for t in times],
-                     b.column("payload").to_pylist(), strict=True)
+        found += zip(
+            b.column("seq").to_pylist(),
+            [None if t is None else t // 1000 for t in times],
+            b.column("payload").to_pylist(),
+            strict=True,
+        )
     return found
 
 
@@ -43,12 +47,12 @@ def read(source, start=None, end=None, n=1):
     end = source.latest(start) if end is None else end
     splits = source.splits(start, end, n)
     assert len(splits) <= n
-    copy = pickle.loads(pickle.dumps(source))      # splits are read elsewhere
+    copy = pickle.loads(pickle.dumps(source))  # splits are read elsewhere
     splits = json.loads(json.dumps(splits))
     return rows(b for s in splits for b in copy.read(s))
 
 
-line = st.one_of(st.binary(max_size=12), st.integers(-10**6, 10**13).map(lambda ms: f"{ms},x".encode()))
+line = st.one_of(st.binary(max_size=12), st.integers(-(10**6), 10**13).map(lambda ms: f"{ms},x".encode()))
 content = st.lists(line, max_size=12).map(b"\n".join)
 
 
@@ -81,16 +85,26 @@ def test_the_real_sample_is_read_from_its_first_line(shared_data):
     assert len(found) == 1000
     assert found[0][1] == 1_422_748_800_000
     assert all(json.loads(line.partition(b",")[2])["bt"] == ms for _, ms, line in found)
-    taxi = shared_data / "riotbench" / "TAXI_sample_data_senml.csv"        # no final newline
+    taxi = shared_data / "riotbench" / "TAXI_sample_data_senml.csv"  # no final newline
     both = read(replay([path, taxi]), n=3)
     assert [r[0] for r in both] == list(range(2000))
     assert both[-1][2] == taxi.read_bytes().splitlines()[-1]
 
 
-@pytest.mark.parametrize(("data", "lines"), [
-    (b"", 0), (b"\n", 1), (b"1,a", 1), (b"1,a\n", 1), (b"1,a\n\n", 2), (b"1,a\r\n2,b\r\n", 2), (b"1,a\r\n2,b", 2),
-    (b"\n\n\n", 3), (b"1,\xff\xfe\x00\n", 1),
-])
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", 0),
+        (b"\n", 1),
+        (b"1,a", 1),
+        (b"1,a\n", 1),
+        (b"1,a\n\n", 2),
+        (b"1,a\r\n2,b\r\n", 2),
+        (b"1,a\r\n2,b", 2),
+        (b"\n\n\n", 3),
+        (b"1,\xff\xfe\x00\n", 1),
+    ],
+)
 def test_line_breaks(tmp_path, data, lines):
     file = tmp_path / "x"
     file.write_bytes(data)
@@ -100,11 +114,24 @@ def test_line_breaks(tmp_path, data, lines):
     assert replay(file).finished(replay(file).initial()) == (lines == 0)
 
 
-@pytest.mark.parametrize(("text", "ms"), [
-    ("1422748800000,{}", 1422748800000), ("-5,x", -5), ("0,", 0), ("12", None), (",1", None), ("", None), ("-,1", None),
-    (" 5,x", None), ("5 ,x", None), ("1.5,x", None), ("2015-02-01T00:00:00Z,x", None), ("1" * 16 + ",x", None),
-    ("999999999999999,x", 999999999999999),
-])
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1422748800000,{}", 1422748800000),
+        ("-5,x", -5),
+        ("0,", 0),
+        ("12", None),
+        (",1", None),
+        ("", None),
+        ("-,1", None),
+        (" 5,x", None),
+        ("5 ,x", None),
+        ("1.5,x", None),
+        ("2015-02-01T00:00:00Z,x", None),
+        ("1" * 16 + ",x", None),
+        ("999999999999999,x", 999999999999999),
+    ],
+)
 def test_leading_time(tmp_path, text, ms):
     file = tmp_path / "x"
     file.write_text(text + "\n")
@@ -206,7 +233,7 @@ def test_payload_is_not_copied(tmp_path):
     assert first.column("payload").buffers()[2].address == second.column("payload").buffers()[2].address
     source.close()
     source.close()
-    assert first.column("payload")[999].as_py() == b"1,a\n"     # the batch keeps the mapping
+    assert first.column("payload")[999].as_py() == b"1,a\n"  # the batch keeps the mapping
 
 
 def test_written_streams_read_back_the_same(tmp_path):

@@ -34,8 +34,14 @@ def clean():
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(1, 30_000), st.integers(0, 10**7), st.integers(1, 50), st.integers(1, 6),
-       st.sampled_from(["senml", "observations", "wide"]), st.integers(0, 3))
+@given(
+    st.integers(1, 30_000),
+    st.integers(0, 10**7),
+    st.integers(1, 50),
+    st.integers(1, 6),
+    st.sampled_from(["senml", "observations", "wide"]),
+    st.integers(0, 3),
+)
 def test_any_split_gives_the_same_records(taxis, start, n, parts, form, seed):
     source = TaxiSource(taxis, seed=seed, format=form)
     whole = table(source, start, start + n)
@@ -47,8 +53,13 @@ def test_any_split_gives_the_same_records(taxis, start, n, parts, form, seed):
 @pytest.mark.parametrize("env", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
 def test_another_process_gives_the_same_bytes(env):
     script = "from riot_ops.streams import taxi; b = next(taxi(taxis=40).read({'start': 990, 'end': 1040}))"
-    run = subprocess.run([sys.executable, "-c", script + "; print(b.column('payload').to_pylist())"],
-                         env={**os.environ, **env}, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script + "; print(b.column('payload').to_pylist())"],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     expected = next(taxi(taxis=40).read({"start": 990, "end": 1040})).column("payload").to_pylist()
     assert run.stdout.strip() == str(expected)
     assert "Warning" not in run.stderr
@@ -71,8 +82,14 @@ def test_text_holds_what_the_observations_say():
         assert kinds == {c: k for c, k in zip(TAXI.columns, TAXI.kinds, strict=True) if c != "timestamp"}
         for sub, name in enumerate(TAXI.observed):
             value = float(fields[name]) if kinds[name] == "v" else None
-            assert rows[10 * i + sub] == {"seq": i, "sub": sub, "event_time": record["event_time"],
-                                          "sensor_id": fields["taxi_identifier"], "obs_type": name, "value": value}
+            assert rows[10 * i + sub] == {
+                "seq": i,
+                "sub": sub,
+                "event_time": record["event_time"],
+                "sensor_id": fields["taxi_identifier"],
+                "obs_type": name,
+                "value": value,
+            }
         for name, value in fields.items():
             assert wide[i][name] == (float(value) if kinds[name] == "v" else value)
 
@@ -104,9 +121,14 @@ def test_marginals_follow_the_table(trips):
     assert np.log(time[time > 0]).std() == pytest.approx(0.72, abs=0.03)
     assert np.log(distance[distance > 0]).mean() == pytest.approx(1.09, abs=0.03)
     assert np.log(distance[distance > 0]).std() == pytest.approx(0.97, abs=0.04)
-    for name, mean, std in (("trip_time_in_secs", 695.1, 465.6), ("trip_distance", 4.575, 4.587),
-                            ("fare_amount", 16.02, 13.58), ("tip_amount", 1.633, 2.666), ("tolls_amount", 0.382, 1.336),
-                            ("total_amount", 19.0, 15.95)):
+    for name, mean, std in (
+        ("trip_time_in_secs", 695.1, 465.6),
+        ("trip_distance", 4.575, 4.587),
+        ("fare_amount", 16.02, 13.58),
+        ("tip_amount", 1.633, 2.666),
+        ("tolls_amount", 0.382, 1.336),
+        ("total_amount", 19.0, 15.95),
+    ):
         assert trips[name].mean() == pytest.approx(mean, rel=0.15)
         assert trips[name].std() == pytest.approx(std, rel=0.22)
     assert trips["fare_amount"].min() == 2.5
@@ -132,7 +154,7 @@ def test_shares_follow_the_table(trips):
     card = trips[trips["payment_type"] == "CRD"]
     assert (card["tip_amount"] / card["fare_amount"]).median() == pytest.approx(0.205, abs=0.015)
     night = trips[trips["event_time"].dt.hour.isin([20, 21, 22, 23, 0, 1, 2, 3, 4, 5])]
-    assert (night["surcharge"] == 0).mean() == pytest.approx(0.05, abs=0.012)       # the flat fares
+    assert (night["surcharge"] == 0).mean() == pytest.approx(0.05, abs=0.012)  # the flat fares
     longitude, latitude = (trips[c].astype(float) for c in ("pickup_longitude", "pickup_latitude"))
     assert longitude[longitude < 0].median() == pytest.approx(-73.982, abs=0.01)
     assert latitude[latitude > 0].median() == pytest.approx(40.746, abs=0.01)
@@ -142,7 +164,7 @@ def test_rate_has_the_daily_profile(trips):
     hour = trips["event_time"].dt.hour
     per_hour = np.bincount(hour, minlength=24) / 7
     expected = np.array([rates.taxi_profile(np.linspace(h, h + 1, 101)).mean() for h in range(24)])
-    np.testing.assert_allclose(per_hour / per_hour.sum(), expected / expected.sum(), atol=0.0015)   # whole minutes
+    np.testing.assert_allclose(per_hour / per_hour.sum(), expected / expected.sum(), atol=0.0015)  # whole minutes
     assert TaxiSource()._per_day * 7 == pytest.approx(2e6, rel=0.01)
 
 

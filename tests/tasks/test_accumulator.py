@@ -15,16 +15,22 @@ from tests.reference.splits import KEYS, run
 TIMES = st.one_of(st.none(), st.sampled_from([0, 1, 2**31, 2**33, -(2**40)]))
 
 
-@given(st.lists(st.tuples(KEYS, KEYS, TIMES), max_size=40), st.lists(st.integers(0, 40), max_size=3),
-       st.integers(1, 6), st.sampled_from([(), ("key",)]))
+@given(
+    st.lists(st.tuples(KEYS, KEYS, TIMES), max_size=40),
+    st.lists(st.integers(0, 40), max_size=3),
+    st.integers(1, 6),
+    st.sampled_from([(), ("key",)]),
+)
 @settings(max_examples=150, deadline=None)
 def test_agrees_with_the_reference(events, cuts, size, by):
-    batch = pa.RecordBatch.from_pydict({
-        "key": pa.array([k for k, _, _ in events], pa.string()),
-        "kind": pa.array([k for _, k, _ in events], pa.string()),
-        "event_time": pa.array([t for *_, t in events], pa.timestamp("ms", tz="UTC")),
-        "list": pa.array([[i, None] for i in range(len(events))], pa.list_(pa.int64())),
-    })
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([k for k, _, _ in events], pa.string()),
+            "kind": pa.array([k for _, k, _ in events], pa.string()),
+            "event_time": pa.array([t for *_, t in events], pa.timestamp("ms", tz="UTC")),
+            "list": pa.array([[i, None] for i in range(len(events))], pa.list_(pa.int64())),
+        }
+    )
     task = Accumulator(size=size, groups=("kind", "key"), by=by, partial=True)
     got, errors = run(task, batch, cuts)
     out, left = reference.accumulate(batch.to_pylist(), size, ["kind", "key"], list(by))
@@ -51,12 +57,14 @@ def test_lists_and_text_survive_a_restart():
     later.restore(session.snapshot())
     assert later.push({"sensor_id": "", "predictions": [], "meta": "x"}) == [
         {"sensor_id": "", "predictions": [], "meta": "x", "batch_id": 0},
-        {"sensor_id": "ü", "predictions": [1.0, None], "meta": None, "batch_id": 0}]
+        {"sensor_id": "ü", "predictions": [1.0, None], "meta": None, "batch_id": 0},
+    ]
 
 
 def test_many_blocks_in_one_batch():
-    batch = pa.RecordBatch.from_pydict({"sensor_id": ["b", "a"] * 500, "obs_type": ["t"] * 1000,
-                                        "value": list(range(1000))})
+    batch = pa.RecordBatch.from_pydict(
+        {"sensor_id": ["b", "a"] * 500, "obs_type": ["t"] * 1000, "value": list(range(1000))}
+    )
     out = Accumulator(size=100).session().push_batch(batch)
     assert out.num_rows == 1000
     assert out["batch_id"].to_pylist() == [i // 100 for i in range(1000)]

@@ -21,16 +21,19 @@ CUTS = st.lists(st.integers(0, 40), max_size=3)
 
 
 def batch_of(events: list[tuple[str | None, float | None]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({
-        "seq": pa.array(range(len(events)), pa.int64()),
-        "key": pa.array([k for k, _ in events], pa.string()),
-        "value": pa.array([v for _, v in events], pa.float64()),
-    })
+    return pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(events)), pa.int64()),
+            "key": pa.array([k for k, _ in events], pa.string()),
+            "value": pa.array([v for _, v in events], pa.float64()),
+        }
+    )
 
 
 def same(got: list[dict], expected: list[dict]) -> None:
     assert [{k: v for k, v in row.items() if k != "value"} for row in got] == [
-        {k: v for k, v in row.items() if k != "value"} for row in expected]
+        {k: v for k, v in row.items() if k != "value"} for row in expected
+    ]
     # no reading is hugely negative, so that a huge mean has no cancellation
     assert [r["value"] for r in got] == pytest.approx([r["value"] for r in expected], rel=1e-9, abs=1e-7)
 
@@ -59,22 +62,28 @@ def test_counts_agree_with_the_reference(events, cuts, window, mode):
     assert got == run(task, batch, restart=False)[0]
 
 
-@given(st.lists(st.tuples(KEYS, READINGS, st.integers(-30, 60)), max_size=40), CUTS, st.integers(1, 8),
-       st.integers(0, 20))
+@given(
+    st.lists(st.tuples(KEYS, READINGS, st.integers(-30, 60)), max_size=40), CUTS, st.integers(1, 8), st.integers(0, 20)
+)
 @settings(max_examples=200, deadline=None)
 def test_times_agree_with_the_reference(events, cuts, duration, lateness):
     batch = batch_of([(k, v) for k, v, _ in events]).append_column(
         pa.field("event_time", pa.timestamp("us", tz="UTC")),
-        pa.array([t * 1_000_000 for *_, t in events], pa.int64()).cast(pa.timestamp("us", tz="UTC")))
-    task = BlockAverage(window=None, duration=timedelta(seconds=duration),
-                        lateness=timedelta(seconds=lateness), by=("key",), partial=True)
+        pa.array([t * 1_000_000 for *_, t in events], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+    )
+    task = BlockAverage(
+        window=None,
+        duration=timedelta(seconds=duration),
+        lateness=timedelta(seconds=lateness),
+        by=("key",),
+        partial=True,
+    )
     got, errors = run(task, batch, cuts)
     plain = [{**row, "time": t} for row, (*_, t) in zip(batch.to_pylist(), events, strict=True)]
     expected, late, left = reference.by_time(plain, duration, lateness)
     for row in (*expected, *left):
         row["event_time"] = datetime.fromtimestamp(row.pop("time"), UTC)
-    same(got, [*expected, *({k: row[k] for k in ("key", "event_time", "seq", "value", "count")}
-                            for row in left)])
+    same(got, [*expected, *({k: row[k] for k in ("key", "event_time", "seq", "value", "count")} for row in left)])
     assert [e["seq"] for e in errors] == [e["seq"] for e in late]
     assert {e["reason"] for e in errors} <= {"late"}
     assert run(task, batch, restart=False) == (got, errors)
@@ -93,7 +102,7 @@ def test_means_are_good_to_the_last_place(mode):
     out = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values}))["value"].to_pylist()
     step = 1000 if mode == "tumbling" else 1
     for i, mean in list(enumerate(out))[:: max(1, len(out) // 4)]:
-        window = values[i * step: i * step + 1000]
+        window = values[i * step : i * step + 1000]
         exact = sum(map(Fraction, window.tolist())) / 1000
         assert abs(Fraction(mean) - exact) <= Fraction(float(np.abs(window).mean())) * Fraction(2, 2**52)
 
@@ -106,13 +115,16 @@ def test_means_of_the_largest_numbers_are_finite():
 
 def test_end_of_stream_emits_what_is_left():
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
-    events = [{"seq": i, "key": k, "value": v, "event_time": noon} for i, (k, v) in
-              enumerate([("a", 1.0), ("b", 5.0), ("a", 3.0), ("b", None), ("a", 4.0)])]
+    events = [
+        {"seq": i, "key": k, "value": v, "event_time": noon}
+        for i, (k, v) in enumerate([("a", 1.0), ("b", 5.0), ("a", 3.0), ("b", None), ("a", 4.0)])
+    ]
     session = BlockAverage(window=2, by=("key",), partial=True).session()
     assert [(o["key"], o["value"], o["seq"]) for o in session.push_many(events)] == [("a", 2.0, 2)]
     assert session.flush() == [
         {"key": "a", "event_time": noon, "seq": 4, "value": 4.0, "count": 1},
-        {"key": "b", "event_time": noon, "seq": 1, "value": 5.0, "count": 1}]
+        {"key": "b", "event_time": noon, "seq": 1, "value": 5.0, "count": 1},
+    ]
     sliding = BlockAverage(window=3, mode="sliding", partial=True).session()
     sliding.push_many({"value": v} for v in (1.0, 2.0))
     assert sliding.flush() == [{"value": 1.5, "count": 2}]
@@ -143,16 +155,19 @@ def test_an_infinite_reading_leaves_the_window_alone():
     assert [e["reason"] for e in session.errors] == ["not_finite"]
 
 
-@pytest.mark.parametrize(("parameters", "text"), [
-    ({"window": 0}, "window = 0"),
-    ({"window": None}, "either window"),
-    ({"duration": timedelta(seconds=1)}, "set window to None"),
-    ({"window": None, "duration": timedelta(0)}, "longer than 0"),
-    ({"window": None, "duration": timedelta(1), "mode": "sliding"}, "tumbling"),
-    ({"window": None, "duration": timedelta(1), "lateness": timedelta(-1)}, "not be negative"),
-    ({"window": None, "duration": timedelta(seconds=1), "lateness": timedelta(1)}, "at most 1024"),
-    ({"lateness": timedelta(1)}, "set duration"),
-])
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"window": 0}, "window = 0"),
+        ({"window": None}, "either window"),
+        ({"duration": timedelta(seconds=1)}, "set window to None"),
+        ({"window": None, "duration": timedelta(0)}, "longer than 0"),
+        ({"window": None, "duration": timedelta(1), "mode": "sliding"}, "tumbling"),
+        ({"window": None, "duration": timedelta(1), "lateness": timedelta(-1)}, "not be negative"),
+        ({"window": None, "duration": timedelta(seconds=1), "lateness": timedelta(1)}, "at most 1024"),
+        ({"lateness": timedelta(1)}, "set duration"),
+    ],
+)
 def test_wrong_parameters_are_refused(parameters, text):
     with pytest.raises(ConfigError, match=text):
         BlockAverage(**parameters)

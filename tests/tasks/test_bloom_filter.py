@@ -25,11 +25,14 @@ CUTS = st.lists(st.integers(0, 30), max_size=3)
 
 
 def batch_of(ids, kinds=None):
-    return pa.RecordBatch.from_pydict({
-        "seq": pa.array(range(len(ids)), pa.int64()), "sensor_id": pa.array(ids, pa.string()),
-        "kind": pa.array(kinds or ["x"] * len(ids), pa.string()),
-        "value": pa.array([float(i) for i in range(len(ids))], pa.float64()),
-    })
+    return pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(ids)), pa.int64()),
+            "sensor_id": pa.array(ids, pa.string()),
+            "kind": pa.array(kinds or ["x"] * len(ids), pa.string()),
+            "value": pa.array([float(i) for i in range(len(ids))], pa.float64()),
+        }
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -123,14 +126,23 @@ def test_model_file_is_reloaded_when_it_changes(tmp_path):
         session.push({"sensor_id": "a"})
 
 
-@pytest.mark.parametrize("make", [
-    BloomFilterCheck, lambda: BloomFilterCheck(model="x", members=("a",)),
-    lambda: BloomFilterCheck(members=("a",), false_positive_rate=1.0), lambda: BloomFilterCheck(members=(1,)),
-    lambda: BloomFilterCheck(members=("a",), on_fail="keep"), MultiBloomFilter,
-    lambda: MultiBloomFilter(models={"a": 3}), lambda: MultiBloomFilter(models=[("a", "p"), ("a", "q")]),
-    lambda: MultiBloomFilter(models="ab"), lambda: BloomFilterTrain(value="x"),
-    lambda: BloomFilterTrain(by=("model",)), lambda: BloomFilterTrain(expected_insertions=0),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        BloomFilterCheck,
+        lambda: BloomFilterCheck(model="x", members=("a",)),
+        lambda: BloomFilterCheck(members=("a",), false_positive_rate=1.0),
+        lambda: BloomFilterCheck(members=(1,)),
+        lambda: BloomFilterCheck(members=("a",), on_fail="keep"),
+        MultiBloomFilter,
+        lambda: MultiBloomFilter(models={"a": 3}),
+        lambda: MultiBloomFilter(models=[("a", "p"), ("a", "q")]),
+        lambda: MultiBloomFilter(models="ab"),
+        lambda: BloomFilterTrain(value="x"),
+        lambda: BloomFilterTrain(by=("model",)),
+        lambda: BloomFilterTrain(expected_insertions=0),
+    ],
+)
 def test_misuse(make):
     with pytest.raises(ConfigError):
         make()
@@ -143,10 +155,14 @@ def test_nested_fields_are_refused():
             task.output_schema(schema)
 
 
-@pytest.mark.parametrize("task", [
-    BloomFilterCheck(members=("a", "ü"), on_fail="flag"), MultiBloomFilter(models={"b": ["x"], "a": "path"}),
-    BloomFilterTrain(expected_insertions=5, by=("kind",)),
-])
+@pytest.mark.parametrize(
+    "task",
+    [
+        BloomFilterCheck(members=("a", "ü"), on_fail="flag"),
+        MultiBloomFilter(models={"b": ["x"], "a": "path"}),
+        BloomFilterTrain(expected_insertions=5, by=("kind",)),
+    ],
+)
 def test_tasks_are_data(task):
     assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert hash(pickle.loads(pickle.dumps(task))) == hash(task)

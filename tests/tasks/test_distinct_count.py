@@ -29,23 +29,30 @@ def check(batch: pa.RecordBatch, task: DistinctCount, cuts: list[int]) -> None:
         assert [row["n"] for row in got if row["key"] == key] == count(values, task.precision)
 
 
-@given(st.lists(st.tuples(KEYS, READINGS), max_size=40), CUTS, st.integers(4, 7),
-       st.sampled_from(["hyperloglog", "loglog"]))
+@given(
+    st.lists(st.tuples(KEYS, READINGS), max_size=40),
+    CUTS,
+    st.integers(4, 7),
+    st.sampled_from(["hyperloglog", "loglog"]),
+)
 @settings(max_examples=100, deadline=None)
 def test_numbers_agree_with_the_reference(events, cuts, precision, method):
-    batch = pa.RecordBatch.from_pydict({"key": pa.array([k for k, _ in events], pa.string()),
-                                        "value": pa.array([v for _, v in events], pa.float64())})
-    if method == "loglog":                      # -0.0 has another text than 0.0
+    batch = pa.RecordBatch.from_pydict(
+        {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}
+    )
+    if method == "loglog":  # -0.0 has another text than 0.0
         batch = batch.filter(pa.array([not (v == 0 and str(v) == "-0.0") for _, v in events], pa.bool_()))
     check(batch, DistinctCount(by=("key",), precision=precision, method=method, output="n"), cuts)
 
 
-@given(st.lists(st.tuples(KEYS, TEXTS), max_size=40), CUTS, st.integers(4, 7),
-       st.sampled_from(["hyperloglog", "loglog"]))
+@given(
+    st.lists(st.tuples(KEYS, TEXTS), max_size=40), CUTS, st.integers(4, 7), st.sampled_from(["hyperloglog", "loglog"])
+)
 @settings(max_examples=100, deadline=None)
 def test_texts_agree_with_the_reference(events, cuts, precision, method):
-    batch = pa.RecordBatch.from_pydict({"key": pa.array([k for k, _ in events], pa.string()),
-                                        "id": pa.array([v for _, v in events], pa.string())})
+    batch = pa.RecordBatch.from_pydict(
+        {"key": pa.array([k for k, _ in events], pa.string()), "id": pa.array([v for _, v in events], pa.string())}
+    )
     check(batch, DistinctCount(by=("key",), precision=precision, method=method, field="id", output="n"), cuts)
 
 
@@ -70,24 +77,33 @@ def test_numbers_of_the_benchmark():
     assert abs(count[-1].as_py() / 100_000 - 1) <= 3 * 0.0325
     # the Java code: 813 for the first item of rank 0, and badly too many below 2.5 m
     assert reference.loglog(["a"], 10)[0] >= 813
-    java = DistinctCount(field="id", method="loglog").session().push_batch(
-        pa.RecordBatch.from_pydict({"id": ids}))["value"].to_pylist()
-    assert [java[0] >= 813, *(pytest.approx(java[n - 1], rel=0.05) == v for n, v in
-            ((1, 813), (10, 829), (90, 878), (1000, 1515)))] == [True] * 5
+    java = (
+        DistinctCount(field="id", method="loglog")
+        .session()
+        .push_batch(pa.RecordBatch.from_pydict({"id": ids}))["value"]
+        .to_pylist()
+    )
+    assert [
+        java[0] >= 813,
+        *(pytest.approx(java[n - 1], rel=0.05) == v for n, v in ((1, 813), (10, 829), (90, 878), (1000, 1515))),
+    ] == [True] * 5
     assert java[9_999] == pytest.approx(10_683, rel=0.1)
     assert java[-1] == pytest.approx(107_000, rel=0.1)
 
 
-@pytest.mark.parametrize("column", [
-    pa.array([1, 2, 1, None], pa.int32()),
-    pa.array([True, False, True, None]),
-    pa.array([b"x", b"\xff", b"x", None]),
-    pa.array(["x", "y", "x", None]).dictionary_encode(),
-    pa.array([1, 2, 1, None], pa.timestamp("ms")),
-    pa.array([1, 2, 1, None], pa.date32()),
-    pa.array(["1.5", "2.5", "1.5", None]).cast(pa.decimal128(5, 2)),
-    pa.array([None, None, None, None]),
-])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, 1, None], pa.int32()),
+        pa.array([True, False, True, None]),
+        pa.array([b"x", b"\xff", b"x", None]),
+        pa.array(["x", "y", "x", None]).dictionary_encode(),
+        pa.array([1, 2, 1, None], pa.timestamp("ms")),
+        pa.array([1, 2, 1, None], pa.date32()),
+        pa.array(["1.5", "2.5", "1.5", None]).cast(pa.decimal128(5, 2)),
+        pa.array([None, None, None, None]),
+    ],
+)
 @pytest.mark.parametrize("method", ["hyperloglog", "loglog"])
 def test_fields_of_any_type(column, method):
     task = DistinctCount(field="x", method=method)

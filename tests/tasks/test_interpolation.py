@@ -28,15 +28,24 @@ def test_estimates_do_not_enter_the_history():
     assert filled([1.0, 2.0, None, None, 8.0, None], method="linear") == [1.0, 2.0, 3.0, 4.0, 8.0, 10.0]
 
 
-@given(st.lists(st.tuples(KEYS, st.sampled_from(["t", "h", "", None]), READINGS,
-                          st.one_of(st.none(), st.integers(-5, 30))), max_size=40),
-       st.lists(st.integers(0, 40), max_size=3), st.integers(1, 4), st.sampled_from(["mean", "linear"]),
-       st.sampled_from([None, ("t", ""), ()]), st.booleans())
+@given(
+    st.lists(
+        st.tuples(KEYS, st.sampled_from(["t", "h", "", None]), READINGS, st.one_of(st.none(), st.integers(-5, 30))),
+        max_size=40,
+    ),
+    st.lists(st.integers(0, 40), max_size=3),
+    st.integers(1, 4),
+    st.sampled_from(["mean", "linear"]),
+    st.sampled_from([None, ("t", ""), ()]),
+    st.booleans(),
+)
 @settings(max_examples=200, deadline=None)
 def test_agrees_with_the_reference(events, cuts, window, method, fields, timed):
-    columns = {"key": pa.array([e[0] for e in events], pa.string()),
-               "obs_type": pa.array([e[1] for e in events], pa.string()),
-               "value": pa.array([e[2] for e in events], pa.float64())}
+    columns = {
+        "key": pa.array([e[0] for e in events], pa.string()),
+        "obs_type": pa.array([e[1] for e in events], pa.string()),
+        "value": pa.array([e[2] for e in events], pa.float64()),
+    }
     if timed:
         columns["event_time"] = pa.array([e[3] for e in events], pa.timestamp("s", tz="UTC"))
     batch = pa.RecordBatch.from_pydict(columns)
@@ -65,8 +74,9 @@ def test_other_observations_pass_unchanged():
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
 def test_any_text_type_selects(kind):
-    batch = pa.RecordBatch.from_arrays([pa.array(["t", "ü", None]).cast(kind), pa.array([1.0, None, None])],
-                                       names=["obs_type", "value"])
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["t", "ü", None]).cast(kind), pa.array([1.0, None, None])], names=["obs_type", "value"]
+    )
     out = Interpolation(fields=("t", "ü")).session().push_batch(batch)
     assert out["value"].to_pylist() == [1.0, 1.0, None]
 

@@ -18,8 +18,9 @@ from tests.reference import range_filter as reference
 from tests.reference.splits import run
 
 BOUNDS = {"a": (0.0, 10.0), "ü": (-1.0, -1.0), "light": (5.0, 7.5)}
-VALUES = st.one_of(st.none(), st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 0.0, -0.0, 5.0, 7.5, 10.0]),
-                   st.floats(-12, 12))
+VALUES = st.one_of(
+    st.none(), st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 0.0, -0.0, 5.0, 7.5, 10.0]), st.floats(-12, 12)
+)
 
 
 def comparable(rows):
@@ -27,15 +28,21 @@ def comparable(rows):
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.sampled_from(["a", "ü", "light", "ligh", "lights", "", None]), VALUES), max_size=30),
-       st.sampled_from(["drop", "null"]), st.lists(st.integers(0, 30), max_size=3), st.booleans())
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "ü", "light", "ligh", "lights", "", None]), VALUES), max_size=30),
+    st.sampled_from(["drop", "null"]),
+    st.lists(st.integers(0, 30), max_size=3),
+    st.booleans(),
+)
 def test_long_form_equals_reference(events, on_fail, cuts, dictionary):
     kinds = pa.array([k for k, _ in events], pa.string())
-    batch = pa.RecordBatch.from_pydict({
-        "seq": pa.array(range(len(events)), pa.int64()),
-        "obs_type": kinds.dictionary_encode() if dictionary else kinds,
-        "value": pa.array([v for _, v in events], pa.float64()),
-    })
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(events)), pa.int64()),
+            "obs_type": kinds.dictionary_encode() if dictionary else kinds,
+            "value": pa.array([v for _, v in events], pa.float64()),
+        }
+    )
     out, errors = run(RangeFilter(bounds=BOUNDS, on_fail=on_fail), batch, cuts)
     expected = [row for event in batch.to_pylist() for row in reference.long(event, BOUNDS, on_fail)]
     assert comparable(out) == comparable(expected)
@@ -43,13 +50,18 @@ def test_long_form_equals_reference(events, on_fail, cuts, dictionary):
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.tuples(VALUES, st.one_of(st.none(), st.integers(-3, 12))), max_size=20),
-       st.sampled_from(["drop", "null"]))
+@given(
+    st.lists(st.tuples(VALUES, st.one_of(st.none(), st.integers(-3, 12))), max_size=20),
+    st.sampled_from(["drop", "null"]),
+)
 def test_wide_form_equals_reference(events, on_fail):
     bounds = {"x": (0.0, 10.0), "n": (-1.0, 5.0)}
-    batch = pa.RecordBatch.from_pydict({
-        "x": pa.array([x for x, _ in events], pa.float64()), "n": pa.array([n for _, n in events], pa.int64()),
-    })
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "x": pa.array([x for x, _ in events], pa.float64()),
+            "n": pa.array([n for _, n in events], pa.int64()),
+        }
+    )
     out, _ = run(RangeFilter(bounds=bounds, by=None, on_fail=on_fail), batch)
     expected = [row for event in batch.to_pylist() for row in reference.wide(event, bounds, on_fail)]
     assert comparable(out) == comparable(expected)
@@ -61,9 +73,15 @@ def test_values_of_the_specification():
     assert passed == [True, True, False, False]
 
 
-@pytest.mark.parametrize("given_bounds", [
-    {"b": (1, 2), "a": [0, 10]}, [("a", 0, 10), ("b", 1, 2)], ["a:0:10", "b:1:2"], "a:0:10, b:1:2",
-])
+@pytest.mark.parametrize(
+    "given_bounds",
+    [
+        {"b": (1, 2), "a": [0, 10]},
+        [("a", 0, 10), ("b", 1, 2)],
+        ["a:0:10", "b:1:2"],
+        "a:0:10, b:1:2",
+    ],
+)
 def test_all_forms_of_bounds_make_equal_tasks(given_bounds):
     task = RangeFilter(bounds=given_bounds)
     assert task.bounds == (("a", 0.0, 10.0), ("b", 1.0, 2.0))
@@ -72,11 +90,22 @@ def test_all_forms_of_bounds_make_equal_tasks(given_bounds):
     assert eval(repr(task)) == task
 
 
-@pytest.mark.parametrize(("bounds", "text"), [
-    ("light:1", "light:1"), ({"a": (3, 2)}, "above its max"), ({"a": 3}, "name, min, max"), ("nowhere", "nowhere"),
-    ({"a": ("x", 2)}, "name, min, max"), ({"a": (0, math.inf)}, "finite"), (["a:0:1", ("a", 0, 2)], "twice"),
-    ({}, "no range"), (3, "got 3"), ({"": (0, 1)}, "not empty"), ("a:nan:1", "finite"),
-])
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        ("light:1", "light:1"),
+        ({"a": (3, 2)}, "above its max"),
+        ({"a": 3}, "name, min, max"),
+        ("nowhere", "nowhere"),
+        ({"a": ("x", 2)}, "name, min, max"),
+        ({"a": (0, math.inf)}, "finite"),
+        (["a:0:1", ("a", 0, 2)], "twice"),
+        ({}, "no range"),
+        (3, "got 3"),
+        ({"": (0, 1)}, "not empty"),
+        ("a:nan:1", "finite"),
+    ],
+)
 def test_wrong_bounds(bounds, text):
     with pytest.raises(ConfigError, match=text):
         RangeFilter(bounds=bounds)

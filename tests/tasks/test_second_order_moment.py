@@ -21,13 +21,17 @@ CUTS = st.lists(st.integers(0, 60), max_size=3)
 
 
 def batch_of(events):
-    return pa.RecordBatch.from_pydict({"key": pa.array([k for k, _ in events], pa.string()),
-                                       "value": pa.array([v for _, v in events], pa.float64())})
+    return pa.RecordBatch.from_pydict(
+        {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}
+    )
 
 
 def moments(values, **parameters):
-    out = SecondOrderMoment(**parameters).session().push_batch(
-        pa.RecordBatch.from_pydict({"value": pa.array(values, pa.float64())}))
+    out = (
+        SecondOrderMoment(**parameters)
+        .session()
+        .push_batch(pa.RecordBatch.from_pydict({"value": pa.array(values, pa.float64())}))
+    )
     return out["value"].to_pylist()
 
 
@@ -38,7 +42,8 @@ def check(events, cuts, task, count):
     assert run(task, batch, restart=False)[0] == got
     for key in {k for k, _ in events}:
         assert [r["value"] for r in got if r["key"] == key] == pytest.approx(
-            count([v for k, v in events if k == key]), rel=1e-12)
+            count([v for k, v in events if k == key]), rel=1e-12
+        )
 
 
 def test_example_of_the_benchmark():
@@ -49,15 +54,19 @@ def test_example_of_the_benchmark():
 @settings(max_examples=100, deadline=None)
 def test_reservoir_agrees_with_the_reference(events, cuts, share, groups, seed):
     size = share * groups
-    check(events, cuts, SecondOrderMoment(size=size, groups=groups, seed=seed, by=("key",)),
-          lambda values: reference.reservoir(values, size, groups, seed))
+    check(
+        events,
+        cuts,
+        SecondOrderMoment(size=size, groups=groups, seed=seed, by=("key",)),
+        lambda values: reference.reservoir(values, size, groups, seed),
+    )
 
 
 @given(EVENTS, CUTS)
 @settings(max_examples=60, deadline=None)
 def test_exact_agrees_with_the_reference(events, cuts):
     check(events, cuts, SecondOrderMoment(method="exact", max_distinct=5, by=("key",)), reference.exact)
-    check(events, cuts, SecondOrderMoment(size=60, by=("key",)), reference.exact)   # n <= s
+    check(events, cuts, SecondOrderMoment(size=60, by=("key",)), reference.exact)  # n <= s
 
 
 @given(EVENTS, CUTS)
@@ -83,8 +92,9 @@ def test_sketch_keeps_its_bound():
     values = stream()
     true = reference.exact(values)[-1]
     for width in (16, 64, 256):
-        errors = np.array([moments(values, method="tug_of_war", depth=1, width=width, seed=s)[-1] / true - 1
-                           for s in range(150)])
+        errors = np.array(
+            [moments(values, method="tug_of_war", depth=1, width=width, seed=s)[-1] / true - 1 for s in range(150)]
+        )
         # sqrt(2 / width); 150 samples give the deviation to 6 %, the mean to 8 % of it
         assert errors.std() < 1.25 * np.sqrt(2 / width)
         assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(150)
@@ -124,10 +134,16 @@ def test_too_many_values_are_refused():
     assert [e["reason"] for e in session.errors] == ["too_many_values"]
 
 
-@pytest.mark.parametrize(("parameters", "text"), [
-    ({"groups": 3}, "groups must divide"), ({"width": 100}, "power of two"), ({"seed": -1}, "seed"),
-    ({"size": 0}, "size"), ({"round_to": 0.0}, "round_to"),
-])
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"groups": 3}, "groups must divide"),
+        ({"width": 100}, "power of two"),
+        ({"seed": -1}, "seed"),
+        ({"size": 0}, "size"),
+        ({"round_to": 0.0}, "round_to"),
+    ],
+)
 def test_wrong_parameters_are_refused(parameters, text):
     with pytest.raises(ConfigError, match=text):
         SecondOrderMoment(**parameters)

@@ -22,16 +22,27 @@ CITY = SenMLParse(schema="city")
 FULL_PARSE = senml.parse_messages
 
 
-def line(temperature: str = '"8"', source: str = '"s1"', more: str = "",
-         bt: str = ',"bt":1422748800000') -> str:
-    return ('{"e":[{"u":"string","n":"source","sv":' + source + '},{"v":' + temperature
-            + ',"u":"far","n":"temperature"},{"v":"53.7","u":"per","n":"humidity"}' + more + "]" + bt + "}")
+def line(temperature: str = '"8"', source: str = '"s1"', more: str = "", bt: str = ',"bt":1422748800000') -> str:
+    return (
+        '{"e":[{"u":"string","n":"source","sv":'
+        + source
+        + '},{"v":'
+        + temperature
+        + ',"u":"far","n":"temperature"},{"v":"53.7","u":"per","n":"humidity"}'
+        + more
+        + "]"
+        + bt
+        + "}"
+    )
 
 
 def batch_of(payloads: list[Any], kind: pa.DataType | None = None, **more: pa.Array) -> pa.RecordBatch:
     payloads = [p.encode() if isinstance(p, str) else p for p in payloads]
-    columns = {"seq": pa.array(range(len(payloads)), pa.int64()), **more,
-               "payload": pa.array(payloads, kind or pa.binary())}
+    columns = {
+        "seq": pa.array(range(len(payloads)), pa.int64()),
+        **more,
+        "payload": pa.array(payloads, kind or pa.binary()),
+    }
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -50,8 +61,10 @@ def same(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
 
 
 def bits(column: pa.Array) -> list[Any]:
-    return [struct.pack("<d", v) if isinstance(v, float) else v for v in column.cast(
-        pa.int64() if pa.types.is_timestamp(column.type) else column.type).to_pylist()]
+    return [
+        struct.pack("<d", v) if isinstance(v, float) else v
+        for v in column.cast(pa.int64() if pa.types.is_timestamp(column.type) else column.type).to_pylist()
+    ]
 
 
 def general(*args: Any, **_: Any) -> senml.Columns:
@@ -85,8 +98,10 @@ def test_observations_of_a_wire_line() -> None:
     assert errors == {}
     assert out.schema.names == OBSERVATIONS.names
     assert out.to_pydict() == {
-        "seq": [0] * 5, "sub": [0, 1, 2, 3, 4],
-        "event_time": pa.array([1422748800000000] * 5, TIMESTAMP).to_pylist(), "sensor_id": ["s1"] * 5,
+        "seq": [0] * 5,
+        "sub": [0, 1, 2, 3, 4],
+        "event_time": pa.array([1422748800000000] * 5, TIMESTAMP).to_pylist(),
+        "sensor_id": ["s1"] * 5,
         "obs_type": ["temperature", "humidity", "light", "dust", "airquality_raw"],
         "value": [8.0, 53.7, None, None, None],
     }
@@ -95,38 +110,64 @@ def test_observations_of_a_wire_line() -> None:
 def test_wide_and_meta() -> None:
     task = SenMLParse(schema="city", layout="wide", meta=True, fields=("humidity", "temperature"))
     out, _ = three_ways(task, [line(more=',{"n":"latitude","v":"46.2"}')])
-    assert out.to_pylist() == [{"seq": 0, "event_time": out["event_time"][0].as_py(), "sensor_id": "s1",
-                                "temperature": 8.0, "humidity": 53.7, "meta": "1422748800000,s1,,46.2"}]
-    out, _ = three_ways(SenMLParse(schema="taxi", layout="wide", fields=("hack_license", "tip_amount")),
-                        ['{"e":[{"n":"taxi_identifier","sv":"x"},{"n":"hack_license","sv":"12"}]}'] * 3)
+    assert out.to_pylist() == [
+        {
+            "seq": 0,
+            "event_time": out["event_time"][0].as_py(),
+            "sensor_id": "s1",
+            "temperature": 8.0,
+            "humidity": 53.7,
+            "meta": "1422748800000,s1,,46.2",
+        }
+    ]
+    out, _ = three_ways(
+        SenMLParse(schema="taxi", layout="wide", fields=("hack_license", "tip_amount")),
+        ['{"e":[{"n":"taxi_identifier","sv":"x"},{"n":"hack_license","sv":"12"}]}'] * 3,
+    )
     assert out["hack_license"].to_pylist() == ["12"] * 3
     assert out["tip_amount"].null_count == 3
 
 
 def test_raw_keeps_the_text_of_values() -> None:
-    out, _ = three_ways(SenMLParse(schema="city", raw=True, fields=("temperature", "light", "source")),
-                        [line('" 8.50 "'), line("8.50"), line("true", more=',{"n":"light","v":null}')])
+    out, _ = three_ways(
+        SenMLParse(schema="city", raw=True, fields=("temperature", "light", "source")),
+        [line('" 8.50 "'), line("8.50"), line("true", more=',{"n":"light","v":null}')],
+    )
     assert out["text"].to_pylist() == ["s1", " 8.50 ", None, "s1", "8.50", None, "s1", "true", None]
     assert out["value"].to_pylist() == [None, 8.5, None, None, 8.5, None, None, 1.0, None]
 
 
 def test_text_fields_have_a_value_where_it_is_a_number() -> None:
-    trip = ('{"e":[{"n":"taxi_identifier","sv":"ID"},{"n":"hack_license","sv":"%s"},{"v":"4.80",'
-            '"n":"tolls_amount"}],"bt":5}')
-    out, errors = three_ways(SenMLParse(schema="taxi", fields=("hack_license", "tolls_amount")),
-                             [trip % text for text in ("08F9", "-7.5", "1E999", "null", "", "0.1e-400", "ü")])
+    trip = (
+        '{"e":[{"n":"taxi_identifier","sv":"ID"},{"n":"hack_license","sv":"%s"},{"v":"4.80",'
+        '"n":"tolls_amount"}],"bt":5}'
+    )
+    out, errors = three_ways(
+        SenMLParse(schema="taxi", fields=("hack_license", "tolls_amount")),
+        [trip % text for text in ("08F9", "-7.5", "1E999", "null", "", "0.1e-400", "ü")],
+    )
     assert errors == {}
     assert out["value"].to_pylist()[::2] == [None, -7.5, None, None, None, 0.0, None]
     assert out["text"].to_pylist()[::2] == ["08F9", "-7.5", "1E999", "null", "", "0.1e-400", "ü"]
     assert set(out["text"].to_pylist()[1::2]) == {None}
 
 
-@pytest.mark.parametrize(("bt", "expected"), [
-    (',"bt":1500', 1_500_000), (',"bt":"1500"', 1_500_000), (',"bt":" 1500 "', 1_500_000),
-    (',"bt":1.5e3', 1_500_000),
-    (',"bt":-0.0004', 0), (',"bt":1.2345', 1234), (',"bt":"0.0015"', 2), ("", 77_000), (',"bt":null', 77_000),
-    (',"bt":""', 77_000), (',"bt":253402300799999', 253402300799999000),
-])
+@pytest.mark.parametrize(
+    ("bt", "expected"),
+    [
+        (',"bt":1500', 1_500_000),
+        (',"bt":"1500"', 1_500_000),
+        (',"bt":" 1500 "', 1_500_000),
+        (',"bt":1.5e3', 1_500_000),
+        (',"bt":-0.0004', 0),
+        (',"bt":1.2345', 1234),
+        (',"bt":"0.0015"', 2),
+        ("", 77_000),
+        (',"bt":null', 77_000),
+        (',"bt":""', 77_000),
+        (',"bt":253402300799999', 253402300799999000),
+    ],
+)
 def test_base_time(bt: str, expected: int) -> None:
     out, _ = three_ways(CITY, ["77," + line(bt=bt)] * 3)
     assert set(out["event_time"].cast(pa.int64()).to_pylist()) == {expected}
@@ -162,38 +203,78 @@ def test_base_names() -> None:
 
 
 def test_generic() -> None:
-    out, errors = run(SenMLParse(), [
-        '{"bn":"dev1","bt":1000,"e":[{"n":"a","v":"1.5","t":2},{"n":"b","vb":true},'
-        '{"n":"c","sv":"x\\u00e9"},{}]}',
-        '{"e":[]}', '{"e":[{"n":"a","v":"x"}]}', '{"e":[' + "{}," * 4096 + "{}]}"])
+    out, errors = run(
+        SenMLParse(),
+        [
+            '{"bn":"dev1","bt":1000,"e":[{"n":"a","v":"1.5","t":2},{"n":"b","vb":true},{"n":"c","sv":"x\\u00e9"},{}]}',
+            '{"e":[]}',
+            '{"e":[{"n":"a","v":"x"}]}',
+            '{"e":[' + "{}," * 4096 + "{}]}",
+        ],
+    )
     assert [list(row.values())[1:] for row in out.drop_columns(["event_time"]).to_pylist()] == [
-        [0, "dev1", "a", 1.5, "1.5"], [1, "dev1", "b", 1.0, "true"], [2, "dev1", "c", None, "xé"],
-        [3, "dev1", "dev1", None, None]]
+        [0, "dev1", "a", 1.5, "1.5"],
+        [1, "dev1", "b", 1.0, "true"],
+        [2, "dev1", "c", None, "xé"],
+        [3, "dev1", "dev1", None, None],
+    ]
     assert out["event_time"].cast(pa.int64()).to_pylist() == [1_002_000, 10**6, 10**6, 10**6]
     assert errors == {2: "not_a_number", 3: "out_of_range"}
 
 
-@pytest.mark.parametrize(("payload", "reason"), [
-    (None, "empty"), (b"", "empty"), (b" \r\n", "empty"), (b"\xff", "invalid_utf8"), (b'{"e":[', "malformed"),
-    (b'{"e":{}}', "malformed"), (b'{"e":[1]}', "malformed"), (b"{}", "malformed"), (b"[]", "malformed"),
-    (b"x", "malformed"), (b"12", "malformed"), (b'12,{"e":1}', "malformed"), (b'012,{"e":[]}', "malformed"),
-    (b'{"e":[]}', "missing_id"), (b"[" * 33, "too_deep"), (b"[" * 32, "malformed"),
-    (b"[" * 100_000, "too_deep"),
-    (line(source='""'), "missing_id"), (line(source='" null"'), "missing_id"),
-    (line(source="null"), "missing_id"),
-    (line(source="[]"), "malformed"), (line(source='"\\ud800"'), "malformed"),
-    (line('"NaN"'), "not_a_number"), (line('"inf"'), "not_a_number"), (line('"0x10"'), "not_a_number"),
-    (line('"1_000"'), "not_a_number"), (line('"1."'), "not_a_number"), (line('".5"'), "not_a_number"),
-    (line('"01"'), "not_a_number"), (line('"+1"'), "not_a_number"), (line('"-"'), "not_a_number"),
-    (line('"1 2"'), "not_a_number"), (line("[1]"), "not_a_number"), (line("NaN"), "malformed"),
-    (line("01"), "malformed"), (line('"1e400"'), "out_of_range"), (line("-1e400"), "out_of_range"),
-    (line(bt=',"bt":"soon"'), "not_a_number"), (line(bt=',"bt":true'), "not_a_number"),
-    (line(bt=',"bt":1e15'), "out_of_range"), (line(more=',{"n":"dust","v":1,"t":1e300}'), "out_of_range"),
-    (line(more=',{"n":"dust","v":1,"t":253402300799999}'), "out_of_range"),
-    (line(more=',{"n":5}'), "malformed"),
-    (line().encode().replace(b"s1", b"s\xc3"), "invalid_utf8"), (line().replace("s1", "s\n1"), "malformed"),
-    (line()[:-1], "malformed"), (line() + "x", "malformed"), (line().replace("],", "],]"), "malformed"),
-])
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (None, "empty"),
+        (b"", "empty"),
+        (b" \r\n", "empty"),
+        (b"\xff", "invalid_utf8"),
+        (b'{"e":[', "malformed"),
+        (b'{"e":{}}', "malformed"),
+        (b'{"e":[1]}', "malformed"),
+        (b"{}", "malformed"),
+        (b"[]", "malformed"),
+        (b"x", "malformed"),
+        (b"12", "malformed"),
+        (b'12,{"e":1}', "malformed"),
+        (b'012,{"e":[]}', "malformed"),
+        (b'{"e":[]}', "missing_id"),
+        (b"[" * 33, "too_deep"),
+        (b"[" * 32, "malformed"),
+        (b"[" * 100_000, "too_deep"),
+        (line(source='""'), "missing_id"),
+        (line(source='" null"'), "missing_id"),
+        (line(source="null"), "missing_id"),
+        (line(source="[]"), "malformed"),
+        (line(source='"\\ud800"'), "malformed"),
+        (line('"NaN"'), "not_a_number"),
+        (line('"inf"'), "not_a_number"),
+        (line('"0x10"'), "not_a_number"),
+        (line('"1_000"'), "not_a_number"),
+        (line('"1."'), "not_a_number"),
+        (line('".5"'), "not_a_number"),
+        (line('"01"'), "not_a_number"),
+        (line('"+1"'), "not_a_number"),
+        (line('"-"'), "not_a_number"),
+        (line('"1 2"'), "not_a_number"),
+        (line("[1]"), "not_a_number"),
+        (line("NaN"), "malformed"),
+        (line("01"), "malformed"),
+        (line('"1e400"'), "out_of_range"),
+        (line("-1e400"), "out_of_range"),
+        (line(bt=',"bt":"soon"'), "not_a_number"),
+        (line(bt=',"bt":true'), "not_a_number"),
+        (line(bt=',"bt":1e15'), "out_of_range"),
+        (line(more=',{"n":"dust","v":1,"t":1e300}'), "out_of_range"),
+        (line(more=',{"n":"dust","v":1,"t":253402300799999}'), "out_of_range"),
+        (line(more=',{"n":5}'), "malformed"),
+        (line().encode().replace(b"s1", b"s\xc3"), "invalid_utf8"),
+        (line().replace("s1", "s\n1"), "malformed"),
+        (line()[:-1], "malformed"),
+        (line() + "x", "malformed"),
+        (line().replace("],", "],]"), "malformed"),
+    ],
+)
 def test_rejections(payload: Any, reason: str) -> None:
     # good messages around, so that templates are tried as well
     out, errors = three_ways(CITY, [line(), payload, line(), "5," + line()])
@@ -209,13 +290,15 @@ def test_a_rejected_message_is_kept_in_full() -> None:
     assert session.errors[1]["message"] == "temperature = 'warm' is not a number"
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(),
-                                  pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_text_types_and_slices(kind: pa.DataType) -> None:
     expected, _ = run(CITY, [line(str(i)) for i in range(9)])
     text = pa.array([line(str(i)) for i in range(9)])
-    batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(9)), "payload": text.cast(
-        pa.string() if pa.types.is_dictionary(kind) else kind)})
+    batch = pa.RecordBatch.from_pydict(
+        {"seq": pa.array(range(9)), "payload": text.cast(pa.string() if pa.types.is_dictionary(kind) else kind)}
+    )
     if pa.types.is_dictionary(kind):
         batch = batch.set_column(1, "payload", text.dictionary_encode())
     dead = DeadLetters("t")
@@ -224,12 +307,21 @@ def test_text_types_and_slices(kind: pa.DataType) -> None:
     assert CITY.apply(batch.slice(0, 0), dead).num_rows == 0
 
 
-@pytest.mark.parametrize("wrong", [
-    {"schema": "citi"}, {"schema": "city", "fields": ("dusty",)},
-    {"schema": "city", "fields": ("timestamp",)},
-    {"schema": "city", "fields": ()}, {"schema": "city", "fields": ("dust", "dust")}, {"fields": ("dust",)},
-    {"layout": "wide"}, {"meta": True}, {"schema": "city", "layout": "wide", "raw": True}, {"layout": "long"},
-])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schema": "citi"},
+        {"schema": "city", "fields": ("dusty",)},
+        {"schema": "city", "fields": ("timestamp",)},
+        {"schema": "city", "fields": ()},
+        {"schema": "city", "fields": ("dust", "dust")},
+        {"fields": ("dust",)},
+        {"layout": "wide"},
+        {"meta": True},
+        {"schema": "city", "layout": "wide", "raw": True},
+        {"layout": "long"},
+    ],
+)
 def test_misuse_fails_at_construction(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         SenMLParse(**wrong)
@@ -248,8 +340,9 @@ def test_cases_run() -> None:
 # -- the samples -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "file", "rows", "n"), [
-    ("city", "SYS", 1000, 5), ("taxi", "TAXI", 1000, 10), ("fit", "FIT", 45, 11)])
+@pytest.mark.parametrize(
+    ("name", "file", "rows", "n"), [("city", "SYS", 1000, 5), ("taxi", "TAXI", 1000, 10), ("fit", "FIT", 45, 11)]
+)
 def test_samples_equal_orjson(shared_data: Any, name: str, file: str, rows: int, n: int) -> None:
     lines = (shared_data / "riotbench" / f"{file}_sample_data_senml.csv").read_bytes().splitlines()
     schema = stream_schema(name)
@@ -261,8 +354,11 @@ def test_samples_equal_orjson(shared_data: Any, name: str, file: str, rows: int,
         by_name = {r["n"]: r.get("v", r.get("sv")) for r in document["e"]}
         for field in schema.observed:
             try:
-                values.append(float(by_name[field]) if schema.kinds[schema.columns.index(field)] == "v"
-                              or reference.NUMBER.fullmatch(by_name[field]) else None)
+                values.append(
+                    float(by_name[field])
+                    if schema.kinds[schema.columns.index(field)] == "v" or reference.NUMBER.fullmatch(by_name[field])
+                    else None
+                )
             except ValueError:
                 values.append(None)
             values[-1] = None if values[-1] is not None and math.isinf(values[-1]) else values[-1]
@@ -277,17 +373,43 @@ def test_samples_equal_orjson(shared_data: Any, name: str, file: str, rows: int,
 
 DIGITS = st.text("0123456789", min_size=1, max_size=22)
 NUMBERS = st.one_of(
-    st.integers(-10**6, 10**6).map(str), st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.integers(-(10**6), 10**6).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.floats(-1000, 1000).map(lambda x: f"{x:.2f}"),
-    st.builds(lambda s, a, b, e: f"{s}{int(a)}{b}{e}", st.sampled_from(["", "-"]), DIGITS,
-              st.one_of(st.just(""), DIGITS.map(lambda d: "." + d)),
-              st.one_of(st.just(""),
-                        st.builds("{}{}".format, st.sampled_from(["e", "E+", "e-"]), st.integers(0, 400)))))
-WORDS = st.one_of(st.sampled_from(["", " ", "null", "NaN", "inf", "1.", ".5", "01", "--1", "1e", "true", "ü",
-                                   "°C",
-                                   'a"b', "\\", "\u2028", "😀", "x" * 40]), st.text(max_size=12))
-NAMES = st.sampled_from(["source", "temperature", "humidity", "light", "dust", "temp", "longitude", "zzz",
-                         "ü"])
+    st.builds(
+        lambda s, a, b, e: f"{s}{int(a)}{b}{e}",
+        st.sampled_from(["", "-"]),
+        DIGITS,
+        st.one_of(st.just(""), DIGITS.map(lambda d: "." + d)),
+        st.one_of(st.just(""), st.builds("{}{}".format, st.sampled_from(["e", "E+", "e-"]), st.integers(0, 400))),
+    ),
+)
+WORDS = st.one_of(
+    st.sampled_from(
+        [
+            "",
+            " ",
+            "null",
+            "NaN",
+            "inf",
+            "1.",
+            ".5",
+            "01",
+            "--1",
+            "1e",
+            "true",
+            "ü",
+            "°C",
+            'a"b',
+            "\\",
+            "\u2028",
+            "😀",
+            "x" * 40,
+        ]
+    ),
+    st.text(max_size=12),
+)
+NAMES = st.sampled_from(["source", "temperature", "humidity", "light", "dust", "temp", "longitude", "zzz", "ü"])
 
 
 @st.composite
@@ -300,8 +422,7 @@ def values(draw: st.DrawFn) -> str:
         return draw(NUMBERS)
     if kind < 8:
         return json.dumps(draw(WORDS), ensure_ascii=draw(st.booleans()))
-    return draw(st.sampled_from(["null", "true", "false", "[]", '{"a":[1,{}]}', '"\\ud83d\\ude00"',
-                                 '"\\ud83d"']))
+    return draw(st.sampled_from(["null", "true", "false", "[]", '{"a":[1,{}]}', '"\\ud83d\\ude00"', '"\\ud83d"']))
 
 
 @st.composite
@@ -318,18 +439,22 @@ def messages(draw: st.DrawFn) -> str:
 
     records = [[("n", '"source"'), ("sv", json.dumps(draw(WORDS), ensure_ascii=False))]]
     for name in draw(st.lists(NAMES, max_size=6)):
-        record = [("n", json.dumps(name)),
-                  (draw(st.sampled_from(["v", "v", "v", "sv", "vb"])), draw(values()))]
+        record = [("n", json.dumps(name)), (draw(st.sampled_from(["v", "v", "v", "sv", "vb"])), draw(values()))]
         for key in draw(st.lists(st.sampled_from(["u", "t", "x", "v", "sv", "n"]), max_size=2)):
             fixed = {"u": '"m\\/s2"', "n": json.dumps(name)}
             record.append((key, fixed[key] if key in fixed else draw(values())))
         records.append(record)
     top = [("e", joined("[", [members(r) for r in draw(st.permutations(records))], "]"))]
     for key in draw(st.lists(st.sampled_from(["bt", "bt", "bn", "bu", "x"]), max_size=3)):
-        top.append((key, draw(st.one_of(values(), NUMBERS, st.integers(0, 10**14).map(str))) if key != "bn"
-                    else json.dumps(draw(st.sampled_from(["sou", "temp", "source", ""])))))
-    prefix = draw(st.one_of(st.just(""), st.builds("{},".format, NUMBERS),
-                            st.integers(0, 10**13).map("{},".format)))
+        top.append(
+            (
+                key,
+                draw(st.one_of(values(), NUMBERS, st.integers(0, 10**14).map(str)))
+                if key != "bn"
+                else json.dumps(draw(st.sampled_from(["sou", "temp", "source", ""]))),
+            )
+        )
+    prefix = draw(st.one_of(st.just(""), st.builds("{},".format, NUMBERS), st.integers(0, 10**13).map("{},".format)))
     return draw(gap) + prefix + members(top) + draw(gap)
 
 
@@ -339,9 +464,12 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[str]) -> bytes:
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
         cut = draw(st.integers(0, 3))
-        data[at:at + cut] = draw(st.one_of(st.binary(max_size=3),
-                                           st.sampled_from([b'"', b"\\", b"{", b"}", b",", b":", b" ", b"0",
-                                                            b"-", b"e", b"]"])))
+        data[at : at + cut] = draw(
+            st.one_of(
+                st.binary(max_size=3),
+                st.sampled_from([b'"', b"\\", b"{", b"}", b",", b":", b" ", b"0", b"-", b"e", b"]"]),
+            )
+        )
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.integers(0, 9)) == 0 else data)
 
 
@@ -349,15 +477,16 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[str]) -> bytes:
 def alike(draw: st.DrawFn) -> str:
     """Messages with one skeleton, or nearly."""
     dust = ',{"n":"dust","v":' + draw(st.one_of(NUMBERS, values())) + "}"
-    text = line(draw(st.one_of(NUMBERS.map('"{}"'.format), values())),
-                draw(st.one_of(st.just('"s1"'), WORDS.map(lambda w: json.dumps(w, ensure_ascii=False)))),
-                dust)
-    outer = draw(st.one_of(st.just(1422748800000), st.integers(-10**16, 10**16)))
+    text = line(
+        draw(st.one_of(NUMBERS.map('"{}"'.format), values())),
+        draw(st.one_of(st.just('"s1"'), WORDS.map(lambda w: json.dumps(w, ensure_ascii=False)))),
+        dust,
+    )
+    outer = draw(st.one_of(st.just(1422748800000), st.integers(-(10**16), 10**16)))
     return f"{outer},{text}" + draw(st.sampled_from(["", "\r\n"]))
 
 
-PAYLOADS = st.one_of(messages(), alike(), mutated(alike()), mutated(messages()), st.none(),
-                     st.binary(max_size=30))
+PAYLOADS = st.one_of(messages(), alike(), mutated(alike()), mutated(messages()), st.none(), st.binary(max_size=30))
 
 
 def check(task: SenMLParse, payloads: list[Any]) -> None:
@@ -371,8 +500,13 @@ def check(task: SenMLParse, payloads: list[Any]) -> None:
     for i, payload in enumerate(payloads):
         data = payload.encode() if isinstance(payload, str) else payload
         try:
-            found = reference.parse(data, 10**15 + i, fields=[(f, kinds[f]) for f in emitted],
-                                    id_field=schema.id_field, concatenate=task.concatenate_names)
+            found = reference.parse(
+                data,
+                10**15 + i,
+                fields=[(f, kinds[f]) for f in emitted],
+                id_field=schema.id_field,
+                concatenate=task.concatenate_names,
+            )
         except reference.Rejected as error:
             reasons[i] = error.reason
             continue
@@ -391,10 +525,9 @@ def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
 
 
 SKELETONS = [
-    '%s,' + line('"%s"', '"%s"', ',{"n":"dust","v":"%s","t":5},{"n":"light","sv":"%s"}', ',"bt":"%s"'),
-    '%s,' + line("%s", '"%s"', ',{"n":"dust","v":%s,"t":3},{"x":%s,"n":"°"}', ',"bt":%s'),
-    '%s,' + line("%s", '"%s"', ',{"n":"dust","vb":%s , "u":"m\\/s2","t":"%s"},{"v":7}',
-                 ',"bt":%s ,"bn":"light"'),
+    "%s," + line('"%s"', '"%s"', ',{"n":"dust","v":"%s","t":5},{"n":"light","sv":"%s"}', ',"bt":"%s"'),
+    "%s," + line("%s", '"%s"', ',{"n":"dust","v":%s,"t":3},{"x":%s,"n":"°"}', ',"bt":%s'),
+    "%s," + line("%s", '"%s"', ',{"n":"dust","vb":%s , "u":"m\\/s2","t":"%s"},{"v":7}', ',"bt":%s ,"bn":"light"'),
 ]
 USUAL = ("1422748800000", "s1", "8.5", "-0.25", "12", "1422748800000")
 
@@ -407,8 +540,15 @@ def one_skeleton(draw: st.DrawFn) -> list[Any]:
     for _ in range(draw(st.integers(3, 12))):
         slots = list(USUAL)
         for at in draw(st.sets(st.integers(0, 5), max_size=2)):
-            slots[at] = draw(st.one_of(NUMBERS, NUMBERS, st.integers(-10**15, 10**15).map(str), WORDS,
-                                       st.sampled_from(["", " 1 ", "null", " null", "null ", "true", "1 "])))
+            slots[at] = draw(
+                st.one_of(
+                    NUMBERS,
+                    NUMBERS,
+                    st.integers(-(10**15), 10**15).map(str),
+                    WORDS,
+                    st.sampled_from(["", " 1 ", "null", " null", "null ", "true", "1 "]),
+                )
+            )
         text = SKELETONS[which] % tuple(slots)
         payloads.append(draw(mutated(st.just(text))) if draw(st.integers(0, 4)) == 0 else text)
     return payloads

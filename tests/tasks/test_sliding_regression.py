@@ -24,12 +24,18 @@ def test_example_of_the_benchmark():
     assert out[10] == [{"value": 34.0, "predictions": [25.0 + 2 * h for h in range(10)]}]
 
 
-@given(st.lists(st.tuples(KEYS, READINGS), max_size=40), st.lists(st.integers(0, 40), max_size=3),
-       st.integers(2, 6), st.integers(1, 4), st.booleans())
+@given(
+    st.lists(st.tuples(KEYS, READINGS), max_size=40),
+    st.lists(st.integers(0, 40), max_size=3),
+    st.integers(2, 6),
+    st.integers(1, 4),
+    st.booleans(),
+)
 @settings(max_examples=150, deadline=None)
 def test_agrees_with_the_reference(events, cuts, window, horizon, strict):
-    batch = pa.RecordBatch.from_pydict({"key": pa.array([k for k, _ in events], pa.string()),
-                                        "value": pa.array([v for _, v in events], pa.float64())})
+    batch = pa.RecordBatch.from_pydict(
+        {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}
+    )
     task = SlidingRegression(window=window, horizon=horizon, strict_java=strict, by=("key",))
     got, errors = run(task, batch, cuts)
     expected = reference.regress(batch.to_pylist(), window, horizon, window + strict)
@@ -45,12 +51,13 @@ def test_agrees_with_the_reference(events, cuts, window, horizon, strict):
 @pytest.mark.parametrize("window", [2, 3, 10, 101])
 def test_agrees_with_polyfit_and_linregress(window):
     values = np.random.default_rng(3).normal(20, 5, 300).cumsum()
-    out = SlidingRegression(window=window, horizon=4).session().push_batch(
-        pa.RecordBatch.from_pydict({"value": values}))
+    out = (
+        SlidingRegression(window=window, horizon=4).session().push_batch(pa.RecordBatch.from_pydict({"value": values}))
+    )
     assert out.num_rows == 301 - window
     x, ahead = np.arange(window), np.arange(window, window + 4)
-    for i, got in list(enumerate(out["predictions"].to_pylist()))[:: 17]:
-        y = values[i: i + window]
+    for i, got in list(enumerate(out["predictions"].to_pylist()))[::17]:
+        y = values[i : i + window]
         np.testing.assert_allclose(got, np.polyval(np.polyfit(x, y, 1), ahead), rtol=1e-9)
         line = stats.linregress(x, y)
         np.testing.assert_allclose(got, line.intercept + line.slope * ahead, rtol=1e-9)
@@ -60,7 +67,7 @@ def test_no_drift_on_a_large_offset_and_long_stream():
     noise = np.random.default_rng(4).normal(0, 1, 200_000)
     task = SlidingRegression(window=10, horizon=1)
     values = 1e9 + noise
-    values[100_000] = 1e300                                # gone after ten readings
+    values[100_000] = 1e300  # gone after ten readings
     out = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values}))
     fresh = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values[-10:]}))
     assert out.slice(out.num_rows - 1).to_pylist() == fresh.to_pylist()

@@ -56,10 +56,14 @@ def double(row):
 @settings(deadline=None, max_examples=80)
 @given(st.lists(st.tuples(KEYS, st.integers(0, 8)), max_size=30), st.lists(st.integers(0, 30), max_size=3))
 def test_keyed_equals_reference(events, cuts):
-    batch = pa.RecordBatch.from_pydict({
-        "seq": pa.array(range(len(events)), pa.int64()), "sub": pa.array([1] * len(events), pa.int64()),
-        "key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.int64()),
-    })
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(events)), pa.int64()),
+            "sub": pa.array([1] * len(events), pa.int64()),
+            "key": pa.array([k for k, _ in events], pa.string()),
+            "value": pa.array([v for _, v in events], pa.int64()),
+        }
+    )
     task = keyed(moody, initial={"seen": []}, by=("key",), schema={"total": "float64"})
     out, errors = run(task, batch, cuts)
     expected, failed = reference.keyed(honest, {"seen": []}, ("key",), batch.to_pylist())
@@ -82,7 +86,8 @@ def test_errors_reject_one_record():
     session = map_(fn, schema={"value": "float64"}).session()
     assert session.push_many({"value": v} for v in (0, 1, 2, 3, 4, 5)) == [{"value": 0.2}]
     assert [(e["reason"], e["message"]) for e in session.errors] == [
-        ("function_error", "ZeroDivisionError: division by zero"), ("warm", "too warm"),
+        ("function_error", "ZeroDivisionError: division by zero"),
+        ("warm", "too warm"),
         ("wrong_type", "the function returned 7 (int), not a dict"),
         ("wrong_type", session.errors[3]["message"]),
         ("unknown_field", "the function returned the field 'valu', which its schema lacks; fields are value"),
@@ -96,10 +101,14 @@ def test_errors_reject_one_record():
 
 def test_fields_that_order_records_are_carried_over():
     now = datetime(2020, 1, 1, tzinfo=UTC)
-    batch = pa.RecordBatch.from_pydict({
-        "seq": pa.array([7], pa.int64()), "event_time": pa.array([now], TIMESTAMP), "sub": pa.array([2], pa.int64()),
-        "value": [1.5],
-    })
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array([7], pa.int64()),
+            "event_time": pa.array([now], TIMESTAMP),
+            "sub": pa.array([2], pa.int64()),
+            "value": [1.5],
+        }
+    )
     carried = {"seq": 7, "event_time": now}
     task = map_(lambda row: {"x": row["value"]}, schema={"x": "float64"})
     assert run(task, batch)[0] == [{**carried, "sub": 2, "x": 1.5}]
@@ -107,16 +116,24 @@ def test_fields_that_order_records_are_carried_over():
     assert run(task, batch)[0] == [{**carried, "sub": 2 * 4096 + i, "value": v} for i, v in enumerate((1.0, 2.0))]
     later = now + timedelta(1)
     assert run(map_(lambda row: {"event_time": later}), batch)[0] == [
-        {"seq": 7, "event_time": later, "sub": 2, "value": None}]
+        {"seq": 7, "event_time": later, "sub": 2, "value": None}
+    ]
     assert run(flat_map(lambda row: None), batch)[0] == []
 
 
-@pytest.mark.parametrize(("kind", "good", "bad"), [
-    ("float64", [1, 2.5, None, 2**53], ["x", True, 2**60, [1]]), ("int64", [1, -2**63, None, 1.0], [1.5, "1", 2**63]),
-    ("string", ["ü", ""], [1, b"\xff", "\ud800"]), ("bool", [True, None], [1, "yes"]),
-    ("timestamp[us, tz=UTC]", [datetime(2020, 1, 1, tzinfo=UTC)], ["2020"]), ("int8", [127], [128]),
-    ("list<item: double>", [[1.0, None]], [["x"], 3]), ("binary", [b"\xff"], [3]),
-])
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("float64", [1, 2.5, None, 2**53], ["x", True, 2**60, [1]]),
+        ("int64", [1, -(2**63), None, 1.0], [1.5, "1", 2**63]),
+        ("string", ["ü", ""], [1, b"\xff", "\ud800"]),
+        ("bool", [True, None], [1, "yes"]),
+        ("timestamp[us, tz=UTC]", [datetime(2020, 1, 1, tzinfo=UTC)], ["2020"]),
+        ("int8", [127], [128]),
+        ("list<item: double>", [[1.0, None]], [["x"], 3]),
+        ("binary", [b"\xff"], [3]),
+    ],
+)
 def test_types_of_results(kind, good, bad):
     session = map_(lambda row: {"x": values[row["i"]]}, schema={"x": kind}).session()
     values = good + bad
@@ -195,13 +212,22 @@ def test_functions_are_named_in_descriptors():
     hash(timed)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: map_(3), lambda: map_(double, schema={}), lambda: map_(double, schema={"x": "flot"}),
-    lambda: map_(double, schema=3), lambda: map_(double, schema={"x": pa.struct([("a", pa.int8())])}),
-    lambda: FilterFunction(function=double, schema={"x": "int64"}), lambda: keyed(moody, initial=[object()]),
-    lambda: keyed(moody, initial=object()), lambda: keyed(moody, by=("a", "a")), lambda: keyed(moody, value="x"),
-    MapFunction,
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: map_(3),
+        lambda: map_(double, schema={}),
+        lambda: map_(double, schema={"x": "flot"}),
+        lambda: map_(double, schema=3),
+        lambda: map_(double, schema={"x": pa.struct([("a", pa.int8())])}),
+        lambda: FilterFunction(function=double, schema={"x": "int64"}),
+        lambda: keyed(moody, initial=[object()]),
+        lambda: keyed(moody, initial=object()),
+        lambda: keyed(moody, by=("a", "a")),
+        lambda: keyed(moody, value="x"),
+        MapFunction,
+    ],
+)
 def test_misuse(make):
     with pytest.raises(ConfigError):
         make()

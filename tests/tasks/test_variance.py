@@ -16,12 +16,14 @@ from tests.reference.splits import KEYS, run
 READINGS = st.one_of(st.none(), st.just(float("nan")), st.floats(-1e6, 1e6))
 
 
-@given(st.lists(st.tuples(KEYS, READINGS), max_size=40), st.lists(st.integers(0, 40), max_size=3),
-       st.sampled_from([0, 1]))
+@given(
+    st.lists(st.tuples(KEYS, READINGS), max_size=40), st.lists(st.integers(0, 40), max_size=3), st.sampled_from([0, 1])
+)
 @settings(max_examples=100, deadline=None)
 def test_agrees_with_the_reference(events, cuts, ddof):
-    batch = pa.RecordBatch.from_pydict({"key": pa.array([k for k, _ in events], pa.string()),
-                                        "value": pa.array([v for _, v in events], pa.float64())})
+    batch = pa.RecordBatch.from_pydict(
+        {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}
+    )
     task = Variance(ddof=ddof, by=("key",), output="variance")
     got, errors = run(task, batch, cuts)
     expected = reference.variances(batch.to_pylist(), ddof)

@@ -19,12 +19,28 @@ from tests.reference.splits import run
 
 NAMES = st.sampled_from(["student", "STUDENT", "firstname", "lastName", "nickname", "marks", "class", "ü", "students"])
 CHARS = st.one_of(
-    st.text(st.characters(codec="utf-8", categories=["L", "N", "Zs"], include_characters="'>]=/\n\t\r"), max_size=6)
-    .filter(lambda t: "]]>" not in t),
-    st.sampled_from(["&amp;", "&#65;", "&lt;x", "&#x1F600;", "<!-- <student> -->", "<?pi <marks>?>",
-                     "<![CDATA[<student>&]]>", "\n    ", ""]))
-ATTRIBUTES = st.dictionaries(st.sampled_from(["rollno", "Rollno", "ü", "x"]),
-                             st.sampled_from(["393", "", "é>", "a&amp;b", "t\tb", "l\r\nx", "'", "/"]), max_size=3)
+    st.text(
+        st.characters(codec="utf-8", categories=["L", "N", "Zs"], include_characters="'>]=/\n\t\r"), max_size=6
+    ).filter(lambda t: "]]>" not in t),
+    st.sampled_from(
+        [
+            "&amp;",
+            "&#65;",
+            "&lt;x",
+            "&#x1F600;",
+            "<!-- <student> -->",
+            "<?pi <marks>?>",
+            "<![CDATA[<student>&]]>",
+            "\n    ",
+            "",
+        ]
+    ),
+)
+ATTRIBUTES = st.dictionaries(
+    st.sampled_from(["rollno", "Rollno", "ü", "x"]),
+    st.sampled_from(["393", "", "é>", "a&amp;b", "t\tb", "l\r\nx", "'", "/"]),
+    max_size=3,
+)
 
 
 def render(node) -> str:
@@ -45,22 +61,32 @@ FIELDS = ("@rollno", "firstname", "lastname", "nickname", "marks")
 
 
 @settings(deadline=None, max_examples=250)
-@given(st.lists(st.tuples(HEADS, DOCUMENTS), min_size=1, max_size=4), st.booleans(),
-       st.lists(st.integers(0, 4), max_size=2))
+@given(
+    st.lists(st.tuples(HEADS, DOCUMENTS), min_size=1, max_size=4),
+    st.booleans(),
+    st.lists(st.integers(0, 4), max_size=2),
+)
 def test_equals_reference(documents, binary, cuts):
     texts = [head + document for head, document in documents]
-    batch = pa.RecordBatch.from_pydict({
-        "seq": pa.array(range(len(texts)), pa.int64()), "sub": pa.array([1] * len(texts), pa.int64()),
-        "payload": pa.array(texts).cast(pa.binary() if binary else pa.string()),
-    })
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(texts)), pa.int64()),
+            "sub": pa.array([1] * len(texts), pa.int64()),
+            "payload": pa.array(texts).cast(pa.binary() if binary else pa.string()),
+        }
+    )
     read = [reference.read(text, "student", FIELDS) for text in texts]
     out, errors = run(XMLParse(), batch, cuts)
     assert errors == []
     assert [(r["seq"], r["checksum"], r["records"]) for r in out] == [
-        (i, checksum, len(records)) for i, (checksum, records, _) in enumerate(read)]
+        (i, checksum, len(records)) for i, (checksum, records, _) in enumerate(read)
+    ]
     out, _ = run(XMLParse(layout="records"), batch, cuts)
-    assert out == [{"seq": i, "sub": 4096 + j, **record} for i, (_, records, _) in enumerate(read)
-                   for j, record in enumerate(records)]
+    assert out == [
+        {"seq": i, "sub": 4096 + j, **record}
+        for i, (_, records, _) in enumerate(read)
+        for j, record in enumerate(records)
+    ]
     depth = max(d for _, _, d in read)
     assert run(XMLParse(max_depth=depth), batch)[1] == []
     if depth > 1:
@@ -70,16 +96,23 @@ def test_equals_reference(documents, binary, cuts):
 def test_checksum_of_the_benchmark(shared_data):
     document = (shared_data / "riotbench" / "tempSAX.xml").read_bytes()
     for payload in (document, document.decode()):
-        row, = XMLParse().session().push({"payload": payload})
+        (row,) = XMLParse().session().push({"payload": payload})
         assert (row["checksum"], row["records"]) == (2512, 37)
         rows = XMLParse(layout="records").session().push({"payload": payload})
         assert len(rows) == 37
-        assert rows[0] == {"sub": 0, "rollno": "393", "firstname": "dinkar", "lastname": "kadkadkad",
-                           "nickname": "dinkar", "marks": "85"}
+        assert rows[0] == {
+            "sub": 0,
+            "rollno": "393",
+            "firstname": "dinkar",
+            "lastname": "kadkadkad",
+            "nickname": "dinkar",
+            "marks": "85",
+        }
 
 
-@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1", "windows-1252",
-                                   "utf-8-sig"])
+@pytest.mark.parametrize(
+    "codec", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1", "windows-1252", "utf-8-sig"]
+)
 def test_encodings(codec):
     name = {"utf-16-le": "utf-16", "utf-16-be": "utf-16", "utf-8-sig": "utf-8"}.get(codec, codec)
     text = f'<?xml version="1.0" encoding="{name}"?><s><student rollno="é"><marks>ü&amp;</marks></student></s>'
@@ -89,23 +122,41 @@ def test_encodings(codec):
     assert session.push({"payload": text}) == [row]  # text is text, whatever it declares
 
 
-BOMB = "<!DOCTYPE b [" + "".join(
-    f'<!ENTITY e{i} "{f"&e{i - 1};" * 10 if i else "x" * 10}">' for i in range(9)) + "]><b>&e8;</b>"
+BOMB = (
+    "<!DOCTYPE b ["
+    + "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10 if i else "x" * 10}">' for i in range(9))
+    + "]><b>&e8;</b>"
+)
 
 
-@pytest.mark.parametrize(("document", "reason"), [
-    ("", "malformed"), ("<a>", "malformed"), ("<a></b>", "malformed"), ("<a/><b/>", "malformed"), ("text", "malformed"),
-    ("<a>&undeclared;</a>", "malformed"), ("<a b='1' b='2'/>", "malformed"), ("<a>\x01</a>", "malformed"),
-    (b"<a>\xff</a>", "malformed"), (b"\x00\x00", "malformed"), ('<?xml version="1.0" encoding="nope"?><a/>', None),
-    (b'<?xml version="1.0" encoding="nope"?><a/>', "malformed"),
-    ("<!DOCTYPE a><a/>", "forbidden_doctype"), (BOMB, "forbidden_doctype"),
-    ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "forbidden_doctype"),
-    ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "forbidden_doctype"),
-    ("<!DOCTYPE a><a/>".encode("utf-16"), "forbidden_doctype"), ("<a><!-- <!DOCTYPE --></a>", None),
-    ("<a>" * 33 + "</a>" * 33, "too_deep"), ("<a>" * 32 + "</a>" * 32, None),
-    ("<a>" * 100_000 + "</a>" * 100_000, "too_deep"),
-    ("<a>" + " " * (1 << 20) + "</a>", "too_large"), (None, "missing"),
-])
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ("", "malformed"),
+        ("<a>", "malformed"),
+        ("<a></b>", "malformed"),
+        ("<a/><b/>", "malformed"),
+        ("text", "malformed"),
+        ("<a>&undeclared;</a>", "malformed"),
+        ("<a b='1' b='2'/>", "malformed"),
+        ("<a>\x01</a>", "malformed"),
+        (b"<a>\xff</a>", "malformed"),
+        (b"\x00\x00", "malformed"),
+        ('<?xml version="1.0" encoding="nope"?><a/>', None),
+        (b'<?xml version="1.0" encoding="nope"?><a/>', "malformed"),
+        ("<!DOCTYPE a><a/>", "forbidden_doctype"),
+        (BOMB, "forbidden_doctype"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "forbidden_doctype"),
+        ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "forbidden_doctype"),
+        ("<!DOCTYPE a><a/>".encode("utf-16"), "forbidden_doctype"),
+        ("<a><!-- <!DOCTYPE --></a>", None),
+        ("<a>" * 33 + "</a>" * 33, "too_deep"),
+        ("<a>" * 32 + "</a>" * 32, None),
+        ("<a>" * 100_000 + "</a>" * 100_000, "too_deep"),
+        ("<a>" + " " * (1 << 20) + "</a>", "too_large"),
+        (None, "missing"),
+    ],
+)
 def test_hostile_documents(document, reason):
     session = XMLParse().session()
     out = session.push({"payload": document})
@@ -114,8 +165,16 @@ def test_hostile_documents(document, reason):
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.one_of(st.binary(max_size=60), DOCUMENTS.map(str.encode).flatmap(
-    lambda d: st.tuples(st.integers(0, len(d)), st.binary(max_size=2)).map(lambda c: d[:c[0]] + c[1] + d[c[0] + 1:]))))
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        DOCUMENTS.map(str.encode).flatmap(
+            lambda d: st.tuples(st.integers(0, len(d)), st.binary(max_size=2)).map(
+                lambda c: d[: c[0]] + c[1] + d[c[0] + 1 :]
+            )
+        ),
+    )
+)
 def test_any_bytes_parse_or_are_refused(document):
     try:
         expat.ParserCreate().Parse(document, True)
@@ -128,10 +187,12 @@ def test_any_bytes_parse_or_are_refused(document):
 
 
 def test_good_and_bad_documents_of_a_batch_keep_their_order():
-    batch = pa.RecordBatch.from_pydict({
-        "seq": pa.array(range(6), pa.int64()),
-        "payload": ["<s><r>1</r><r>2</r></s>", "<s>", "<r>&amp;</r>", None, "<r>3</r>", "<s/>"],
-    })
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(6), pa.int64()),
+            "payload": ["<s><r>1</r><r>2</r></s>", "<s>", "<r>&amp;</r>", None, "<r>3</r>", "<s/>"],
+        }
+    )
     session = XMLParse(layout="records", record="r", fields=("x",)).session()
     out = session.push_batch(batch)
     assert out.to_pylist() == [{"seq": s, "sub": n, "x": None} for s, n in ((0, 0), (0, 1), (2, 0), (4, 0))]
@@ -146,9 +207,20 @@ def test_many_records():
     assert [e["reason"] for e in session.errors] == ["too_many", "too_many"]
 
 
-@pytest.mark.parametrize("wrong", [{"fields": ()}, {"record": ""}, {"record": "@x"}, {"fields": ("Student",)},
-                                   {"fields": ("a", "a")}, {"fields": ("@a", "a")}, {"fields": ("@",)},
-                                   {"max_depth": 0}, {"layout": "tree"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fields": ()},
+        {"record": ""},
+        {"record": "@x"},
+        {"fields": ("Student",)},
+        {"fields": ("a", "a")},
+        {"fields": ("@a", "a")},
+        {"fields": ("@",)},
+        {"max_depth": 0},
+        {"layout": "tree"},
+    ],
+)
 def test_misuse(wrong):
     with pytest.raises(ConfigError):
         XMLParse(**wrong)

@@ -151,7 +151,7 @@ class Growing(Total):
         out = np.empty(batch.num_rows)
         for i, v in enumerate(batch.column(self.value).to_pylist()):
             s = slots[i]
-            state["all"][s] = [*state["all"][s], 0.0 if v is None or np.isnan(v) else v][:10**5]
+            state["all"][s] = [*state["all"][s], 0.0 if v is None or np.isnan(v) else v][: 10**5]
             out[i] = len(state["all"][s])
         return out
 
@@ -206,13 +206,28 @@ def _fails(kind, name: str) -> None:
         check_task(kind, checks=(check,))
 
 
-@pytest.mark.parametrize(("kind", "name"), [
-    (Forgetful, "any_split"), (Forgetful, "determinism"), (Splitting, "any_split"),
-    (Splitting, "key_independence"), (Splitting, "session_equals_bulk"), (Aliasing, "output_is_not_mutated"),
-    (Mutating, "input_is_not_mutated"), (Undeclared, "schema"), (Traces, "missing_and_bad_values"),
-    (Growing, "bounded_state"), (Doubling, "selectivity"), (Hashing, "determinism"), (Unlike, "config_is_identity"),
-    (Heavy, "serialisable"), (NotANumber, "missing_and_bad_values"), (Splitting, "docstring"),
-], ids=lambda p: p if isinstance(p, str) else p.__name__)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Forgetful, "any_split"),
+        (Forgetful, "determinism"),
+        (Splitting, "any_split"),
+        (Splitting, "key_independence"),
+        (Splitting, "session_equals_bulk"),
+        (Aliasing, "output_is_not_mutated"),
+        (Mutating, "input_is_not_mutated"),
+        (Undeclared, "schema"),
+        (Traces, "missing_and_bad_values"),
+        (Growing, "bounded_state"),
+        (Doubling, "selectivity"),
+        (Hashing, "determinism"),
+        (Unlike, "config_is_identity"),
+        (Heavy, "serialisable"),
+        (NotANumber, "missing_and_bad_values"),
+        (Splitting, "docstring"),
+    ],
+    ids=lambda p: p if isinstance(p, str) else p.__name__,
+)
 def test_a_fault_is_found(kind, name):
     _fails(kind, name)
 
@@ -238,9 +253,18 @@ def test_a_task_without_cases_is_not_tested():
         check_task(Bare)
 
 
-@pytest.mark.parametrize(("a", "b", "same"), [
-    (float("nan"), -float("nan"), True), (0.0, -0.0, False), (1, 1.0, False), (True, 1, False), (None, "None", False),
-    ([1.0, None], [1.0, None], True), ({"a": 0.1 + 0.2}, {"a": 0.3}, False), (b"x", "x", False),
-])
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (float("nan"), -float("nan"), True),
+        (0.0, -0.0, False),
+        (1, 1.0, False),
+        (True, 1, False),
+        (None, "None", False),
+        ([1.0, None], [1.0, None], True),
+        ({"a": 0.1 + 0.2}, {"a": 0.3}, False),
+        (b"x", "x", False),
+    ],
+)
 def test_exact_compares_to_the_last_bit(a, b, same):
     assert (exact(a) == exact(b)) is same

@@ -22,8 +22,11 @@ def _read(source, start, end, n=1):
     return [seq for split in source.splits(start, end, n) for b in source.read(split) for seq in b["seq"].to_pylist()]
 
 
-@given(st.lists(st.one_of(st.integers(0, 5), st.sampled_from([EOF, PAUSE()])), min_size=1, max_size=8),
-       st.integers(1, 4), st.integers(1, 3))
+@given(
+    st.lists(st.one_of(st.integers(0, 5), st.sampled_from([EOF, PAUSE()])), min_size=1, max_size=8),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
 def test_every_record_comes_once_and_in_order(script, limit, n):
     source = ScriptedSource([_batch(i) if isinstance(i, int) else i for i in script], schema=_batch(0).schema)
     total = sum(i for i in script if isinstance(i, int))

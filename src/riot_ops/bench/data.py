@@ -49,8 +49,16 @@ def _length(lines: pa.Array) -> int:
     return int(offsets[-1])
 
 
-def write_readings(folder: Path, batches: int, rows: int, keys: int, of: int | None = None, seed: int = 0,
-                   files: int = 2, first: int = 0) -> Path:
+def write_readings(
+    folder: Path,
+    batches: int,
+    rows: int,
+    keys: int,
+    of: int | None = None,
+    seed: int = 0,
+    files: int = 2,
+    first: int = 0,
+) -> Path:
     """Readings of random devices as Parquet files, ``files`` of them for each of the batches.
 
     ``of``: only the first so many of the keys occur.
@@ -60,10 +68,14 @@ def write_readings(folder: Path, batches: int, rows: int, keys: int, of: int | N
     names = pa.array([f"device-{k:07d}" for k in range(of or keys)])
     each = rows // files
     for i in range(first * files, (first + batches) * files):
-        table = pa.table([
-            pa.array(np.arange(i * each, (i + 1) * each)), names.take(pa.array(rng.integers(0, of or keys, each))),
-            pa.array(20.0 + rng.standard_normal(each)),
-        ], schema=READINGS)
+        table = pa.table(
+            [
+                pa.array(np.arange(i * each, (i + 1) * each)),
+                names.take(pa.array(rng.integers(0, of or keys, each))),
+                pa.array(20.0 + rng.standard_normal(each)),
+            ],
+            schema=READINGS,
+        )
         pq.write_table(table, folder / f"{i:05d}.parquet")
     return folder
 

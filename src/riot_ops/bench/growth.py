@@ -46,22 +46,48 @@ def _in_process(most: int, rows: int, repetitions: int) -> Iterator[Measure]:
     keys = 1000
     while keys <= most:
         cost[keys], size = _cost(_State(keys), _readings(keys, keys, rows), repetitions)
-        yield Measure(f"growth/local/rows/{keys}", 1e9 * cost[keys], "ns/row",
-                      f"Kalman filter over {rows:,} rows and its delta of {size:,} bytes, one core")
+        yield Measure(
+            f"growth/local/rows/{keys}",
+            1e9 * cost[keys],
+            "ns/row",
+            f"Kalman filter over {rows:,} rows and its delta of {size:,} bytes, one core",
+        )
         keys *= 10
-    yield Measure("growth/local/many-vs-few-keys", cost[most] / cost[1000], "ratio",
-                  f"cost per row with {most:,} keys over that with 1,000", 2, at_most=True)
+    yield Measure(
+        "growth/local/many-vs-few-keys",
+        cost[most] / cost[1000],
+        "ratio",
+        f"cost per row with {most:,} keys over that with 1,000",
+        2,
+        at_most=True,
+    )
     state = _State(most)
     all_cost, all_bytes = _cost(state, _readings(most, most, rows), repetitions)
     few_cost, few_bytes = _cost(state, _readings(most, most // 100, rows), repetitions)
     touched = most * (1 - (1 - 1 / most) ** rows)
-    yield Measure("growth/local/touch-1-percent", few_cost / all_cost, "ratio",
-                  "cost per row of a batch that touches 1 % of the keys over one that touches all", 2, at_most=True)
+    yield Measure(
+        "growth/local/touch-1-percent",
+        few_cost / all_cost,
+        "ratio",
+        "cost per row of a batch that touches 1 % of the keys over one that touches all",
+        2,
+        at_most=True,
+    )
     yield Measure("growth/local/delta-all", all_bytes / touched, "bytes/key", "state written per key touched, all keys")
-    yield Measure("growth/local/delta-1-percent", few_bytes / (most // 100), "bytes/key",
-                  "state written per key touched, 1 % of them")
-    yield Measure("growth/local/delta-1-percent-vs-all", few_bytes / (most // 100) / (all_bytes / touched), "ratio",
-                  "bytes per key touched, 1 % of the keys over all", 2, at_most=True)
+    yield Measure(
+        "growth/local/delta-1-percent",
+        few_bytes / (most // 100),
+        "bytes/key",
+        "state written per key touched, 1 % of them",
+    )
+    yield Measure(
+        "growth/local/delta-1-percent-vs-all",
+        few_bytes / (most // 100) / (all_bytes / touched),
+        "ratio",
+        "bytes per key touched, 1 % of the keys over all",
+        2,
+        at_most=True,
+    )
     yield Measure("growth/local/state", state.state.nbytes / most, "bytes/key", "Kalman filter: arrays, index and keys")
 
 
@@ -125,26 +151,49 @@ def _on_spark(base: Path, most: int, rows: int, repetitions: int) -> Iterator[Me
         for kind, size in list(zip(kinds, _written(base / "c2"), strict=False))[1:]:
             sizes[kind].append(size)
     how = f"micro-batches of {rows:,} rows, local[2]"
-    for kind, name, text in (("few", "1000", "1,000 keys"), ("all", f"{most}", f"{most:,} keys, all touched"),
-                             ("part", f"{most}-touch-1-percent", f"1 % of {most:,} keys touched")):
+    for kind, name, text in (
+        ("few", "1000", "1,000 keys"),
+        ("all", f"{most}", f"{most:,} keys, all touched"),
+        ("part", f"{most}-touch-1-percent", f"1 % of {most:,} keys touched"),
+    ):
         yield Measure(f"growth/spark/rows/{name}", 1e9 * median(seconds[kind]) / rows, "ns/row", f"{text}, {how}")
-    yield Measure("growth/spark/many-vs-few-keys", median(seconds["all"]) / median(seconds["few"]), "ratio",
-                  f"cost per row with {most:,} keys over that with 1,000; {how}", 2, at_most=True)
-    yield Measure("growth/spark/touch-1-percent", median(seconds["part"]) / median(seconds["all"]), "ratio",
-                  f"cost per row where 1 % of {most:,} keys are touched over all; {how}", 2, at_most=True)
+    yield Measure(
+        "growth/spark/many-vs-few-keys",
+        median(seconds["all"]) / median(seconds["few"]),
+        "ratio",
+        f"cost per row with {most:,} keys over that with 1,000; {how}",
+        2,
+        at_most=True,
+    )
+    yield Measure(
+        "growth/spark/touch-1-percent",
+        median(seconds["part"]) / median(seconds["all"]),
+        "ratio",
+        f"cost per row where 1 % of {most:,} keys are touched over all; {how}",
+        2,
+        at_most=True,
+    )
     if sizes["part"]:
         touched = most * (1 - (1 - 1 / most) ** rows)
         each = median(sizes["all"]) / touched, median(sizes["part"]) / (most // 100)
         yield Measure("growth/spark/written-all", each[0], "bytes/key", "state store files per key touched, all keys")
-        yield Measure("growth/spark/written-1-percent", each[1], "bytes/key",
-                      "state store files per key touched, 1 % of them")
-        yield Measure("growth/spark/written-1-percent-vs-all", each[1] / each[0], "ratio",
-                      "bytes written per key touched, 1 % of the keys over all", 2, at_most=True)
+        yield Measure(
+            "growth/spark/written-1-percent", each[1], "bytes/key", "state store files per key touched, 1 % of them"
+        )
+        yield Measure(
+            "growth/spark/written-1-percent-vs-all",
+            each[1] / each[0],
+            "ratio",
+            "bytes written per key touched, 1 % of the keys over all",
+            2,
+            at_most=True,
+        )
 
 
 def _run(spark: Any, checkpoint: Path, data: Path, rows: int) -> list[float]:
-    query = kalman_flow().start(spark, ReadingFiles(data, rows // 2), sinks=Discard(), max_records=rows,
-                                checkpoint=checkpoint)
+    query = kalman_flow().start(
+        spark, ReadingFiles(data, rows // 2), sinks=Discard(), max_records=rows, checkpoint=checkpoint
+    )
     query.wait()
     return durations(query.streaming)
 
@@ -172,11 +221,19 @@ def _memory(base: Path, most: int) -> Iterator[Measure]:
         peaks[keys] = peak
     for part in ("driver", "jvm", "workers"):
         for keys, peak in peaks.items():
-            yield Measure(f"growth/memory/{part}/{keys}", peak[part] / 2**20, "MiB",
-                          f"peak memory, STATS on local[2] with {keys:,} keys; shared pages by share")
+            yield Measure(
+                f"growth/memory/{part}/{keys}",
+                peak[part] / 2**20,
+                "MiB",
+                f"peak memory, STATS on local[2] with {keys:,} keys; shared pages by share",
+            )
     for part, text in (("workers", "Python workers"), ("driver", "Python process that started the query")):
-        yield Measure(f"growth/memory/{part}-per-key", (peaks[most][part] - peaks[5000][part]) / (most - 5000),
-                      "bytes/key", f"STATS, {text}: what {most:,} keys take more than 5,000, by key")
+        yield Measure(
+            f"growth/memory/{part}-per-key",
+            (peaks[most][part] - peaks[5000][part]) / (most - 5000),
+            "bytes/key",
+            f"STATS, {text}: what {most:,} keys take more than 5,000, by key",
+        )
 
 
 @contextmanager

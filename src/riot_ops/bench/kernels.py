@@ -60,10 +60,16 @@ def _readings(keys: int, batches: int) -> list[pa.RecordBatch]:
     made = []
     for i in range(batches):
         values = np.round(20.0 + 5.0 * rng.standard_normal(BATCH), 3)
-        made.append(pa.RecordBatch.from_pydict({
-            "seq": pa.array(np.arange(i * BATCH, (i + 1) * BATCH)),
-            "sensor_id": names.take(pa.array(rng.integers(0, keys, BATCH))),
-            "obs_type": kinds.take(pa.array(rng.integers(0, len(kinds), BATCH))), "value": pa.array(values)}))
+        made.append(
+            pa.RecordBatch.from_pydict(
+                {
+                    "seq": pa.array(np.arange(i * BATCH, (i + 1) * BATCH)),
+                    "sensor_id": names.take(pa.array(rng.integers(0, keys, BATCH))),
+                    "obs_type": kinds.take(pa.array(rng.integers(0, len(kinds), BATCH))),
+                    "value": pa.array(values),
+                }
+            )
+        )
     return made
 
 
@@ -74,8 +80,13 @@ def task_under_test(code: str, keys: int) -> Task:
     if code == "BLF":
         return t.BloomFilterCheck(members=tuple(f"sensor-{k:06d}" for k in range(0, keys, 2)))
     by = {"DAC": ("obs_type",)}.get(code, ("sensor_id",))
-    kinds: dict[str, type[KeyedTask]] = {"KAL": t.KalmanFilter, "AVG": t.BlockAverage, "SLR": t.SlidingRegression,
-                                         "SOM": t.SecondOrderMoment, "DAC": t.DistinctCount}
+    kinds: dict[str, type[KeyedTask]] = {
+        "KAL": t.KalmanFilter,
+        "AVG": t.BlockAverage,
+        "SLR": t.SlidingRegression,
+        "SOM": t.SecondOrderMoment,
+        "DAC": t.DistinctCount,
+    }
     return kinds[code](by=by)
 
 

@@ -39,10 +39,20 @@ def measures(quick: bool = False) -> Iterator[Measure]:
             how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
             for name, rate in rates.items():
                 yield Measure(f"keyed/{name}/{keys}", rate, "rows/s", how)
-            yield Measure(f"keyed/vs-bare-pass/{keys}", rates["packed"] / rates["bare-pass"], "ratio",
-                          "repartition(key).mapInArrow(identity) over the same files and micro-batches", 1.5)
-            yield Measure(f"keyed/transform-vs-bare-pass/{keys}", rates["transform"] / rates["bare-pass"], "ratio",
-                          "the same, for transform(df): rows in, rows out", 0.7)
+            yield Measure(
+                f"keyed/vs-bare-pass/{keys}",
+                rates["packed"] / rates["bare-pass"],
+                "ratio",
+                "repartition(key).mapInArrow(identity) over the same files and micro-batches",
+                1.5,
+            )
+            yield Measure(
+                f"keyed/transform-vs-bare-pass/{keys}",
+                rates["transform"] / rates["bare-pass"],
+                "ratio",
+                "the same, for transform(df): rows in, rows out",
+                0.7,
+            )
             slow, what = _per_key(spark, base, data, keys, rows, limit_s)
             yield Measure(f"keyed/per-key/{keys}", slow, "rows/s", what)
             yield Measure(f"keyed/vs-per-key/{keys}", rates["packed"] / slow, "ratio", what, reach)
@@ -57,8 +67,10 @@ def _passes(spark: Any, base: Path, data: Path, keys: int, rows: int, repetition
         query = kalman_flow().start(spark, ReadingFiles(data, rows // 2), sinks=Discard(), max_records=rows)
         query.wait()
         rates["packed"] += [rows / s for s in durations(query.streaming)[1:]]
-        for name, frame in (("transform", kalman().transform(_read(spark, data))),
-                            ("bare-pass", bare_pass(_read(spark, data)))):
+        for name, frame in (
+            ("transform", kalman().transform(_read(spark, data))),
+            ("bare-pass", bare_pass(_read(spark, data))),
+        ):
             done, _ = timed_query(frame, base / f"checkpoint-{name}-{keys}-{i}")
             rates[name] += [rows / s for s in done[1:]]
     return {name: median(values) for name, values in rates.items()}
@@ -68,8 +80,9 @@ def _per_key(spark: Any, base: Path, data: Path, keys: int, rows: int, limit_s: 
     """Rows per second of per-key state, at least where it did not come far enough."""
     from riot_ops.bench.opponents.keyed import kalman_per_key
 
-    done, unfinished = timed_query(kalman_per_key(_read(spark, data)), base / f"checkpoint-per-key-{keys}",
-                                   limit_s=limit_s)
+    done, unfinished = timed_query(
+        kalman_per_key(_read(spark, data)), base / f"checkpoint-per-key-{keys}", limit_s=limit_s
+    )
     what = "transformWithStateInPandas per key, Python arithmetic, the same micro-batches"
     if done[1:]:
         return median(rows / s for s in done[1:]), what
@@ -79,5 +92,8 @@ def _per_key(spark: Any, base: Path, data: Path, keys: int, rows: int, limit_s: 
 
 
 def _read(spark: Any, data: Path) -> Any:
-    return (spark.readStream.schema("seq long, device string, value double")
-            .option("maxFilesPerTrigger", 2).parquet(str(data)))
+    return (
+        spark.readStream.schema("seq long, device string, value double")
+        .option("maxFilesPerTrigger", 2)
+        .parquet(str(data))
+    )

@@ -64,9 +64,17 @@ class Measure:
     def to_json(self) -> str:
         """One line of JSON; the value has four digits, and is null where there is none."""
         value = float(f"{self.value:.4g}") if math.isfinite(self.value) else None
-        return json.dumps({"measure": self.measure, "value": value, "unit": self.unit,
-                           "against": self.against, "reach": self.reach, "machine": self.machine},
-                          ensure_ascii=False)
+        return json.dumps(
+            {
+                "measure": self.measure,
+                "value": value,
+                "unit": self.unit,
+                "against": self.against,
+                "reach": self.reach,
+                "machine": self.machine,
+            },
+            ensure_ascii=False,
+        )
 
 
 def machine() -> str:
@@ -140,8 +148,12 @@ class KernelTimes:
         """The largest shares of a time, in words."""
         largest = sorted(self.spent.items(), key=lambda item: -item[1])[:3]
         rest = max(0.0, of - self.total)
-        return ", ".join([*(f"{name.rsplit('.', 1)[-1]} {100 * t / of:.0f} %" for name, t in largest),
-                          f"outside kernels {100 * rest / of:.0f} %"])
+        return ", ".join(
+            [
+                *(f"{name.rsplit('.', 1)[-1]} {100 * t / of:.0f} %" for name, t in largest),
+                f"outside kernels {100 * rest / of:.0f} %",
+            ]
+        )
 
 
 @contextmanager

@@ -47,13 +47,13 @@ def progress(streaming: Any) -> list[dict[str, Any]]:
 
 def durations(streaming: Any) -> list[float]:
     """Seconds that each micro-batch took, in order; those without data left out."""
-    found = {p["batchId"]: p["durationMs"]["triggerExecution"] / 1000
-             for p in progress(streaming) if p["numInputRows"]}
+    found = {p["batchId"]: p["durationMs"]["triggerExecution"] / 1000 for p in progress(streaming) if p["numInputRows"]}
     return [found[i] for i in sorted(found)]
 
 
-def timed_query(frame: Any, checkpoint: Path, form: str = "noop", limit_s: float | None = None,
-                out: Path | None = None) -> tuple[list[float], float | None]:
+def timed_query(
+    frame: Any, checkpoint: Path, form: str = "noop", limit_s: float | None = None, out: Path | None = None
+) -> tuple[list[float], float | None]:
     """Run a streaming DataFrame to its end.
 
     Returns the seconds of each finished micro-batch, and those spent in an unfinished one where the

@@ -34,13 +34,23 @@ def measures(quick: bool = False) -> Iterator[Measure]:
             how = "local[2], micro-batches of {:,} messages, after a warm-up"
             yield Measure("stats/spark", fast, "messages/s", how.format(large))
             yield Measure("stats/spark-small-batches", same, "messages/s", how.format(small))
-            yield Measure("stats/spark-vs-plain-python", fast / plain, "ratio",
-                          "orjson and dicts, one process; riot_ops on local[2]", 4)
+            yield Measure(
+                "stats/spark-vs-plain-python",
+                fast / plain,
+                "ratio",
+                "orjson and dicts, one process; riot_ops on local[2]",
+                4,
+            )
             slow, note = _idiomatic(spark, base, data, small, limit_s)
             yield Measure("stats/spark-idiomatic", slow, "messages/s", how.format(small) + note)
-            yield Measure("stats/spark-vs-idiomatic", same / slow, "ratio",
-                          f"from_json, explode, transformWithStateInPandas per key; both with micro-batches of "
-                          f"{small:,} messages{note}", 20)
+            yield Measure(
+                "stats/spark-vs-idiomatic",
+                same / slow,
+                "ratio",
+                f"from_json, explode, transformWithStateInPandas per key; both with micro-batches of "
+                f"{small:,} messages{note}",
+                20,
+            )
 
 
 def _in_process(base: Path, data: Path, small: int, large: int, repetitions: int) -> tuple[float, float]:

@@ -48,7 +48,9 @@ def byte_spans(
         return readonly(np.zeros(0, np.uint8)), empty, empty, NO_MASK
     offsets = np.frombuffer(offsets_buffer, dtype, len(column) + 1, column.offset * dtype().itemsize)
     offsets = offsets.astype(np.int64)
-    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(0, np.uint8)
+    data = (
+        np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(0, np.uint8)
+    )
     return readonly(data), readonly(offsets[:-1]), readonly(offsets[1:]), _valid(column)
 
 
@@ -105,12 +107,12 @@ def strings_from_spans(
     if valid is not None and not valid.all():
         bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
         nulls = -1
-    return pa.Array.from_buffers(kind or pa.string(), len(starts),
-                                 [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)], nulls)
+    return pa.Array.from_buffers(
+        kind or pa.string(), len(starts), [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)], nulls
+    )
 
 
 def gather_strings(column: pa.Array, index: npt.NDArray[np.int64]) -> pa.Array:
     """``column.take(index)`` for text without nulls in the index."""
     data, starts, ends, valid = byte_spans(column)
-    return strings_from_spans(data, starts[index], ends[index],
-                              valid[index] if valid.size else None, column.type)
+    return strings_from_spans(data, starts[index], ends[index], valid[index] if valid.size else None, column.type)

@@ -50,10 +50,16 @@ def word(data: Any, start: Any, n: Any) -> Any:
 @kernel
 def word8(data: Any, i: Any) -> Any:
     """Eight bytes at i as a little-endian number (LLVM makes one load of it)."""
-    return (np.uint64(data[i]) | (np.uint64(data[i + 1]) << np.uint64(8))
-            | (np.uint64(data[i + 2]) << np.uint64(16)) | (np.uint64(data[i + 3]) << np.uint64(24))
-            | (np.uint64(data[i + 4]) << np.uint64(32)) | (np.uint64(data[i + 5]) << np.uint64(40))
-            | (np.uint64(data[i + 6]) << np.uint64(48)) | (np.uint64(data[i + 7]) << np.uint64(56)))
+    return (
+        np.uint64(data[i])
+        | (np.uint64(data[i + 1]) << np.uint64(8))
+        | (np.uint64(data[i + 2]) << np.uint64(16))
+        | (np.uint64(data[i + 3]) << np.uint64(24))
+        | (np.uint64(data[i + 4]) << np.uint64(32))
+        | (np.uint64(data[i + 5]) << np.uint64(40))
+        | (np.uint64(data[i + 6]) << np.uint64(48))
+        | (np.uint64(data[i + 7]) << np.uint64(56))
+    )
 
 
 @kernel

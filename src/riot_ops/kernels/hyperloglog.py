@@ -98,8 +98,12 @@ def content(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
-                or pa.types.is_large_binary(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 @kernel
@@ -127,5 +131,3 @@ def hash_content(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
     h = np.empty(len(column), np.uint64)
     _hash_words(readonly(np.ascontiguousarray(words).view(np.uint8)), h)
     return h, present
-
-

@@ -13,8 +13,9 @@ __all__ = ["KeyIndex"]
 
 
 @kernel
-def _lookup(h1: Any, h2: Any, times: Any, ttl: Any, table: Any, k1: Any, k2: Any, last: Any, n: Any,
-            start: Any, slots: Any) -> Any:
+def _lookup(
+    h1: Any, h2: Any, times: Any, ttl: Any, table: Any, k1: Any, k2: Any, last: Any, n: Any, start: Any, slots: Any
+) -> Any:
     """Resolve keys to slots from row ``start`` on, giving new keys the next slots.
 
     A key not seen for longer than ttl gets a new slot, which is how its state starts afresh.
@@ -96,20 +97,27 @@ class KeyIndex:
     def nbytes(self) -> int:
         return self._table.nbytes + self._k1.nbytes + self._k2.nbytes + self._last.nbytes
 
-    def resolve(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64],
-                times: npt.NDArray[np.int64] = _NO_TIMES) -> npt.NDArray[np.int64]:
+    def resolve(
+        self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64], times: npt.NDArray[np.int64] = _NO_TIMES
+    ) -> npt.NDArray[np.int64]:
         """The slot of each key; unknown and expired keys get new ones."""
         slots = np.empty(h1.size, np.int64)
         row = 0
         while row < h1.size:
-            self.size, row = _lookup(h1, h2, times, self.ttl, self._table, self._k1, self._k2,
-                                     self._last, self.size, row, slots)
+            self.size, row = _lookup(
+                h1, h2, times, self.ttl, self._table, self._k1, self._k2, self._last, self.size, row, slots
+            )
             if row < h1.size:
                 self._grow(2 * self.size)
         return slots
 
-    def assign(self, slots: npt.NDArray[np.int64], h1: npt.NDArray[np.uint64],
-               h2: npt.NDArray[np.uint64], last_seen: npt.NDArray[np.int64] = _NO_TIMES) -> None:
+    def assign(
+        self,
+        slots: npt.NDArray[np.int64],
+        h1: npt.NDArray[np.uint64],
+        h2: npt.NDArray[np.uint64],
+        last_seen: npt.NDArray[np.int64] = _NO_TIMES,
+    ) -> None:
         """Put known keys at known slots (restoring a snapshot)."""
         size = max(self.size, int(slots.max()) + 1) if slots.size else self.size
         if size > self._k1.size:

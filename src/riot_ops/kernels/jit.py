@@ -43,8 +43,9 @@ class Kernel(Generic[P, R]):
         if self._compiled is None:
             njit = _njit()
             # hashes wrap around on purpose, of which NumPy's scalars would warn
-            self._compiled = (np.errstate(over="ignore")(self.python) if njit is None
-                              else njit(_resolve_calls(self.python)))
+            self._compiled = (
+                np.errstate(over="ignore")(self.python) if njit is None else njit(_resolve_calls(self.python))
+            )
         return self._compiled
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -78,8 +79,9 @@ def _resolve_calls(function: types.FunctionType | Callable[..., Any]) -> types.F
         return function
     scope = dict(function.__globals__)
     scope.update({name: value.compile() for name, value in called.items()})
-    resolved = types.FunctionType(function.__code__, scope, function.__name__,
-                                  function.__defaults__, function.__closure__)
+    resolved = types.FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+    )
     functools.update_wrapper(resolved, function)
     vars(resolved).pop("__wrapped__", None)
     return resolved
@@ -90,15 +92,19 @@ def _njit() -> Callable[[Any], Any] | None:
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return None
     try:
-        import numba
+        from numba import config, njit
     except Exception as error:  # a broken LLVM raises more than ImportError
-        warnings.warn(f"numba cannot be imported ({error}); kernels run as plain Python, about "
-                      "70 times slower", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"numba cannot be imported ({error}); kernels run as plain Python, about 70 times slower",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return None
     if "NUMBA_CACHE_DIR" not in os.environ:
-        numba.config.CACHE_DIR = str(_cache_directory())
+        vars(config)["CACHE_DIR"] = str(_cache_directory())
     # error_model numpy: a division by zero gives inf as in NumPy instead of raising
-    return numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[no-any-return]
+    compiler: Callable[[Any], Any] = njit(cache=True, nogil=True, error_model="numpy")
+    return compiler
 
 
 def _cache_directory() -> Path:

@@ -89,13 +89,16 @@ def byte(data: Any, i: Any) -> Any:
 def load8(data: Any, i: Any) -> Any:
     """Eight bytes at i as a little-endian number."""
     u = np.uint64(i)
-    return (np.uint64(data[u]) | (np.uint64(data[u + _U1]) << _U8)
-            | (np.uint64(data[u + np.uint64(2)]) << _U16)
-            | (np.uint64(data[u + np.uint64(3)]) << np.uint64(24))
-            | (np.uint64(data[u + np.uint64(4)]) << _U32)
-            | (np.uint64(data[u + np.uint64(5)]) << np.uint64(40))
-            | (np.uint64(data[u + np.uint64(6)]) << np.uint64(48))
-            | (np.uint64(data[u + _U7]) << _U56))
+    return (
+        np.uint64(data[u])
+        | (np.uint64(data[u + _U1]) << _U8)
+        | (np.uint64(data[u + np.uint64(2)]) << _U16)
+        | (np.uint64(data[u + np.uint64(3)]) << np.uint64(24))
+        | (np.uint64(data[u + np.uint64(4)]) << _U32)
+        | (np.uint64(data[u + np.uint64(5)]) << np.uint64(40))
+        | (np.uint64(data[u + np.uint64(6)]) << np.uint64(48))
+        | (np.uint64(data[u + _U7]) << _U56)
+    )
 
 
 @kernel
@@ -218,8 +221,7 @@ def _scaled(m: Any, q: Any) -> Any:
     exponent = ((217706 * q) >> 16) + 63 + upper - zeros
     if exponent + 1023 <= 0:
         return HARD, 0.0
-    if (low <= _U1 and q >= -4 and q <= 23 and (mantissa & _TIE) == _U1
-            and (mantissa << shift) == high):
+    if low <= _U1 and q >= -4 and q <= 23 and (mantissa & _TIE) == _U1 and (mantissa << shift) == high:
         mantissa = mantissa - _U1
     mantissa = (mantissa + (mantissa & _U1)) >> _U1
     if (mantissa >> np.uint64(53)) != _NOUGHT:

@@ -91,16 +91,21 @@ class Templates(NamedTuple):
 
     words: npt.NDArray[np.uint64]  # [template * _WORDS + word]
     tails: npt.NDArray[np.uint64]  # per piece the mask of its last, incomplete word
-    pieces: I64                    # per piece its first word and its length in bytes
-    slots: I64                     # per slot its kind and role
-    heads: I64                     # per template: slots, whether it has a base time, offsets; absent fields
-    absent: I64                    # fields that the message lacks
+    pieces: I64  # per piece its first word and its length in bytes
+    slots: I64  # per slot its kind and role
+    heads: I64  # per template: slots, whether it has a base time, offsets; absent fields
+    absent: I64  # fields that the message lacks
 
 
 def _new_templates(plan: Plan) -> Templates:
-    return Templates(np.empty(_TEMPLATES * _WORDS, np.uint64), np.empty(_TEMPLATES * _SLOTS, np.uint64),
-                     np.empty(_TEMPLATES * _SLOTS * 2, np.int64), np.empty(_TEMPLATES * _SLOTS * 2, np.int64),
-                     np.empty(_TEMPLATES * 4, np.int64), np.empty(_TEMPLATES * plan.value_of.size, np.int64))
+    return Templates(
+        np.empty(_TEMPLATES * _WORDS, np.uint64),
+        np.empty(_TEMPLATES * _SLOTS, np.uint64),
+        np.empty(_TEMPLATES * _SLOTS * 2, np.int64),
+        np.empty(_TEMPLATES * _SLOTS * 2, np.int64),
+        np.empty(_TEMPLATES * 4, np.int64),
+        np.empty(_TEMPLATES * plan.value_of.size, np.int64),
+    )
 
 
 @kernel
@@ -157,7 +162,7 @@ def _learn(data: Any, start: Any, end: Any, n: Any, t: Any, plan: Any, scratch: 
 @kernel
 def _marks(w: Any) -> Any:
     """Marks on quotes, backslashes, control characters and what is not ASCII; the lowest is true."""
-    return (zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _SLASHES) | ((w - _BLANKS) & ~w & HIGH) | (w & HIGH))
+    return zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _SLASHES) | ((w - _BLANKS) & ~w & HIGH) | (w & HIGH)
 
 
 @kernel
@@ -225,8 +230,7 @@ def _match(data: Any, p: Any, end: Any, i: Any, t: Any, plan: Any, columns: Any,
                 if not ok:
                     status, value = text_number(data, p, stop, kind == STRING)
                     if status != NUMBER:
-                        if status == HARD or (status == NOT_A_NUMBER
-                                              and (kind == PLAIN or plan.flags[u] != LENIENT)):
+                        if status == HARD or (status == NOT_A_NUMBER and (kind == PLAIN or plan.flags[u] != LENIENT)):
                             return False
                         value = np.nan
                         columns.found[0] = 1
@@ -237,8 +241,11 @@ def _match(data: Any, p: Any, end: Any, i: Any, t: Any, plan: Any, columns: Any,
             if column >= 0:
                 columns.starts[np.uint64(i * n_texts + column)] = p
                 columns.lengths[np.uint64(i * n_texts + column)] = stop - p
-            if (role == plan.identity and (stop - p < 5 or byte(data, p) == 32 or byte(data, stop - 1) == 32)
-                    and is_null(data, p, stop)):
+            if (
+                role == plan.identity
+                and (stop - p < 5 or byte(data, p) == 32 or byte(data, stop - 1) == 32)
+                and is_null(data, p, stop)
+            ):
                 return False
         elif role == BASE:
             ok, base = milliseconds(data, p, stop, kind == STRING)
@@ -273,9 +280,17 @@ def _match(data: Any, p: Any, end: Any, i: Any, t: Any, plan: Any, columns: Any,
 
 
 @kernel
-def _parse(data: Any, starts: Any, ends: Any, valid: Any, use_templates: Any, plan: Any, columns: Any,
-           scratch: Any,
-           templates: Any) -> None:
+def _parse(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    valid: Any,
+    use_templates: Any,
+    plan: Any,
+    columns: Any,
+    scratch: Any,
+    templates: Any,
+) -> None:
     known = 0
     last = 0
     oldest = 0
@@ -326,8 +341,15 @@ def _parse(data: Any, starts: Any, ends: Any, valid: Any, use_templates: Any, pl
         columns.parsed[i] = ok
 
 
-def parse_messages(data: npt.NDArray[np.uint8], starts: I64, ends: I64, valid: npt.NDArray[np.bool_],
-                   plan: Plan, *, templates: bool = True) -> Columns:
+def parse_messages(
+    data: npt.NDArray[np.uint8],
+    starts: I64,
+    ends: I64,
+    valid: npt.NDArray[np.bool_],
+    plan: Plan,
+    *,
+    templates: bool = True,
+) -> Columns:
     """Parse messages, as far as the kernels can: those not ``parsed`` are for the caller."""
     columns = new_columns(starts.size, plan)
     scratch = Scratch(np.empty(4 * MAX_SLOTS, np.int64), np.empty(4 * MAX_RECORDS, np.int64))

@@ -72,10 +72,11 @@ def _decoded(data: bytes | None) -> tuple[str | None, dict[str, Any], list[dict[
     try:
         text = stripped.decode()
     except UnicodeDecodeError as error:
-        raise RecordError(f"the message is not UTF-8: {error.reason} at byte {error.start}",
-                          reason="invalid_utf8") from None
+        raise RecordError(
+            f"the message is not UTF-8: {error.reason} at byte {error.start}", reason="invalid_utf8"
+        ) from None
     outer = _OUTER.match(text)
-    body = text[outer.end():] if outer else text
+    body = text[outer.end() :] if outer else text
     depth = deepest = 0
     brackets = body if body.count("[") + body.count("{") > MAX_DEPTH else ""  # else it cannot be deeper
     for character in _STRINGS.sub("", brackets):
@@ -85,14 +86,12 @@ def _decoded(data: bytes | None) -> tuple[str | None, dict[str, Any], list[dict[
         elif character in "]}":
             depth -= 1
     if deepest > MAX_DEPTH:
-        raise RecordError(f"the message is nested {deepest} deep; at most {MAX_DEPTH} is allowed",
-                          reason="too_deep")
+        raise RecordError(f"the message is nested {deepest} deep; at most {MAX_DEPTH} is allowed", reason="too_deep")
     try:
         document = _DECODER.decode(body)
     except ValueError as error:
         what = getattr(error, "msg", str(error))
-        raise ParseError(f"the message is not JSON ({what})", offset=getattr(error, "pos", -1),
-                         text=body) from None
+        raise ParseError(f"the message is not JSON ({what})", offset=getattr(error, "pos", -1), text=body) from None
     if "\\u" in body and any(found.group(1) for found in _ESCAPES.finditer(body)):
         raise ParseError("the message has an unpaired surrogate", text=body)
     if not isinstance(document, dict):
@@ -152,8 +151,7 @@ def _number(value: Any, name: str | None, *, lenient: bool = False) -> float | N
                 return number
             if lenient:
                 return None
-            raise RecordError(f"{name} = {excerpt(text)} is beyond the range of float64",
-                              reason="out_of_range")
+            raise RecordError(f"{name} = {excerpt(text)} is beyond the range of float64", reason="out_of_range")
     if lenient:
         return None
     raise RecordError(f"{name} = {excerpt(repr(value))} is not a number", reason="not_a_number")
@@ -174,8 +172,7 @@ def _time(value: Any, name: str, low: int, high: int) -> int | None:
     else:
         us = round(number * 1000)
     if not low <= us <= high:
-        raise RecordError(f"{name} = {excerpt(text)} ms is outside the years 1 to 9999",
-                          reason="out_of_range")
+        raise RecordError(f"{name} = {excerpt(text)} ms is outside the years 1 to 9999", reason="out_of_range")
     return us
 
 
@@ -192,8 +189,7 @@ def _offset(record: dict[str, Any]) -> int:
 
 def checked_sum(base: int, offset: int) -> int:
     if offset and not MIN_TIME <= base + offset <= MAX_TIME:
-        raise RecordError("t: with the base time, the time is outside the years 1 to 9999",
-                          reason="out_of_range")
+        raise RecordError("t: with the base time, the time is outside the years 1 to 9999", reason="out_of_range")
     return base + offset
 
 
@@ -206,8 +202,7 @@ def parse_message(data: bytes | None, wanted: tuple[str, ...], plan: Plan) -> Me
     identity = wanted[plan.identity]
     sensor = _text(_value(by_name.get(identity, {})), identity)
     if sensor is None or sensor.strip(_SPACE) in ("", "null"):
-        raise RecordError(f"the message has no {identity}, which identifies the sensor",
-                          reason="missing_id")
+        raise RecordError(f"the message has no {identity}, which identifies the sensor", reason="missing_id")
     message = Message(base, [], [], [])
     for j, name in enumerate(wanted):
         record = by_name.get(name, {})
@@ -227,8 +222,9 @@ def parse_records(data: bytes | None, concatenate: bool) -> tuple[int | None, st
     base_name = _base_name(document)
     base = _base_time(outer, document)
     if len(records) > MAX_RECORDS:
-        raise RecordError(f"the message has {len(records)} records; at most {MAX_RECORDS} are allowed",
-                          reason="out_of_range")
+        raise RecordError(
+            f"the message has {len(records)} records; at most {MAX_RECORDS} are allowed", reason="out_of_range"
+        )
     found = []
     for record in records:
         name, value = _name(record, base_name, concatenate), _value(record)

@@ -47,13 +47,13 @@ class Plan(NamedTuple):
 
     names: npt.NDArray[np.uint8]  # UTF-8 of the wanted names, one after the other
     name_ends: I64
-    value_of: I64   # per wanted field: its column of numbers, or -1
-    text_of: I64    # per wanted field: its column of texts, or -1
+    value_of: I64  # per wanted field: its column of numbers, or -1
+    text_of: I64  # per wanted field: its column of texts, or -1
     flags: I64
-    identity: int   # the wanted field that must not be missing
+    identity: int  # the wanted field that must not be missing
     n_values: int
     n_texts: int
-    n_times: int    # so many first fields have a time of their own
+    n_times: int  # so many first fields have a time of their own
     concatenate: int
 
 
@@ -61,28 +61,48 @@ class Columns(NamedTuple):
     """What the kernels found, a row per message."""
 
     parsed: npt.NDArray[np.bool_]
-    base: I64                          # base time in microseconds, or NO_TIME
-    values: npt.NDArray[np.float64]    # [message * n_values + column]; NaN: missing
-    starts: I64                        # [message * n_texts + column]; -1: missing
+    base: I64  # base time in microseconds, or NO_TIME
+    values: npt.NDArray[np.float64]  # [message * n_values + column]; NaN: missing
+    starts: I64  # [message * n_texts + column]; -1: missing
     lengths: I64
-    offsets: I64                       # [message * n_times + field]
-    found: I64                         # whether there are: missing values, offsets, missing base times
+    offsets: I64  # [message * n_times + field]
+    found: I64  # whether there are: missing values, offsets, missing base times
 
 
-def make_plan(names: tuple[str, ...], value_of: list[int], text_of: list[int], lenient: list[bool],
-              identity: int, n_times: int, concatenate: bool) -> Plan:
+def make_plan(
+    names: tuple[str, ...],
+    value_of: list[int],
+    text_of: list[int],
+    lenient: list[bool],
+    identity: int,
+    n_times: int,
+    concatenate: bool,
+) -> Plan:
     encoded = [name.encode() for name in names]
     return Plan(
         readonly(np.frombuffer(b"".join(encoded) or b" ", np.uint8)),
-        readonly(np.cumsum([0, *map(len, encoded)])), readonly(np.array(value_of, np.int64)),
-        readonly(np.array(text_of, np.int64)), readonly(np.array(lenient, np.int64) * LENIENT),
-        identity, max(value_of) + 1, max(text_of) + 1, n_times, int(concatenate))
+        readonly(np.cumsum([0, *map(len, encoded)])),
+        readonly(np.array(value_of, np.int64)),
+        readonly(np.array(text_of, np.int64)),
+        readonly(np.array(lenient, np.int64) * LENIENT),
+        identity,
+        max(value_of) + 1,
+        max(text_of) + 1,
+        n_times,
+        int(concatenate),
+    )
 
 
 def new_columns(n: int, plan: Plan) -> Columns:
-    return Columns(np.empty(n, np.bool_), np.empty(n, np.int64), np.empty(n * plan.n_values),
-                   np.empty(n * plan.n_texts, np.int64), np.empty(n * plan.n_texts, np.int64),
-                   np.zeros(n * plan.n_times, np.int64), np.zeros(3, np.int64))
+    return Columns(
+        np.empty(n, np.bool_),
+        np.empty(n, np.int64),
+        np.empty(n * plan.n_values),
+        np.empty(n * plan.n_texts, np.int64),
+        np.empty(n * plan.n_texts, np.int64),
+        np.zeros(n * plan.n_times, np.int64),
+        np.zeros(3, np.int64),
+    )
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -95,8 +115,13 @@ def is_null(data: Any, start: Any, end: Any) -> Any:
         start += 1
     while end > start and byte(data, end - 1) == 32:
         end -= 1
-    return start == end or (end - start == 4 and byte(data, start) == 110 and byte(data, start + 1) == 117
-                            and byte(data, start + 2) == 108 and byte(data, start + 3) == 108)
+    return start == end or (
+        end - start == 4
+        and byte(data, start) == 110
+        and byte(data, start + 1) == 117
+        and byte(data, start + 2) == 108
+        and byte(data, start + 3) == 108
+    )
 
 
 @kernel
@@ -200,7 +225,7 @@ def _is_utf8(data: Any, p: Any, end: Any) -> Any:
 class Scratch(NamedTuple):
     """What the general scanner notes about one message."""
 
-    slots: I64    # per slot: start, end, kind, role
+    slots: I64  # per slot: start, end, kind, role
     records: I64  # per record: start and end of the name, slots of value and time; -1: none
 
 
@@ -394,8 +419,7 @@ def _name_is(data: Any, a: Any, b: Any, c: Any, d: Any, names: Any, start: Any, 
 
 
 @kernel
-def _resolve(data: Any, n_records: Any, bn: Any, bn_end: Any, i: Any, plan: Any, columns: Any,
-             scratch: Any) -> Any:
+def _resolve(data: Any, n_records: Any, bn: Any, bn_end: Any, i: Any, plan: Any, columns: Any, scratch: Any) -> Any:
     """Take the wanted values from the records noted; False where something is amiss."""
     slots = scratch.slots
     records = scratch.records
@@ -419,15 +443,13 @@ def _resolve(data: Any, n_records: Any, bn: Any, bn_end: Any, i: Any, plan: Any,
                 return False
         else:
             slots[4 * slot + 3] = j
-            if not store(data, slots[4 * slot], slots[4 * slot + 1], slots[4 * slot + 2], i, j, plan,
-                         columns):
+            if not store(data, slots[4 * slot], slots[4 * slot + 1], slots[4 * slot + 2], i, j, plan, columns):
                 return False
         slot = records[4 * found + 3] if found >= 0 else -1
         if j < plan.n_times:
             offset = 0
             if slot >= 0:
-                ok, offset = milliseconds(data, slots[4 * slot], slots[4 * slot + 1],
-                                           slots[4 * slot + 2] == STRING)
+                ok, offset = milliseconds(data, slots[4 * slot], slots[4 * slot + 1], slots[4 * slot + 2] == STRING)
                 if not ok:
                     return False
                 slots[4 * slot + 3] = OFFSET - j

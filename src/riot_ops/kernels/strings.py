@@ -22,17 +22,18 @@ def same_bytes(a: Any, start: Any, end: Any, b: Any, b_start: Any, b_end: Any) -
     """Whether ``a[start:end]`` equals ``b[b_start:b_end]``."""
     if end - start != b_end - b_start:
         return False
-    for i in range(end - start):  # noqa: SIM110 (numba compiles no generators)
+    for i in range(end - start):
         if a[start + i] != b[b_start + i]:
             return False
     return True
 
 
 @kernel
-def _codes(data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any,
-           out: Any) -> None:
+def _codes(
+    data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, out: Any
+) -> None:
     n = name_starts.size
-    guess = 0                                  # names mostly come in turn: try the next one first
+    guess = 0  # names mostly come in turn: try the next one first
     for i in range(out.size):
         out[i] = -1
         if valid.size > 0 and not valid[i]:

@@ -23,8 +23,10 @@ def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
         raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, names))}")
     if not isinstance(given, Mapping):
         if len(names) != 1:
-            raise ConfigError(f"the dataflow {flow.name!r} has {len(names)} sources "
-                              f"({', '.join(names)}): pass a mapping of name to source")
+            raise ConfigError(
+                f"the dataflow {flow.name!r} has {len(names)} sources "
+                f"({', '.join(names)}): pass a mapping of name to source"
+            )
         given = {names[0]: given}
     for name in given:
         if name not in names:
@@ -55,8 +57,10 @@ def _as_source(given: Any, schema: pa.Schema) -> Any:
         return MemorySource(given)
     if isinstance(given, Source) or hasattr(given, "sparkSession"):
         return given
-    raise ConfigError(f"cannot read from {type(given).__name__}; a source is a riot_ops source, an Arrow table, "
-                      "a list of dicts or, on Spark, a DataFrame")
+    raise ConfigError(
+        f"cannot read from {type(given).__name__}; a source is a riot_ops source, an Arrow table, "
+        "a list of dicts or, on Spark, a DataFrame"
+    )
 
 
 def _check_schema(name: str, have: pa.Schema, want: pa.Schema) -> None:
@@ -64,8 +68,10 @@ def _check_schema(name: str, have: pa.Schema, want: pa.Schema) -> None:
         if field.name not in have.names:
             raise ConfigError(f"the source {name!r} lacks the field {field.name!r}; it has {', '.join(have.names)}")
         if have.field(field.name).type != field.type:
-            raise ConfigError(f"the source {name!r}: the field {field.name!r} is {have.field(field.name).type}, "
-                              f"the dataflow declares {field.type}")
+            raise ConfigError(
+                f"the source {name!r}: the field {field.name!r} is {have.field(field.name).type}, "
+                f"the dataflow declares {field.type}"
+            )
 
 
 def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:

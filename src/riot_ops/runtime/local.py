@@ -55,11 +55,22 @@ class Result:
         return self["errors"]
 
 
-def run(flow: Dataflow, source: Any = None, *, sinks: Any = None, out: str | Path | None = None,
-        batch_size: int = 65_536, linger_s: float = 0.0, queue_size: int = 4,
-        epoch_rows: int = 4_000_000, epoch_s: float = 10.0, order: str = "arrival",
-        checkpoint: str | Path | None = None, overwrite: bool = False,
-        progress: Callable[[Summary], None] | None = None) -> Result:
+def run(
+    flow: Dataflow,
+    source: Any = None,
+    *,
+    sinks: Any = None,
+    out: str | Path | None = None,
+    batch_size: int = 65_536,
+    linger_s: float = 0.0,
+    queue_size: int = 4,
+    epoch_rows: int = 4_000_000,
+    epoch_s: float = 10.0,
+    order: str = "arrival",
+    checkpoint: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Callable[[Summary], None] | None = None,
+) -> Result:
     """Run a dataflow in this process until its sources end.
 
     Parameters
@@ -94,8 +105,18 @@ def run(flow: Dataflow, source: Any = None, *, sinks: Any = None, out: str | Pat
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
     targets, routes = bind_sinks(flow, sinks, out)
     engine = Engine(lower(flow), set(routes), order=ARRIVAL if order == "arrival" else EVENT_TIME)
-    job = _Job(flow, engine, bound, targets, routes, epoch_rows, epoch_s, progress,
-               None if checkpoint is None else Path(checkpoint), overwrite)
+    job = _Job(
+        flow,
+        engine,
+        bound,
+        targets,
+        routes,
+        epoch_rows,
+        epoch_s,
+        progress,
+        None if checkpoint is None else Path(checkpoint),
+        overwrite,
+    )
     job.run(batch_size, linger_s, queue_size)
     return Result(flow, job.summary, targets)
 
@@ -133,8 +154,12 @@ class _Job:
         self.started = time.time()
         stop = threading.Event()
         arrivals: queue.Queue[_Arrival | BaseException | None] = queue.Queue(queue_size)
-        reader = threading.Thread(target=self._read, args=(arrivals, stop, batch_size, linger_s), daemon=True,
-                                  name=f"riot_ops-{self.flow.name}-source")
+        reader = threading.Thread(
+            target=self._read,
+            args=(arrivals, stop, batch_size, linger_s),
+            daemon=True,
+            name=f"riot_ops-{self.flow.name}-source",
+        )
         reader.start()
         self._open_epoch()
         try:
@@ -221,8 +246,9 @@ class _Job:
         except BaseException as error:  # shown to the caller, in whose thread the run is
             put(error)
 
-    def _available(self, source: Source, start: Offset, batch_size: int, linger_s: float,
-                   stop: threading.Event) -> Offset:
+    def _available(
+        self, source: Source, start: Offset, batch_size: int, linger_s: float, stop: threading.Event
+    ) -> Offset:
         end = source.latest(start, batch_size)
         if linger_s > 0 and not source.finished(end):
             until = time.monotonic() + linger_s
@@ -249,8 +275,15 @@ class _Job:
 
     def _save(self) -> None:
         assert self.checkpoint is not None
-        data = msgspec.msgpack.encode({"epoch": self.epoch, "ended": self.ended, "offsets": self.offsets, "flow": _identity(self.flow),
-                                       "state": self.engine.snapshot()})
+        data = msgspec.msgpack.encode(
+            {
+                "epoch": self.epoch,
+                "ended": self.ended,
+                "offsets": self.offsets,
+                "flow": _identity(self.flow),
+                "state": self.engine.snapshot(),
+            }
+        )
         self.checkpoint.mkdir(parents=True, exist_ok=True)
         temporary = self.checkpoint / ".state.tmp"
         with open(temporary, "wb") as file:
@@ -277,7 +310,9 @@ class _Job:
             for name in sorted({*then, *now}):
                 if name not in then or name not in now:
                     which = f"knows no {what}" if name not in then else f"is of a dataflow with a {what}"
-                    raise StateError(f"the checkpoint {path} {which} {name!r}; use the old dataflow or a new checkpoint")
+                    raise StateError(
+                        f"the checkpoint {path} {which} {name!r}; use the old dataflow or a new checkpoint"
+                    )
         self.engine.restore(state)
         self.offsets = offsets
         for sink in self.sinks.values():
@@ -292,8 +327,10 @@ def _identity(flow: Dataflow) -> str:
 
 
 def _batches(name: str, source: Source, start: Offset, end: Offset) -> Iterator[_Arrival]:
-    """The batches of a range; only the last carries the new offset, so that no checkpoint falls
-    between them."""
+    """The batches of a range.
+
+    Only the last carries the new offset, so that no checkpoint falls between them.
+    """
     for split in source.splits(start, end, 1):
         now = time.time() * 1e6
         first, last = split.get("due", (now, now))

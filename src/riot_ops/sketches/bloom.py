@@ -24,8 +24,8 @@ __all__ = ["BloomFilter", "bloom_size", "value_hashes"]
 
 MAGIC = b"RBLM"
 FORMAT = 1
-_HEADER = struct.Struct("<4sHHQdQQ")           # magic, format, k, n, p, m, count
-_CHECKSUM = struct.Struct("<I")                # CRC-32 of everything before it
+_HEADER = struct.Struct("<4sHHQdQQ")  # magic, format, k, n, p, m, count
+_CHECKSUM = struct.Struct("<I")  # CRC-32 of everything before it
 
 
 def bloom_size(expected_insertions: int, false_positive_rate: float) -> tuple[int, int]:
@@ -48,8 +48,12 @@ def value_hashes(
     """``(h1, h2, valid)`` of a column; values other than text and binary count as their text."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-            or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+    if not (
+        pa.types.is_string(column.type)
+        or pa.types.is_large_string(column.type)
+        or pa.types.is_binary(column.type)
+        or pa.types.is_large_binary(column.type)
+    ):
         column = column.cast(pa.string())
     h1, h2 = hash_strings(column)
     valid = byte_spans(column)[3] if column.null_count else NO_MASK
@@ -99,8 +103,7 @@ class BloomFilter:
     """
 
     def __init__(self, expected_insertions: int, false_positive_rate: float = 0.01) -> None:
-        if isinstance(expected_insertions, bool) or not isinstance(expected_insertions, int) \
-                or expected_insertions < 1:
+        if isinstance(expected_insertions, bool) or not isinstance(expected_insertions, int) or expected_insertions < 1:
             raise ConfigError(f"expected_insertions must be an integer >= 1, got {expected_insertions!r}")
         if not 0 < false_positive_rate < 1:
             raise ConfigError(f"false_positive_rate must be in (0, 1), got {false_positive_rate!r}")
@@ -126,8 +129,9 @@ class BloomFilter:
         """Insert the values of a column; nulls are skipped."""
         h1, h2, valid = value_hashes(column)
         count = np.zeros(1, np.int64)
-        insert_hashes(h1, h2, valid, readonly(np.zeros(h1.size, np.int64)), self.m, self.k,
-                      self.words.reshape(1, -1), count)
+        insert_hashes(
+            h1, h2, valid, readonly(np.zeros(h1.size, np.int64)), self.m, self.k, self.words.reshape(1, -1), count
+        )
         self.count += int(count[0])
 
     def contains(self, column: pa.Array) -> npt.NDArray[np.bool_]:
@@ -147,8 +151,10 @@ class BloomFilter:
         >>> merged.count
         0
         """
-        if (self.expected_insertions, self.false_positive_rate) != (other.expected_insertions,
-                                                                    other.false_positive_rate):
+        if (self.expected_insertions, self.false_positive_rate) != (
+            other.expected_insertions,
+            other.false_positive_rate,
+        ):
             raise ConfigError(f"Bloom filters of different sizes cannot be merged: {self!r}, {other!r}")
         made = type(self)(self.expected_insertions, self.false_positive_rate)
         np.bitwise_or(self.words, other.words, out=made.words)
@@ -157,25 +163,25 @@ class BloomFilter:
 
     def to_bytes(self) -> bytes:
         """The portable form, see the notes."""
-        body = _HEADER.pack(MAGIC, FORMAT, self.k, self.expected_insertions, self.false_positive_rate, self.m,
-                            self.count) + self.words.astype("<u8", copy=False).tobytes()
+        body = (
+            _HEADER.pack(MAGIC, FORMAT, self.k, self.expected_insertions, self.false_positive_rate, self.m, self.count)
+            + self.words.astype("<u8", copy=False).tobytes()
+        )
         return body + _CHECKSUM.pack(zlib.crc32(body))
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str = "") -> Self:
         """The filter of which :meth:`to_bytes` made the data; anything else is a ConfigError."""
         if len(data) < _HEADER.size + _CHECKSUM.size or data[:4] != MAGIC:
-            raise ConfigError(f"not a Bloom filter{where}: {len(data)} bytes that begin with "
-                              f"{bytes(data[:4])!r}")
-        if zlib.crc32(memoryview(data)[:-_CHECKSUM.size]) != _CHECKSUM.unpack(data[-_CHECKSUM.size:])[0]:
+            raise ConfigError(f"not a Bloom filter{where}: {len(data)} bytes that begin with {bytes(data[:4])!r}")
+        if zlib.crc32(memoryview(data)[: -_CHECKSUM.size]) != _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0]:
             raise ConfigError(f"damaged Bloom filter{where}: the checksum does not fit its {len(data)} bytes")
         _, form, k, n, p, m, count = _HEADER.unpack_from(data)
         if form != FORMAT:
             raise ConfigError(f"Bloom filter{where} of format {form}, this version reads {FORMAT}")
         size = len(data) - _HEADER.size - _CHECKSUM.size
         if n < 1 or not 0 < p < 1 or (m, k) != bloom_size(n, p) or size != -(-m // 64) * 8:
-            raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} "
-                              f"in {size} bytes")
+            raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} in {size} bytes")
         made = cls.__new__(cls)
         made.expected_insertions, made.false_positive_rate, made.m, made.k, made.count = n, p, m, k, count
         made.words = np.frombuffer(data, "<u8", size // 8, _HEADER.size).astype(np.uint64)
@@ -208,5 +214,7 @@ class BloomFilter:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return (f"BloomFilter(expected_insertions={self.expected_insertions}, "
-                f"false_positive_rate={self.false_positive_rate})")
+        return (
+            f"BloomFilter(expected_insertions={self.expected_insertions}, "
+            f"false_positive_rate={self.false_positive_rate})"
+        )

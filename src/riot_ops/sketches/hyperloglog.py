@@ -82,8 +82,7 @@ class HyperLogLog:
 
     def estimate(self) -> float:
         """Number of distinct values added."""
-        return float(estimate(*self._sums(), self.precision, alpha(self.precision),
-                              linear_counts(self.precision)))
+        return float(estimate(*self._sums(), self.precision, alpha(self.precision), linear_counts(self.precision)))
 
     def _sums(self) -> tuple[int, np.uint64]:
         ranks = np.bincount(self.registers, minlength=1)
@@ -125,8 +124,10 @@ class HyperLogLog:
     def _of(cls, precision: int, registers: npt.NDArray[np.uint8]) -> Self:
         sketch = cls(precision)
         if registers.size != sketch.registers.size or registers.max() > 65 - precision:
-            raise StateError(f"a HyperLogLog of precision {precision} has {sketch.registers.size} registers "
-                             f"up to {65 - precision}, got {registers.size} up to {registers.max(initial=0)}")
+            raise StateError(
+                f"a HyperLogLog of precision {precision} has {sketch.registers.size} registers "
+                f"up to {65 - precision}, got {registers.size} up to {registers.max(initial=0)}"
+            )
         sketch.registers[:] = registers
         return sketch
 
@@ -142,13 +143,18 @@ class HyperLogLog:
     def from_datasketch(cls, sketch: Any) -> Self:
         """From a ``datasketch.HyperLogLogPlusPlus`` that uses :func:`murmur3_64`."""
         if sketch.hashfunc is not murmur3_64:
-            raise ConfigError("only a HyperLogLogPlusPlus with hashfunc=murmur3_64 can be taken over: with "
-                              "other hashes its values would count twice")
+            raise ConfigError(
+                "only a HyperLogLogPlusPlus with hashfunc=murmur3_64 can be taken over: with "
+                "other hashes its values would count twice"
+            )
         return cls._of(sketch.p, sketch.reg.astype(np.uint8))
 
     def __eq__(self, other: object) -> bool:
-        return (isinstance(other, HyperLogLog) and self.precision == other.precision
-                and bool(np.array_equal(self.registers, other.registers)))
+        return (
+            isinstance(other, HyperLogLog)
+            and self.precision == other.precision
+            and bool(np.array_equal(self.registers, other.registers))
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -7,5 +7,15 @@ from riot_ops.streams.replay import ReplaySource, replay
 from riot_ops.streams.taxi import TaxiSource, taxi
 from riot_ops.streams.writer import write
 
-__all__ = ["CitySource", "Paced", "ReplaySource", "TaxiSource", "TimedSource", "city", "rates", "replay", "taxi",
-           "write"]
+__all__ = [
+    "CitySource",
+    "Paced",
+    "ReplaySource",
+    "TaxiSource",
+    "TimedSource",
+    "city",
+    "rates",
+    "replay",
+    "taxi",
+    "write",
+]

@@ -90,8 +90,9 @@ def _is_out(key: Any, tick: Any, limit: Any) -> Any:
 
 
 @kernel
-def kept_slots(block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any, quota: Any, flags: Any,
-               kept: Any) -> None:
+def kept_slots(
+    block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any, quota: Any, flags: Any, kept: Any
+) -> None:
     """Which slots of a block are delivered, exactly ``quota`` of them, in order.
 
     Slots are lost in outages or one by one; the few too many or too few are then made good at
@@ -169,8 +170,23 @@ def _outlier(f: Any, h: Any) -> Any:
 
 
 @kernel
-def city_values(slots: Any, order: Any, key: Any, zone: Any, sun: Any, means: Any, within: Any, table_t: Any,
-                table_h: Any, table_l: Any, table_a: Any, dirt: Any, sensor_of: Any, tick_of: Any, out: Any) -> None:
+def city_values(
+    slots: Any,
+    order: Any,
+    key: Any,
+    zone: Any,
+    sun: Any,
+    means: Any,
+    within: Any,
+    table_t: Any,
+    table_h: Any,
+    table_l: Any,
+    table_a: Any,
+    dirt: Any,
+    sensor_of: Any,
+    tick_of: Any,
+    out: Any,
+) -> None:
     """Sensor, tick and values (scaled by their decimals) of slots."""
     sensors = order.size
     day = sun.shape[0]
@@ -213,9 +229,24 @@ def city_values(slots: Any, order: Any, key: Any, zone: Any, sun: Any, means: An
 
 
 @kernel
-def city_text(base: Any, period: Any, offsets: Any, rank_of: Any, sensor_of: Any, tick_of: Any, values: Any,
-              decimals: Any, names: Any, name_edges: Any, variant: Any, parts: Any, edges: Any, newline: Any,
-              out: Any, ends: Any) -> Any:
+def city_text(
+    base: Any,
+    period: Any,
+    offsets: Any,
+    rank_of: Any,
+    sensor_of: Any,
+    tick_of: Any,
+    values: Any,
+    decimals: Any,
+    names: Any,
+    name_edges: Any,
+    variant: Any,
+    parts: Any,
+    edges: Any,
+    newline: Any,
+    out: Any,
+    ends: Any,
+) -> Any:
     """The messages in the wire format, end to end."""
     originals = name_edges.size // 3
     p = 0
@@ -253,9 +284,25 @@ def put_sensor_id(out: Any, p: Any, names: Any, s: Any, originals: Any) -> Any:
 
 
 @kernel
-def city_observations(first: Any, base: Any, period: Any, offsets: Any, rank_of: Any, sensor_of: Any, tick_of: Any,
-                      values: Any, scales: Any, names: Any, originals: Any, repeat: Any, seq: Any, times: Any,
-                      number: Any, ids: Any, ends: Any) -> Any:
+def city_observations(
+    first: Any,
+    base: Any,
+    period: Any,
+    offsets: Any,
+    rank_of: Any,
+    sensor_of: Any,
+    tick_of: Any,
+    values: Any,
+    scales: Any,
+    names: Any,
+    originals: Any,
+    repeat: Any,
+    seq: Any,
+    times: Any,
+    number: Any,
+    ids: Any,
+    ends: Any,
+) -> Any:
     """Columns with ``repeat`` rows per message (5: an observation each, 1: the id and times only)."""
     p = 0
     ends[0] = 0
@@ -325,8 +372,16 @@ class CitySource(GeneratedSource):
 
     stream = CITY
 
-    def __init__(self, sensors: int = 1000, messages: int | None = None, days: float | None = None,
-                 seed: int = 0, format: Format = "senml", drop: float = 0.29, dirt: bool = True) -> None:
+    def __init__(
+        self,
+        sensors: int = 1000,
+        messages: int | None = None,
+        days: float | None = None,
+        seed: int = 0,
+        format: Format = "senml",
+        drop: float = 0.29,
+        dirt: bool = True,
+    ) -> None:
         super().__init__(messages, seed, format)
         if not isinstance(sensors, int) or sensors < 1:
             raise ConfigError(f"sensors must be >= 1, got {sensors!r}")
@@ -358,8 +413,16 @@ class CitySource(GeneratedSource):
             else:
                 single = self.drop / 2 / (1 - self.drop / 2)
                 with np.errstate(over="ignore"):
-                    kept_slots(block, self._tables["order"], self._key, below(self.drop / 2), below(single),
-                               quota, np.empty(BLOCK, np.uint8), found)
+                    kept_slots(
+                        block,
+                        self._tables["order"],
+                        self._key,
+                        below(self.drop / 2),
+                        below(single),
+                        quota,
+                        np.empty(BLOCK, np.uint8),
+                        found,
+                    )
             if len(cache) >= 8:
                 cache.pop(next(iter(cache)))
             cache[block] = found
@@ -378,7 +441,7 @@ class CitySource(GeneratedSource):
         block = self._block_of(start)
         while start < end:
             before = self._quota(block)
-            part = self._kept(block)[start - before: end - before]
+            part = self._kept(block)[start - before : end - before]
             parts.append(part + block * BLOCK)
             start += len(part)
             block += 1
@@ -423,8 +486,12 @@ class CitySource(GeneratedSource):
         ids = ["ci4" + letters[rng.integers(0, 36, 22)].tobytes().decode() for _ in range(ORIGINALS)]
         lon, lat = where[:, 0], where[:, 1]
         coordinates = np.stack([np.stack([lon, lat], 1), np.stack([lat, lon], 1), np.stack([-lon, lat], 1)], 1)
-        tails = [f'"}},{{"v":"{_decimal(x)}","u":"lon","n":"longitude"}},{{"v":"{_decimal(y)}","u":"lat",'
-                 '"n":"latitude"},{"v":"' for variants in coordinates.tolist() for x, y in variants]
+        tails = [
+            f'"}},{{"v":"{_decimal(x)}","u":"lon","n":"longitude"}},{{"v":"{_decimal(y)}","u":"lat",'
+            '"n":"latitude"},{"v":"'
+            for variants in coordinates.tolist()
+            for x, y in variants
+        ]
         names, edges = pack(["".join(ids), *tails])
         # the share of sensors is met as closely as their number allows
         u = (np.arange(n) * 0.6180339887498949 + float(rng.random())) % 1.0
@@ -434,8 +501,14 @@ class CitySource(GeneratedSource):
         rank = np.empty(n, np.int64)
         rank[order] = np.arange(n)
         means = np.empty((n, 5))
-        sensor_means(key, readonly(places[:, :]), readonly(place_of), readonly(np.array(BETWEEN)),
-                     readonly(np.array(WITHIN)), means)
+        sensor_means(
+            key,
+            readonly(places[:, :]),
+            readonly(place_of),
+            readonly(np.array(BETWEEN)),
+            readonly(np.array(WITHIN)),
+            means,
+        )
         hours = np.arange(TICKS_PER_DAY) * 24 / TICKS_PER_DAY
         sun = np.stack([np.cos(2 * np.pi * (hours - 15) / 24), np.sin(np.pi * (hours - 6) / 12)], 1)
         zone = np.rint(places[place_of, 2] * TICKS_PER_DAY / 24).astype(np.int64)
@@ -445,11 +518,23 @@ class CitySource(GeneratedSource):
         after[-1] = after[-1].removesuffix(',{"v":"') + '],"bt":'
         parts, part_edges = pack([',{"e":[{"u":"string","n":"source","sv":"', *after, "null", "}\n"])
         found = {
-            "order": order, "offsets": offset[order], "rank": rank, "means": means, "sun": sun, "variant": variant,
-            "zone": zone[np.arange(n) % ORIGINALS], "within": np.array(WITHIN), "names": names,
-            "name_edges": edges[1:], "parts": parts, "edges": part_edges, "decimals": np.array(DECIMALS),
-            "scales": 10.0 ** np.array(DECIMALS), "coordinates": coordinates / 1e7,
-            "longest": 26 + part_edges[-1] + 25 + len(str(n)) + max(map(len, tails)) + 5 * 12, **tables,
+            "order": order,
+            "offsets": offset[order],
+            "rank": rank,
+            "means": means,
+            "sun": sun,
+            "variant": variant,
+            "zone": zone[np.arange(n) % ORIGINALS],
+            "within": np.array(WITHIN),
+            "names": names,
+            "name_edges": edges[1:],
+            "parts": parts,
+            "edges": part_edges,
+            "decimals": np.array(DECIMALS),
+            "scales": 10.0 ** np.array(DECIMALS),
+            "coordinates": coordinates / 1e7,
+            "longest": 26 + part_edges[-1] + 25 + len(str(n)) + max(map(len, tails)) + 5 * 12,
+            **tables,
         }
         return {k: readonly(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
 
@@ -462,8 +547,23 @@ class CitySource(GeneratedSource):
         n = slots.size
         sensor, tick, values = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((n, 5), np.int64)
         with np.errstate(over="ignore"):
-            city_values(slots, t["order"], self._key, t["zone"], t["sun"], t["means"], t["within"], t["ou0"],
-                        t["ou1"], t["ou2"], t["ou4"], self.dirt, sensor, tick, values)
+            city_values(
+                slots,
+                t["order"],
+                self._key,
+                t["zone"],
+                t["sun"],
+                t["means"],
+                t["within"],
+                t["ou0"],
+                t["ou1"],
+                t["ou2"],
+                t["ou4"],
+                self.dirt,
+                sensor,
+                tick,
+                values,
+            )
         return t, sensor, tick, values
 
     def lines(self, start: int, end: int, newline: bool = False) -> pa.RecordBatch:
@@ -471,11 +571,28 @@ class CitySource(GeneratedSource):
         n = sensor.size
         out = np.empty(n * t["longest"], np.uint8)
         ends = np.empty(n + 1, np.int32)
-        size = city_text(BASE_MS, PERIOD_MS, t["offsets"], t["rank"], sensor, tick, values, t["decimals"],
-                         t["names"], t["name_edges"], t["variant"], t["parts"], t["edges"], newline, out, ends)
+        size = city_text(
+            BASE_MS,
+            PERIOD_MS,
+            t["offsets"],
+            t["rank"],
+            sensor,
+            tick,
+            values,
+            t["decimals"],
+            t["names"],
+            t["name_edges"],
+            t["variant"],
+            t["parts"],
+            t["edges"],
+            newline,
+            out,
+            ends,
+        )
         times = (BASE_MS + tick * PERIOD_MS + t["offsets"][t["rank"][sensor]]) * 1000
-        return pa.RecordBatch.from_arrays([pa.array(np.arange(start, end)), timestamps(times),
-                                           text_column(out[:size], ends, pa.binary())], schema=RAW)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(np.arange(start, end)), timestamps(times), text_column(out[:size], ends, pa.binary())], schema=RAW
+        )
 
     def _columns(self, start: int, end: int, repeat: int) -> tuple[Any, ...]:
         t, sensor, tick, values = self._values(start, end)
@@ -483,21 +600,46 @@ class CitySource(GeneratedSource):
         rows = n * repeat
         seq, times, number = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty((n, 5))
         ids, ends = np.empty(rows * (25 + len(str(self.sensors))), np.uint8), np.empty(rows + 1, np.int32)
-        size = city_observations(start, BASE_MS, PERIOD_MS, t["offsets"], t["rank"], sensor, tick, values,
-                                 t["scales"], t["names"], ORIGINALS, repeat, seq, times, number, ids, ends)
+        size = city_observations(
+            start,
+            BASE_MS,
+            PERIOD_MS,
+            t["offsets"],
+            t["rank"],
+            sensor,
+            tick,
+            values,
+            t["scales"],
+            t["names"],
+            ORIGINALS,
+            repeat,
+            seq,
+            times,
+            number,
+            ids,
+            ends,
+        )
         return t, sensor, seq, times, text_column(ids[:size], ends), number
 
     def observations(self, start: int, end: int) -> pa.RecordBatch:
         _, _, seq, times, ids, number = self._columns(start, end, 5)
-        return observation_batch(CITY, self.rows_per_batch["observations"], seq, times, ids,
-                                 null_bitmap(number.reshape(-1)))
+        return observation_batch(
+            CITY, self.rows_per_batch["observations"], seq, times, ids, null_bitmap(number.reshape(-1))
+        )
 
     def wide(self, start: int, end: int) -> pa.RecordBatch:
         t, sensor, seq, times, ids, number = self._columns(start, end, 1)
         where = t["coordinates"][sensor % ORIGINALS, t["variant"][sensor]]
         return pa.RecordBatch.from_arrays(
-            [pa.array(seq), timestamps(times), ids, *(null_bitmap(np.ascontiguousarray(where[:, i])) for i in (0, 1)),
-             *(null_bitmap(np.ascontiguousarray(number[:, f])) for f in range(5))], schema=wide_schema(CITY))
+            [
+                pa.array(seq),
+                timestamps(times),
+                ids,
+                *(null_bitmap(np.ascontiguousarray(where[:, i])) for i in (0, 1)),
+                *(null_bitmap(np.ascontiguousarray(number[:, f])) for f in range(5)),
+            ],
+            schema=wide_schema(CITY),
+        )
 
 
 def _decimal(scaled: int) -> str:
@@ -506,9 +648,17 @@ def _decimal(scaled: int) -> str:
     return "-" + text if scaled < 0 else text
 
 
-def city(sensors: int = 1000, messages: int | None = None, days: float | None = None, seed: int = 0,
-         format: Format = "senml", rate: float | None = None, speed: float | None = None,
-         drop: float = 0.29, dirt: bool = True) -> Source:
+def city(
+    sensors: int = 1000,
+    messages: int | None = None,
+    days: float | None = None,
+    seed: int = 0,
+    format: Format = "senml",
+    rate: float | None = None,
+    speed: float | None = None,
+    drop: float = 0.29,
+    dirt: bool = True,
+) -> Source:
     """The CITY stream, generated; see :class:`CitySource` for the parameters.
 
     ``rate`` (messages per second) or ``speed`` (event time per wall time) paces it, see

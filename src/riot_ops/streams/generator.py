@@ -37,8 +37,9 @@ class GeneratedSource(TimedSource):
 
     def __init__(self, messages: int | None, seed: int, format: str) -> None:
         if format not in FORMATS:
-            raise ConfigError(f"format must be one of {', '.join(FORMATS)}, got {format!r}"
-                              f"{did_you_mean(str(format), FORMATS)}")
+            raise ConfigError(
+                f"format must be one of {', '.join(FORMATS)}, got {format!r}{did_you_mean(str(format), FORMATS)}"
+            )
         if messages is not None and (not isinstance(messages, int) or messages < 0):
             raise ConfigError(f"messages must be a number >= 0 or None, got {messages!r}")
         if not isinstance(seed, int):
@@ -81,8 +82,9 @@ class GeneratedSource(TimedSource):
         return {"message": 0}
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        end = start["message"] + (AHEAD if limit is None and self.messages is None
-                                  else self.messages if limit is None else limit)
+        end = start["message"] + (
+            AHEAD if limit is None and self.messages is None else self.messages if limit is None else limit
+        )
         return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
 
     def finished(self, offset: Offset) -> bool:
@@ -124,9 +126,17 @@ class GeneratedSource(TimedSource):
 def wide_schema(stream: StreamSchema) -> pa.Schema:
     """``seq``, ``event_time`` and the stream's own columns."""
     kinds = dict(zip(stream.columns, stream.kinds, strict=True))
-    return pa.schema([RAW.field("seq"), RAW.field("event_time"),
-                      *(pa.field(c, pa.float64() if kinds[c] == "v" else pa.string())
-                        for c in stream.columns if c != stream.time_field)])
+    return pa.schema(
+        [
+            RAW.field("seq"),
+            RAW.field("event_time"),
+            *(
+                pa.field(c, pa.float64() if kinds[c] == "v" else pa.string())
+                for c in stream.columns
+                if c != stream.time_field
+            ),
+        ]
+    )
 
 
 @functools.lru_cache(8)
@@ -137,13 +147,20 @@ def observed_columns(stream: StreamSchema, messages: int) -> tuple[pa.Array, pa.
     return pa.array(index), pa.array(names).take(pa.array(index))
 
 
-def observation_batch(stream: StreamSchema, rows: int, seq: npt.NDArray[np.int64], times: npt.NDArray[np.int64],
-                      ids: pa.Array, values: pa.Array) -> pa.RecordBatch:
+def observation_batch(
+    stream: StreamSchema,
+    rows: int,
+    seq: npt.NDArray[np.int64],
+    times: npt.NDArray[np.int64],
+    ids: pa.Array,
+    values: pa.Array,
+) -> pa.RecordBatch:
     """Observations from columns that have a row per observation."""
     n = len(seq)
     sub, kinds = observed_columns(stream, rows)
     return pa.RecordBatch.from_arrays(
-        [pa.array(seq), sub.slice(0, n), timestamps(times), ids, kinds.slice(0, n), values], schema=OBSERVATIONS)
+        [pa.array(seq), sub.slice(0, n), timestamps(times), ids, kinds.slice(0, n), values], schema=OBSERVATIONS
+    )
 
 
 def timestamps(micros: npt.NDArray[np.int64]) -> pa.Array:
@@ -151,11 +168,13 @@ def timestamps(micros: npt.NDArray[np.int64]) -> pa.Array:
     return pa.Array.from_buffers(TIMESTAMP, len(micros), [None, pa.py_buffer(micros)], 0)
 
 
-def text_column(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32],
-                kind: pa.DataType | None = None) -> pa.Array:
+def text_column(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], kind: pa.DataType | None = None
+) -> pa.Array:
     """A text column over bytes written end to end, not copied."""
-    return pa.Array.from_buffers(kind or pa.string(), len(offsets) - 1,
-                                 [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0)
+    return pa.Array.from_buffers(
+        kind or pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0
+    )
 
 
 def null_bitmap(values: npt.NDArray[np.float64]) -> pa.Array:
@@ -165,5 +184,3 @@ def null_bitmap(values: npt.NDArray[np.float64]) -> pa.Array:
         return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(values)], 0)
     bits = np.packbits(~missing, bitorder="little")
     return pa.Array.from_buffers(pa.float64(), len(values), [pa.py_buffer(bits), pa.py_buffer(values)], -1)
-
-

@@ -69,8 +69,15 @@ class Paced(Source):
     [{'start': 1, 'end': 4, 'due': [100500000, 101500000]}]
     """
 
-    def __init__(self, source: Source, *, speed: float | None = None, rate: float | None = None,
-                 curve: Curve | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        speed: float | None = None,
+        rate: float | None = None,
+        curve: Curve | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         if sum(x is not None for x in (speed, rate, curve)) != 1:
             raise ConfigError("give exactly one of speed, rate and curve")
         for name, value in (("speed", speed), ("rate", rate)):
@@ -79,14 +86,16 @@ class Paced(Source):
         if speed is not None and "event_time" not in source.schema.names:
             raise ConfigError("speed needs a source with event_time; give rate instead")
         if speed is None and source.count(source.initial(), source.initial()) is None:
-            raise ConfigError(f"{type(source).__name__} does not number its records; give speed instead of "
-                              + ("rate" if rate is not None else "curve"))
+            raise ConfigError(
+                f"{type(source).__name__} does not number its records; give speed instead of "
+                + ("rate" if rate is not None else "curve")
+            )
         self.source = source
         self.speed, self.rate, self.curve = speed, rate, curve
         self.clock = clock
-        self._wall: float | None = None      # when the clock started ...
-        self._origin: Offset | None = None   # ... with the record at this offset ...
-        self._first: int | None = None       # ... of this event time
+        self._wall: float | None = None  # when the clock started ...
+        self._origin: Offset | None = None  # ... with the record at this offset ...
+        self._first: int | None = None  # ... of this event time
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,7 +116,7 @@ class Paced(Source):
             return self.source.latest(start, ready) if ready > 0 else start
         if self._first is None:
             self._first = _time_at(self.source, start)
-            if self._first is None:          # no record yet, or one without event time
+            if self._first is None:  # no record yet, or one without event time
                 return self.source.latest(start, 1 if limit is None else min(1, limit))
             self._wall, elapsed = now, 0.0
         return _until(self.source, start, self._first + int(elapsed * self.speed * 1e6), limit)

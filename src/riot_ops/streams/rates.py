@@ -45,8 +45,7 @@ class Curve:
 
     def __init__(self, rates: Sequence[float] | npt.NDArray[np.float64], step: float = 1.0) -> None:
         self.rates = np.array(rates, np.float64)
-        if self.rates.ndim != 1 or not np.isfinite(self.rates).all() or (self.rates < 0).any() \
-                or not self.rates.any():
+        if self.rates.ndim != 1 or not np.isfinite(self.rates).all() or (self.rates < 0).any() or not self.rates.any():
             raise ConfigError("rates must be finite numbers >= 0, not all 0")
         if not 0 < step < math.inf:
             raise ConfigError(f"step must be a finite number > 0, got {step!r}")
@@ -151,8 +150,7 @@ def taxi_profile(hour: npt.NDArray[np.float64] | float) -> Any:
     >>> taxi_profile(3.0), taxi_profile(12.0), taxi_profile(20.0)
     (300.0, 3200.0, 4000.0)
     """
-    rate = np.interp(hour, [0.0, 1.0, 6.0, 7.5, 23.5, 24.0],
-                     [3200 - 2900 / 3, 300, 300, 3200, 3200, 3200 - 2900 / 3])
+    rate = np.interp(hour, [0.0, 1.0, 6.0, 7.5, 23.5, 24.0], [3200 - 2900 / 3, 300, 300, 3200, 3200, 3200 - 2900 / 3])
     rate = rate + 800 * np.sin(np.pi * np.clip((np.asarray(hour) - 18) / 4, 0, 1))
     return float(rate) if np.ndim(rate) == 0 else rate
 
@@ -170,8 +168,10 @@ def taxi(speedup: float = 1000.0, seed: int = 0) -> Curve:
     return Curve(taxi_profile(hours) * noise * speedup / 1000, 1000 / speedup)
 
 
-def histogram(curve: Curve, bins: int | Sequence[float] = 20,
-              ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def histogram(
+    curve: Curve,
+    bins: int | Sequence[float] = 20,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """How often which rates occur: shares of the time, and the edges of the bins.
 
     >>> histogram(Curve([1, 1, 1, 5]), bins=[0, 2, 6])[0].tolist()

@@ -134,8 +134,9 @@ class ReplaySource(TimedSource):
     [b'1000,a\n', b'2000,b\n']
     """
 
-    def __init__(self, path: str | Path | Sequence[str | Path], *, repeat: int = 1, header: bool = False,
-                 follow: bool = False) -> None:
+    def __init__(
+        self, path: str | Path | Sequence[str | Path], *, repeat: int = 1, header: bool = False, follow: bool = False
+    ) -> None:
         if not isinstance(repeat, int) or repeat < 1:
             raise ConfigError(f"repeat must be >= 1, got {repeat!r}")
         self.paths = _find(path)
@@ -232,8 +233,7 @@ class ReplaySource(TimedSource):
             byte = max(byte, file.first)
             stop = end["byte"] if number == end["file"] else file.size
             if byte < stop:
-                pieces.append({"file": number, "start": byte, "end": stop, "line": line,
-                               "shift": self._shift(number)})
+                pieces.append({"file": number, "start": byte, "end": stop, "line": line, "shift": self._shift(number)})
             if number == end["file"]:
                 break
             line += file.count(byte, stop)
@@ -273,8 +273,13 @@ class ReplaySource(TimedSource):
                 n = ends.size
                 times = file.times(starts, ends)
                 yield pa.RecordBatch.from_arrays(
-                    [pa.array(np.arange(line, line + n)), _time_column(times, part["shift"]),
-                     file.column(starts, ends)], schema=RAW)
+                    [
+                        pa.array(np.arange(line, line + n)),
+                        _time_column(times, part["shift"]),
+                        file.column(starts, ends),
+                    ],
+                    schema=RAW,
+                )
                 line += n
 
     def count(self, start: Offset, end: Offset) -> int | None:
@@ -339,8 +344,9 @@ class _File:
 
     def _map(self, size: int) -> None:
         try:
-            with open(self.path if self._unpacked is None else self._unpacked.fileno(), "rb",
-                      closefd=self._unpacked is None) as file:
+            with open(
+                self.path if self._unpacked is None else self._unpacked.fileno(), "rb", closefd=self._unpacked is None
+            ) as file:
                 actual = os.fstat(file.fileno()).st_size
                 if actual < size:
                     raise ConnectorError(f"{self.path} has {actual} bytes, fewer than the {size} it had")
@@ -371,8 +377,13 @@ class _File:
         with np.errstate(over="ignore"):
             return int(line_ends(self.data, self.words, start, end, out))
 
-    def chunks(self, start: int, end: int, limit: int | None = None, whole: bool = False,
-               ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    def chunks(
+        self,
+        start: int,
+        end: int,
+        limit: int | None = None,
+        whole: bool = False,
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Ends and starts of lines from a line's start on; a last line without break counts unless ``whole``."""
         left = end if limit is None else limit
         while start < end and left > 0:
@@ -503,8 +514,15 @@ def _find(path: str | Path | Sequence[str | Path]) -> list[str]:
     return [os.path.abspath(n) for n in found]
 
 
-def replay(path: str | Path | Sequence[str | Path], speed: float | None = None, rate: float | None = None,
-           repeat: int = 1, *, header: bool = False, follow: bool = False) -> Source:
+def replay(
+    path: str | Path | Sequence[str | Path],
+    speed: float | None = None,
+    rate: float | None = None,
+    repeat: int = 1,
+    *,
+    header: bool = False,
+    follow: bool = False,
+) -> Source:
     """Read recorded messages from files; see :class:`ReplaySource` for the parameters.
 
     ``speed`` (event time per wall time: 1 is the original pace, 1000 the benchmark's) or ``rate``

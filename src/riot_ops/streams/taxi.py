@@ -37,8 +37,20 @@ LONGEST_S = 3300
 MINUTES = 1440
 
 # columns of the scaled values: seconds, 1/100 mile, four coordinates (1e-6 degrees), then cents
-FIELDS = ("trip_time_in_secs", "trip_distance", "pickup_longitude", "pickup_latitude", "dropoff_longitude",
-          "dropoff_latitude", "fare_amount", "surcharge", "mta_tax", "tip_amount", "tolls_amount", "total_amount")
+FIELDS = (
+    "trip_time_in_secs",
+    "trip_distance",
+    "pickup_longitude",
+    "pickup_latitude",
+    "dropoff_longitude",
+    "dropoff_latitude",
+    "fare_amount",
+    "surcharge",
+    "mta_tax",
+    "tip_amount",
+    "tolls_amount",
+    "total_amount",
+)
 SCALES = (1.0, 100.0, 1e6, 1e6, 1e6, 1e6, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0)
 #: For each observed column of the stream, its place in FIELDS, or -1 for text.
 OBSERVED = tuple(FIELDS.index(c) if c in FIELDS else -1 for c in TAXI.observed)
@@ -80,8 +92,19 @@ def _place(key: Any, airport: Any, out: Any) -> Any:
 
 
 @kernel
-def taxi_values(first: Any, taxis: Any, group: Any, per_day: Any, edges: Any, key: Any, dirt: Any, ids: Any,
-                minutes: Any, card: Any, out: Any) -> None:
+def taxi_values(
+    first: Any,
+    taxis: Any,
+    group: Any,
+    per_day: Any,
+    edges: Any,
+    key: Any,
+    dirt: Any,
+    ids: Any,
+    minutes: Any,
+    card: Any,
+    out: Any,
+) -> None:
     """Ids (four words), end (minutes since the base), payment and scaled values of messages."""
     here = np.zeros(2)
     for i in range(minutes.size):
@@ -99,7 +122,7 @@ def taxi_values(first: Any, taxis: Any, group: Any, per_day: Any, edges: Any, ke
         who = key_of(key, position)
         ids[i, 0] = mix(who + np.uint64(1))
         ids[i, 1] = mix(who + np.uint64(2))
-        shift = np.uint64(3 + 2 * ((minutes[i] // 720) & 1))     # a driver by day, another by night
+        shift = np.uint64(3 + 2 * ((minutes[i] // 720) & 1))  # a driver by day, another by night
         ids[i, 2] = mix(who + shift)
         ids[i, 3] = mix(who + shift + np.uint64(1))
 
@@ -108,7 +131,7 @@ def taxi_values(first: Any, taxis: Any, group: Any, per_day: Any, edges: Any, ke
         miles = min(np.exp(1.09 + 0.97 * z), 22.3)
         seconds = np.exp(6.33 + 0.72 * (0.85 * z + 0.5267826876426369 * normal(key_of(trip, 1))))
         seconds = min(max(np.floor(seconds / 60.0 + 0.5) * 60.0, 60.0), 3300.0)
-        airport = miles > 13.4 and uniform(key_of(trip, 2)) < 0.75      # 6 % of trips are that long
+        airport = miles > 13.4 and uniform(key_of(trip, 2)) < 0.75  # 6 % of trips are that long
         fare = 2.03 + 2.16 * miles + 0.00478 * seconds + 0.88 * normal(key_of(trip, 3))
         fare = max(np.floor(2.0 * fare + 0.5) / 2.0, 2.5)
         tolls = 0
@@ -116,15 +139,15 @@ def taxi_values(first: Any, taxis: Any, group: Any, per_day: Any, edges: Any, ke
         if airport:
             fare = 52.0
             tolls = 480 if u < 0.85 else 0
-        elif miles > 5.0 and u < 0.16:                                  # 30 % are longer than 5 miles
+        elif miles > 5.0 and u < 0.16:  # 30 % are longer than 5 miles
             tolls = 480
         hour = minute // 60
-        weekday = day % 7                                               # the base is a Monday
+        weekday = day % 7  # the base is a Monday
         busy = hour >= 20 or hour < 6 or (weekday < 5 and 16 <= hour < 20)
         pays = uniform(key_of(trip, 5))
         card[i] = pays < 0.489
         tip = 0.0
-        if pays < 0.466:                                                # a few leave cash instead
+        if pays < 0.466:  # a few leave cash instead
             tip = max(0.0, fare * (0.2 + 0.05 * normal(key_of(trip, 6))))
         out[i, 0] = np.int64(seconds)
         out[i, 1] = np.int64(100.0 * miles + 0.5)
@@ -142,7 +165,7 @@ def taxi_values(first: Any, taxis: Any, group: Any, per_day: Any, edges: Any, ke
         out[i, 10] = tolls
         if dirt:
             u = uniform(key_of(trip, 10))
-            if u < 0.012:                                               # 1.2 % each, 1.5 % together
+            if u < 0.012:  # 1.2 % each, 1.5 % together
                 out[i, 0] = 0
             if 0.003 <= u < 0.015:
                 out[i, 1] = 0
@@ -186,8 +209,18 @@ def _put_time(out: Any, p: Any, minutes: Any) -> Any:
 
 
 @kernel
-def taxi_text(base_minute: Any, ids: Any, minutes: Any, card: Any, values: Any, parts: Any, edges: Any,
-              newline: Any, out: Any, ends: Any) -> Any:
+def taxi_text(
+    base_minute: Any,
+    ids: Any,
+    minutes: Any,
+    card: Any,
+    values: Any,
+    parts: Any,
+    edges: Any,
+    newline: Any,
+    out: Any,
+    ends: Any,
+) -> Any:
     """The messages in the wire format, end to end."""
     p = 0
     ends[0] = 0
@@ -284,8 +317,14 @@ class TaxiSource(GeneratedSource):
 
     stream = TAXI
 
-    def __init__(self, taxis: int = 20_355, messages: int | None = None, seed: int = 0,
-                 format: Format = "senml", dirt: bool = True) -> None:
+    def __init__(
+        self,
+        taxis: int = 20_355,
+        messages: int | None = None,
+        seed: int = 0,
+        format: Format = "senml",
+        dirt: bool = True,
+    ) -> None:
         super().__init__(messages, seed, format)
         if not isinstance(taxis, int) or taxis < 1:
             raise ConfigError(f"taxis must be >= 1, got {taxis!r}")
@@ -319,8 +358,11 @@ class TaxiSource(GeneratedSource):
             parts.append((close + "," if close else ',{"e":[') + opening)
             close = closing
         packed, edges = pack([*parts, close + '],"bt":', "CSH", "CRD"])
-        return {"edges": readonly(np.floor(share * self._per_day + 0.5).astype(np.int64)),
-                "parts": packed, "part_edges": edges}
+        return {
+            "edges": readonly(np.floor(share * self._per_day + 0.5).astype(np.int64)),
+            "parts": packed,
+            "part_edges": edges,
+        }
 
     @property
     def _group(self) -> int:
@@ -345,8 +387,19 @@ class TaxiSource(GeneratedSource):
         card, values = np.empty(n, np.bool_), np.empty((n, 12), np.int64)
         key = np.uint64(self.seed & 0xFFFFFFFFFFFFFFFF) ^ np.uint64(0x7A817A817A817A81)
         with np.errstate(over="ignore"):
-            taxi_values(start, self.taxis, self._group, self._per_day, self._tables["edges"], key, self.dirt, ids,
-                        minutes, card, values)
+            taxi_values(
+                start,
+                self.taxis,
+                self._group,
+                self._per_day,
+                self._tables["edges"],
+                key,
+                self.dirt,
+                ids,
+                minutes,
+                card,
+                values,
+            )
         return ids, minutes, card, values
 
     def lines(self, start: int, end: int, newline: bool = False) -> pa.RecordBatch:
@@ -354,11 +407,15 @@ class TaxiSource(GeneratedSource):
         n, t = end - start, self._tables
         out = np.empty(n * 1000, np.uint8)
         ends = np.empty(n + 1, np.int32)
-        size = taxi_text(BASE_MS // 60_000, ids, minutes, card, values, t["parts"], t["part_edges"], newline, out,
-                         ends)
+        size = taxi_text(BASE_MS // 60_000, ids, minutes, card, values, t["parts"], t["part_edges"], newline, out, ends)
         return pa.RecordBatch.from_arrays(
-            [pa.array(np.arange(start, end)), timestamps(BASE_MS * 1000 + minutes * 60_000_000),
-             text_column(out[:size], ends, pa.binary())], schema=RAW)
+            [
+                pa.array(np.arange(start, end)),
+                timestamps(BASE_MS * 1000 + minutes * 60_000_000),
+                text_column(out[:size], ends, pa.binary()),
+            ],
+            schema=RAW,
+        )
 
     def observations(self, start: int, end: int) -> pa.RecordBatch:
         ids, minutes, _, values = self._values(start, end)
@@ -367,9 +424,14 @@ class TaxiSource(GeneratedSource):
         for to, field in enumerate(OBSERVED):
             if field >= 0:
                 number[:, to] = values[:, field] / SCALES[field]
-        return observation_batch(TAXI, self.rows_per_batch["observations"], np.repeat(np.arange(start, end), width),
-                                 np.repeat(BASE_MS * 1000 + minutes * 60_000_000, width), _ids(ids, 0, width),
-                                 null_bitmap(number.reshape(-1)))
+        return observation_batch(
+            TAXI,
+            self.rows_per_batch["observations"],
+            np.repeat(np.arange(start, end), width),
+            np.repeat(BASE_MS * 1000 + minutes * 60_000_000, width),
+            _ids(ids, 0, width),
+            null_bitmap(number.reshape(-1)),
+        )
 
     def wide(self, start: int, end: int) -> pa.RecordBatch:
         ids, minutes, card, values = self._values(start, end)
@@ -377,8 +439,10 @@ class TaxiSource(GeneratedSource):
         text = np.empty(n * 19, np.uint8)
         taxi_times(BASE_MS // 60_000, minutes, values, text)
         columns: dict[str, pa.Array] = {
-            "seq": pa.array(np.arange(start, end)), "event_time": timestamps(BASE_MS * 1000 + minutes * 60_000_000),
-            "taxi_identifier": _ids(ids, 0, 1), "hack_license": _ids(ids, 2, 1),
+            "seq": pa.array(np.arange(start, end)),
+            "event_time": timestamps(BASE_MS * 1000 + minutes * 60_000_000),
+            "taxi_identifier": _ids(ids, 0, 1),
+            "hack_license": _ids(ids, 2, 1),
             "pickup_datetime": text_column(text, np.arange(0, 19 * n + 1, 19, dtype=np.int32)),
             "payment_type": pa.array(["CSH", "CRD"]).take(pa.array(card.astype(np.int8))),
         }
@@ -410,8 +474,15 @@ def _ids(ids: npt.NDArray[np.uint64], word: int, repeat: int) -> pa.Array:
     return text_column(out, np.arange(0, 32 * n + 1, 32, dtype=np.int32))
 
 
-def taxi(taxis: int = 20_355, messages: int | None = None, seed: int = 0, format: Format = "senml",
-         rate: float | None = None, speed: float | None = None, dirt: bool = True) -> Source:
+def taxi(
+    taxis: int = 20_355,
+    messages: int | None = None,
+    seed: int = 0,
+    format: Format = "senml",
+    rate: float | None = None,
+    speed: float | None = None,
+    dirt: bool = True,
+) -> Source:
     """The TAXI stream, generated; see :class:`TaxiSource` for the parameters.
 
     ``rate`` (messages per second) or ``speed`` (event time per wall time) paces it, see

@@ -107,8 +107,9 @@ class Accumulator(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None), "blocks": StateField("int64")}
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         touched = np.unique(slots)
         held = [(s, state["held"][s]) for s in touched if state["held"][s] is not None]
         pool = joined([*(rows for _, rows in held), batch])
@@ -129,12 +130,17 @@ class Accumulator(KeyedTask):
         rest = order[~done]
         ends = np.cumsum(lengths % self.size) if touched.size else lengths
         for s, n, end in zip(touched, lengths % self.size, ends, strict=True):
-            state["held"][s] = pool.take(pa.array(rest[end - n: end])) if n else None
+            state["held"][s] = pool.take(pa.array(rest[end - n : end])) if n else None
         state["blocks"][touched] += lengths // self.size
         return self._emit(pool, rows, last, number)
 
-    def _emit(self, pool: pa.RecordBatch, rows: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64],
-              number: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    def _emit(
+        self,
+        pool: pa.RecordBatch,
+        rows: npt.NDArray[np.int64],
+        blocks: npt.NDArray[np.int64],
+        number: npt.NDArray[np.int64],
+    ) -> pa.RecordBatch:
         """Rows in order of their blocks, then of groups, time and arrival, as they are given."""
         found = pool.take(pa.array(rows))
         names = [*self.groups, *(["event_time"] if "event_time" in pool.schema.names else [])]
@@ -151,13 +157,16 @@ class Accumulator(KeyedTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "event_time": pa.array([5, 1, 2, 3, None, 5, 4, 12, 1, 30], pa.timestamp("ms", tz="UTC")),
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
-            "value": [10.0, -3.5, None, None, float("nan"), 1e308, float("inf"), 1e308, None, None],
-            "list": pa.array([[1.0], [], None, [None], [2.0, 3.0], [], [], [1.0], [], [4.0]],
-                             pa.list_(pa.float64())),
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "event_time": pa.array([5, 1, 2, 3, None, 5, 4, 12, 1, 30], pa.timestamp("ms", tz="UTC")),
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
+                "value": [10.0, -3.5, None, None, float("nan"), 1e308, float("inf"), 1e308, None, None],
+                "list": pa.array(
+                    [[1.0], [], None, [None], [2.0, 3.0], [], [], [1.0], [], [4.0]], pa.list_(pa.float64())
+                ),
+            }
+        )
         yield Case(cls(size=3, groups=("key",), partial=True), batch)
         yield Case(cls(size=2, groups=("value", "key"), by=("key",)), batch)
         yield Case(cls(size=1, groups=()), batch)
@@ -172,7 +181,8 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     tables = [pa.Table.from_batches([b]) for b in batches]
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     return pa.RecordBatch.from_arrays(
-        [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in table.columns], schema=table.schema)
+        [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in table.columns], schema=table.schema
+    )
 
 
 def ranks(column: pa.Array) -> npt.NDArray[np.int64]:

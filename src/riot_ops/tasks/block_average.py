@@ -48,8 +48,9 @@ def add(total: Any, rest: Any, x: Any) -> Any:
 
 
 @kernel
-def tumble(values: Any, slots: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any,
-           rows: Any, means: Any) -> Any:
+def tumble(
+    values: Any, slots: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any, rows: Any, means: Any
+) -> Any:
     """Means of full windows and the rows that filled them; returns how many."""
     out = 0
     for i in range(values.size):
@@ -69,8 +70,9 @@ def tumble(values: Any, slots: Any, total: Any, rest: Any, n: Any, window: Any, 
 
 
 @kernel
-def slide(values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any,
-          rows: Any, means: Any) -> Any:
+def slide(
+    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any, rows: Any, means: Any
+) -> Any:
     """As :func:`tumble` for windows that end at every reading.
 
     Readings come in blocks of the window's length. A window is the tail of one block and the head
@@ -104,10 +106,31 @@ def slide(values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, win
 
 
 @kernel
-def tumble_time(values: Any, times: Any, timed: Any, seq: Any, sub: Any, slots: Any, total: Any,
-                rest: Any, n: Any, last_seq: Any, last_sub: Any, newest: Any, duration: Any,
-                lateness: Any, scale: Any, bad: Any, start: Any, rows: Any, means: Any, counts: Any,
-                ends: Any, seqs: Any, subs: Any) -> Any:
+def tumble_time(
+    values: Any,
+    times: Any,
+    timed: Any,
+    seq: Any,
+    sub: Any,
+    slots: Any,
+    total: Any,
+    rest: Any,
+    n: Any,
+    last_seq: Any,
+    last_sub: Any,
+    newest: Any,
+    duration: Any,
+    lateness: Any,
+    scale: Any,
+    bad: Any,
+    start: Any,
+    rows: Any,
+    means: Any,
+    counts: Any,
+    ends: Any,
+    seqs: Any,
+    subs: Any,
+) -> Any:
     """Means of windows of event time that rows from ``start`` on close.
 
     ``bad`` is set to 1 for late rows and 2 for rows without time. Returns the number of results
@@ -234,9 +257,11 @@ class BlockAverage(KeyedTask):
 
     def validate(self) -> None:
         if (self.window is None) == (self.duration is None):
-            raise ConfigError("BlockAverage needs either window (readings) or duration (event time): got "
-                              f"window = {self.window!r}, duration = {self.duration!r}; for windows of "
-                              "time set window to None")
+            raise ConfigError(
+                "BlockAverage needs either window (readings) or duration (event time): got "
+                f"window = {self.window!r}, duration = {self.duration!r}; for windows of "
+                "time set window to None"
+            )
         if self.duration is None:
             if self.lateness != timedelta(0):
                 raise ConfigError(f"lateness = {self.lateness!r} is for windows of time; set duration")
@@ -248,8 +273,10 @@ class BlockAverage(KeyedTask):
         if self.lateness < timedelta(0):
             raise ConfigError(f"lateness must not be negative, got {self.lateness!r}")
         if self._open > MAX_OPEN:
-            raise ConfigError(f"lateness = {self.lateness!r} keeps {self._open} windows of "
-                              f"{self.duration!r} open for each key; at most {MAX_OPEN} are allowed")
+            raise ConfigError(
+                f"lateness = {self.lateness!r} keeps {self._open} windows of "
+                f"{self.duration!r} open for each key; at most {MAX_OPEN} are allowed"
+            )
 
     @property
     def _open(self) -> int:
@@ -278,8 +305,11 @@ class BlockAverage(KeyedTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         room = 0 if self.duration is None else self._open
-        fields = {"total": StateField("float64", room), "rest": StateField("float64", room),
-                  "n": StateField("int64", room)}
+        fields = {
+            "total": StateField("float64", room),
+            "rest": StateField("float64", room),
+            "n": StateField("int64", room),
+        }
         if self.window is not None and self.mode == "sliding":
             fields["ring"] = StateField("float64", self.window)
         if self.duration is not None or self.partial:
@@ -287,18 +317,30 @@ class BlockAverage(KeyedTask):
             fields["time"] = StateField("int64", initial=NEVER)
         return fields
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         if self.duration is not None:
             return self._update_time(batch, slots, state, dead)
         values, _ = float_column(batch.column(self.value))
         rows, means = np.empty(values.size, np.int64), np.empty(values.size)
         if self.mode == "sliding":
-            found = slide(values, slots, state["ring"], state["total"], state["rest"], state["n"],
-                          self.window, self._scale, rows, means)
+            found = slide(
+                values,
+                slots,
+                state["ring"],
+                state["total"],
+                state["rest"],
+                state["n"],
+                self.window,
+                self._scale,
+                rows,
+                means,
+            )
         else:
-            found = tumble(values, slots, state["total"], state["rest"], state["n"], self.window,
-                           self._scale, rows, means)
+            found = tumble(
+                values, slots, state["total"], state["rest"], state["n"], self.window, self._scale, rows, means
+            )
         if self.partial:
             read = np.flatnonzero(~np.isnan(values))
             for name in (*ORDER, "time"):
@@ -308,14 +350,14 @@ class BlockAverage(KeyedTask):
         counts = np.full(found, self.window, np.int64)
         return self._output(batch.take(pa.array(rows[:found])), means[:found], counts)
 
-    def _update_time(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-                     dead: DeadLetters) -> pa.RecordBatch:
+    def _update_time(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         assert self.duration is not None
         values, _ = float_column(batch.column(self.value))
         times, timed = microseconds(batch.column("event_time"))
         names = batch.schema.names
-        seq, sub = (_numbers(batch, name) if name in names else readonly(np.full(values.size, NEVER))
-                    for name in ORDER)
+        seq, sub = (_numbers(batch, name) if name in names else readonly(np.full(values.size, NEVER)) for name in ORDER)
         bad = np.zeros(values.size, np.uint8)
         size = values.size + self._open
         parts = []
@@ -324,22 +366,52 @@ class BlockAverage(KeyedTask):
             rows, counts, ends, seqs, subs = (np.empty(size, np.int64) for _ in range(5))
             means = np.empty(size)
             found, row = tumble_time(
-                values, times, timed, seq, sub, slots, state["total"], state["rest"], state["n"],
-                state["seq"], state["sub"], state["time"], _us(self.duration), _us(self.lateness),
-                self._scale, bad, row, rows, means, counts, ends, seqs, subs)
+                values,
+                times,
+                timed,
+                seq,
+                sub,
+                slots,
+                state["total"],
+                state["rest"],
+                state["n"],
+                state["seq"],
+                state["sub"],
+                state["time"],
+                _us(self.duration),
+                _us(self.lateness),
+                self._scale,
+                bad,
+                row,
+                rows,
+                means,
+                counts,
+                ends,
+                seqs,
+                subs,
+            )
             out = self._output(batch.take(pa.array(rows[:found])), means[:found], counts[:found])
             kind = batch.schema.field("event_time").type
-            parts.append(_set(out, event_time=from_microseconds(ends[:found], kind),
-                              **{name: pa.array(a[:found]).cast(batch.schema.field(name).type)
-                                 for name, a in zip(ORDER, (seqs, subs), strict=True) if name in names}))
+            parts.append(
+                _set(
+                    out,
+                    event_time=from_microseconds(ends[:found], kind),
+                    **{
+                        name: pa.array(a[:found]).cast(batch.schema.field(name).type)
+                        for name, a in zip(ORDER, (seqs, subs), strict=True)
+                        if name in names
+                    },
+                )
+            )
             if row == values.size:
                 break
         dead.reject(batch, bad == 1, "late", "the window of its event time is closed")
         dead.reject(batch, bad == 2, "no_event_time", "a window of time needs an event time")
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
-    def _output(self, batch: pa.RecordBatch, means: npt.NDArray[np.float64],
-                counts: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    def _output(
+        self, batch: pa.RecordBatch, means: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
         return replace_column(replace_column(batch, self.target, means), "count", pa.array(counts))
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
@@ -357,27 +429,29 @@ class BlockAverage(KeyedTask):
             slots, j = np.nonzero(np.take_along_axis(n, windows % room, axis=1) > 0)
             place = (slots, windows[slots, j] % room)
             times = (windows[slots, j] + 1) * duration
-        columns = {name: column.take(pa.array(slots))
-                   for name, column in zip(keys.schema.names, keys.columns, strict=True)}
+        columns = {
+            name: column.take(pa.array(slots)) for name, column in zip(keys.schema.names, keys.columns, strict=True)
+        }
         if slots.size and times.min() != NEVER:
             columns["event_time"] = from_microseconds(times)
         for name in ORDER:
             if slots.size and state[name][place].min() != NEVER:
                 columns[name] = pa.array(state[name][place])
-        columns[self.target] = pa.array((state["total"][place] + state["rest"][place])
-                                        / (n[place] * self._scale))
+        columns[self.target] = pa.array((state["total"][place] + state["rest"][place]) / (n[place] * self._scale))
         columns["count"] = pa.array(n[place])
         return pa.RecordBatch.from_pydict(columns)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
         values = [10.0, -3.5, 12.0, None, float("nan"), 1e308, 4.0, 11.0, 1e308, 0.5]
-        batch = pa.RecordBatch.from_pydict({
-            "seq": pa.array(range(10), pa.int64()),
-            "event_time": pa.array([0, 1, 2, 3, 4, 5, None, 12, 1, 30], pa.timestamp("s", tz="UTC")),
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a", None, ""],
-            "value": values,
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(range(10), pa.int64()),
+                "event_time": pa.array([0, 1, 2, 3, 4, 5, None, 12, 1, 30], pa.timestamp("s", tz="UTC")),
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", None, ""],
+                "value": values,
+            }
+        )
         yield Case(cls(window=2, by=("key",)), batch)
         yield Case(cls(window=3, mode="sliding", output="mean", partial=True), batch)
         seconds = timedelta(seconds=5)

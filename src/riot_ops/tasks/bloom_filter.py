@@ -108,8 +108,9 @@ class BloomFilterCheck(StatelessTask):
         return with_field(schema, pa.field(self.output, pa.bool_())) if self.on_fail == "flag" else schema
 
     def writes(self) -> frozenset[str] | None:
-        return {"drop": frozenset[str](), "null": frozenset({self.value}),
-                "flag": frozenset({self.output})}[self.on_fail]
+        return {"drop": frozenset[str](), "null": frozenset({self.value}), "flag": frozenset({self.output})}[
+            self.on_fail
+        ]
 
     @property
     def filter(self) -> BloomFilter:
@@ -130,10 +131,12 @@ class BloomFilterCheck(StatelessTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "sensor_id": ["a", "", None, "ü", "stranger", "a"],
-            "value": [1.0, None, 2.0, float("nan"), 3.0, float("inf")],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "sensor_id": ["a", "", None, "ü", "stranger", "a"],
+                "value": [1.0, None, 2.0, float("nan"), 3.0, float("inf")],
+            }
+        )
         known = ("a", "", "ü")
         yield Case(cls(members=known), batch)
         yield Case(cls(members=known, on_fail="null"), batch, "null")
@@ -151,8 +154,7 @@ def blank(batch: pa.RecordBatch, name: str, keep: Any) -> pa.RecordBatch:
 def check_hashable(task: str, field: pa.Field) -> None:
     """Raise unless the field's values have a text."""
     if pa.types.is_nested(field.type):
-        raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, "
-                          f"its input has {field.type}")
+        raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, its input has {field.type}")
 
 
 def stored_filter(path: str) -> BloomFilter:
@@ -173,5 +175,3 @@ def _load(path: str, modified: int, size: int) -> BloomFilter:
 def inline_filter(members: tuple[str, ...], rate: float) -> BloomFilter:
     """The filter of the given members, built once per process."""
     return BloomFilter.of(members, rate)
-
-

@@ -85,8 +85,7 @@ class BloomFilterTrain(KeyedTask):
             raise ConfigError("bloom_filter_train has no use for value and output; name the input with field")
         taken = sorted({"model", "count"} & set(self.by))
         if taken:
-            raise ConfigError(f"bloom_filter_train writes the field {taken[0]!r}; the key cannot "
-                              "have that name")
+            raise ConfigError(f"bloom_filter_train writes the field {taken[0]!r}; the key cannot have that name")
 
     def requires(self) -> Mapping[str, Requirement]:
         extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
@@ -95,8 +94,9 @@ class BloomFilterTrain(KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         check_hashable(self.name(), schema.field(self.field))
-        return pa.schema([*(schema.field(name) for name in self.by), pa.field("model", pa.binary()),
-                          pa.field("count", pa.int64())])
+        return pa.schema(
+            [*(schema.field(name) for name in self.by), pa.field("model", pa.binary()), pa.field("count", pa.int64())]
+        )
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({"model", "count"})
@@ -108,8 +108,9 @@ class BloomFilterTrain(KeyedTask):
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return batch
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         h1, h2, valid = value_hashes(batch.column(self.field))
         m, k = bloom_size(self.expected_insertions, self.false_positive_rate)
         insert_hashes(h1, h2, valid, slots, m, k, state["bits"], state["count"])
@@ -123,14 +124,17 @@ class BloomFilterTrain(KeyedTask):
             models.append(made.to_bytes())
             counts.append(int(count))
         columns = [*keys.columns, pa.array(models, pa.binary()), pa.array(counts, pa.int64())]
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([
-            *keys.schema, pa.field("model", pa.binary()), pa.field("count", pa.int64())]))
+        return pa.RecordBatch.from_arrays(
+            columns, schema=pa.schema([*keys.schema, pa.field("model", pa.binary()), pa.field("count", pa.int64())])
+        )
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "sensor_id": ["a", "", None, "ü", "a", "b"],
-            "city": ["x", "y", "x", None, "y", "x"],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "sensor_id": ["a", "", None, "ü", "a", "b"],
+                "city": ["x", "y", "x", None, "y", "x"],
+            }
+        )
         yield Case(cls(expected_insertions=10), batch)
         yield Case(cls(expected_insertions=10, false_positive_rate=0.2, by=("city",)), batch, "by city")

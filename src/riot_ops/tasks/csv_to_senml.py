@@ -22,7 +22,7 @@ from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, registe
 __all__ = ["CsvToSenML"]
 
 _OK, _COLUMNS, _QUOTE, _TIME = 0, 1, 2, 3
-_LIMIT = 308                                   # decimal digits of the greatest float
+_LIMIT = 308  # decimal digits of the greatest float
 
 
 @kernel
@@ -121,7 +121,7 @@ def write_number(text: Any, n: Any, out: Any, o: Any) -> Any:
     first = i
     while i < n and text[i] == 48:
         i += 1
-    whole = 0                                  # digits before the point, without leading zeros
+    whole = 0  # digits before the point, without leading zeros
     while i < n and _digit(text[i]):
         out[p] = text[i]
         p += 1
@@ -131,7 +131,7 @@ def write_number(text: Any, n: Any, out: Any, o: Any) -> Any:
     if whole == 0:
         out[p] = 48
         p += 1
-    magnitude = whole                          # the number is below 10^magnitude
+    magnitude = whole  # the number is below 10^magnitude
     zero = whole == 0
     if i < n and text[i] == 46:
         i += 1
@@ -210,7 +210,7 @@ def next_field(data: Any, start: Any, end: Any, delimiter: Any, text: Any) -> An
         i += 1
         while True:
             if i >= end:
-                return n, i, False             # the quote is never closed
+                return n, i, False  # the quote is never closed
             if data[i] == 34:
                 if i + 1 < end and data[i + 1] == 34:
                     i += 1
@@ -222,7 +222,7 @@ def next_field(data: Any, start: Any, end: Any, delimiter: Any, text: Any) -> An
             i += 1
     while i < end and data[i] != delimiter:
         if data[i] == 10 or data[i] == 13:
-            return n, i, False                 # a second line
+            return n, i, False  # a second line
         text[n] = data[i]
         n += 1
         i += 1
@@ -238,9 +238,22 @@ def _put(data: Any, start: Any, end: Any, out: Any, o: Any) -> Any:
 
 
 @kernel
-def csv_to_senml(data: Any, starts: Any, ends: Any, delimiter: Any, numeric: Any, time_column: Any,
-                 heads: Any, head_starts: Any, head_ends: Any, text: Any, out: Any, offsets: Any,
-                 problems: Any, counts: Any) -> None:
+def csv_to_senml(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    delimiter: Any,
+    numeric: Any,
+    time_column: Any,
+    heads: Any,
+    head_starts: Any,
+    head_ends: Any,
+    text: Any,
+    out: Any,
+    offsets: Any,
+    problems: Any,
+    counts: Any,
+) -> None:
     """Write a message per line; ``heads[c]`` is what precedes the value of column c.
 
     ``heads`` ends with what opens a message, text values, number values, and the base time.
@@ -266,15 +279,16 @@ def csv_to_senml(data: Any, starts: Any, ends: Any, delimiter: Any, numeric: Any
                 problem = _QUOTE
                 break
             if c < columns:
-                a = 0                          # without surrounding blanks, for null, numbers and time
+                a = 0  # without surrounding blanks, for null, numbers and time
                 z = n
                 while a < z and (text[a] == 32 or text[a] == 9):
                     a += 1
                 while z > a and (text[z - 1] == 32 or text[z - 1] == 9):
                     z -= 1
                 bare = text[a:z]
-                null = z == a or (z - a == 4 and bare[0] == 110 and bare[1] == 117 and bare[2] == 108
-                                  and bare[3] == 108)
+                null = z == a or (
+                    z - a == 4 and bare[0] == 110 and bare[1] == 117 and bare[2] == 108 and bare[3] == 108
+                )
                 if c == time_column:
                     if not null:
                         time, timed = parse_time(bare, z - a)
@@ -299,7 +313,7 @@ def csv_to_senml(data: Any, starts: Any, ends: Any, delimiter: Any, numeric: Any
             c += 1
             if i >= end:
                 break
-            i += 1                             # the delimiter; a field follows it, be it empty
+            i += 1  # the delimiter; a field follows it, be it empty
         counts[r] = c
         if problem == _OK and c != columns:
             problem = _COLUMNS
@@ -389,8 +403,10 @@ class CsvToSenML(StatelessTask):
         if isinstance(self.schema, str):
             stream_schema(self.schema)
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
-            raise ConfigError("csv_to_senml: delimiter must be one ASCII character other than a quote or a "
-                              f"line break, got {self.delimiter!r}")
+            raise ConfigError(
+                "csv_to_senml: delimiter must be one ASCII character other than a quote or a "
+                f"line break, got {self.delimiter!r}"
+            )
 
     @property
     def columns(self) -> StreamSchema:
@@ -417,7 +433,7 @@ class CsvToSenML(StatelessTask):
         skip = null | spoiled
         ends = readonly(np.where(skip, starts, ends)) if skip.any() else ends
         heads, head_starts, head_ends, numeric = _heads(schema.columns, schema.units, schema.kinds)
-        used = data[int(starts[0]):int(ends.max())] if starts.size else data
+        used = data[int(starts[0]) : int(ends.max())] if starts.size else data
         escapes = int(np.count_nonzero((used < 32) | (used == 34) | (used == 92)))
         room = batch.num_rows * (heads.size + 24 + len(schema.columns) * 16) + used.size + 5 * escapes
         out = np.empty(room, np.uint8)
@@ -426,47 +442,89 @@ class CsvToSenML(StatelessTask):
         counts = np.empty(batch.num_rows, np.int64)
         longest = int((ends - starts).max()) if starts.size else 0
         time_column = schema.columns.index(schema.time_field)
-        csv_to_senml(data, starts, ends, ord(self.delimiter), numeric, time_column, heads,
-                     head_starts, head_ends, np.empty(longest + 1, np.uint8), out, offsets, problems, counts)
+        csv_to_senml(
+            data,
+            starts,
+            ends,
+            ord(self.delimiter),
+            numeric,
+            time_column,
+            heads,
+            head_starts,
+            head_ends,
+            np.empty(longest + 1, np.uint8),
+            out,
+            offsets,
+            problems,
+            counts,
+        )
         if offsets[-1] > np.iinfo(np.int32).max:
-            raise ValueError(f"a batch makes {offsets[-1]} bytes of messages, more than 2 GiB: use smaller "
-                             "batches")
+            raise ValueError(f"a batch makes {offsets[-1]} bytes of messages, more than 2 GiB: use smaller batches")
         problems[skip] = _OK
         dead.reject(batch, null, "missing", f"{self.field} is null", raw)
         dead.reject(batch, spoiled, "malformed", f"{self.field} is not UTF-8", raw)
         wrong = np.flatnonzero(problems == _COLUMNS)
         wanted = f"the schema {schema.name} has {len(schema.columns)}"
         dead.reject(batch, wrong, "wrong_columns", [f"{n} columns, {wanted}" for n in counts[wrong]], raw)
-        dead.reject(batch, problems == _QUOTE, "malformed",
-                    "a quote is not closed, or the text has more than one line", raw)
-        dead.reject(batch, problems == _TIME, "bad_time",
-                    f"{schema.time_field} is neither integer milliseconds nor an ISO date-time", raw)
-        messages = pa.Array.from_buffers(pa.string(), batch.num_rows, [
-            None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out[: offsets[-1]])])
+        dead.reject(
+            batch, problems == _QUOTE, "malformed", "a quote is not closed, or the text has more than one line", raw
+        )
+        dead.reject(
+            batch,
+            problems == _TIME,
+            "bad_time",
+            f"{schema.time_field} is neither integer milliseconds nor an ISO date-time",
+            raw,
+        )
+        messages = pa.Array.from_buffers(
+            pa.string(),
+            batch.num_rows,
+            [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out[: offsets[-1]])],
+        )
         result = replace_column(batch, self.field, messages)
         keep = (problems == _OK) & ~skip
         return result if keep.all() else result.filter(pa.array(keep))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({"payload": [
-            "m1,1000,2.5", None, "", "m2,2013-01-14 00:00:00,null", '"a ""ü"", b",5,+.5', "m,1", "m,1,2,3",
-            '"open,1,2', "m,never,1", "null,-5,NaN", "m\\\t,7,1e999\n"]})
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "payload": [
+                    "m1,1000,2.5",
+                    None,
+                    "",
+                    "m2,2013-01-14 00:00:00,null",
+                    '"a ""ü"", b",5,+.5',
+                    "m,1",
+                    "m,1,2,3",
+                    '"open,1,2',
+                    "m,never,1",
+                    "null,-5,NaN",
+                    "m\\\t,7,1e999\n",
+                ]
+            }
+        )
         yield Case(cls(schema="grid"), batch)
-        raw = pa.RecordBatch.from_pydict({
-            "seq": pa.array([1, 2, 3], pa.int64()),
-            "payload": pa.array([b"1422748800000;s;1;2;3;4;5;6;7", b"\xff;s", None], pa.binary()),
-        })
+        raw = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([1, 2, 3], pa.int64()),
+                "payload": pa.array([b"1422748800000;s;1;2;3;4;5;6;7", b"\xff;s", None], pa.binary()),
+            }
+        )
         yield Case(cls(delimiter=";"), raw, "binary")
 
 
 @functools.lru_cache(maxsize=32)
 def _heads(
-    names: tuple[str, ...], units: tuple[str, ...], kinds: tuple[str, ...],
+    names: tuple[str, ...],
+    units: tuple[str, ...],
+    kinds: tuple[str, ...],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """What is written around the values, and which columns hold numbers."""
-    parts = [f'{{"n":{json.dumps(n, ensure_ascii=False)},"u":{json.dumps(u, ensure_ascii=False)}'
-             for n, u in zip(names, units, strict=True)]
+    parts = [
+        f'{{"n":{json.dumps(n, ensure_ascii=False)},"u":{json.dumps(u, ensure_ascii=False)}'
+        for n, u in zip(names, units, strict=True)
+    ]
     table = name_table([*parts, '{"e":[', ',"sv":', ',"v":', '],"bt":'])
     return *table, readonly(np.array([kind == "v" for kind in kinds]))
 
@@ -478,12 +536,10 @@ def _not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
         return spoiled
     try:
         column.cast(pa.large_string() if pa.types.is_large_binary(column.type) else pa.string())
-    except pa.ArrowInvalid:                    # rare, so the search may be slow
+    except pa.ArrowInvalid:  # rare, so the search may be slow
         for i, value in enumerate(column.to_pylist()):
             try:
                 (value or b"").decode()
             except UnicodeDecodeError:
                 spoiled[i] = True
     return spoiled
-
-

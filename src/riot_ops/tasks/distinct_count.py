@@ -33,8 +33,19 @@ LOGLOG = 0.79402
 
 
 @kernel
-def count_distinct(hashes: Any, present: Any, slots: Any, registers: Any, filled: Any, weight: Any,
-                   latest: Any, precision: Any, constant: Any, linear: Any, out: Any) -> None:
+def count_distinct(
+    hashes: Any,
+    present: Any,
+    slots: Any,
+    registers: Any,
+    filled: Any,
+    weight: Any,
+    latest: Any,
+    precision: Any,
+    constant: Any,
+    linear: Any,
+    out: Any,
+) -> None:
     """The estimate after each value; filled and weight are the integers kept with the registers."""
     m = 1 << precision
     for i in range(hashes.size):
@@ -52,8 +63,9 @@ def count_distinct(hashes: Any, present: Any, slots: Any, registers: Any, filled
 
 
 @kernel
-def count_loglog(hashes: Any, present: Any, slots: Any, registers: Any, total: Any, latest: Any,
-                 precision: Any, out: Any) -> None:
+def count_loglog(
+    hashes: Any, present: Any, slots: Any, registers: Any, total: Any, latest: Any, precision: Any, out: Any
+) -> None:
     """As :func:`count_distinct` by LogLog over signed 32-bit hashes."""
     m = 1 << precision
     for i in range(hashes.size):
@@ -143,8 +155,10 @@ class DistinctCount(KeyedTask):
         super().check_input(schema)
         kind = schema.field(self.field).type
         if not countable(kind):
-            raise ConfigError(f"{self.name()} cannot count distinct values of {kind} in the field "
-                              f"{self.field!r}; text, numbers and times it can")
+            raise ConfigError(
+                f"{self.name()} cannot count distinct values of {kind} in the field "
+                f"{self.field!r}; text, numbers and times it can"
+            )
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return batch
@@ -155,28 +169,42 @@ class DistinctCount(KeyedTask):
             return {**fields, "total": StateField("int64")}
         return {**fields, "filled": StateField("int64"), "weight": StateField("uint64")}
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         column = batch.column(self.field)
         out = np.empty(batch.num_rows)
         if self.method == "loglog":
             codes, present = _sha1(column)
-            count_loglog(codes, present, slots, state["registers"], state["total"], state["latest"],
-                         self.precision, out)
+            count_loglog(
+                codes, present, slots, state["registers"], state["total"], state["latest"], self.precision, out
+            )
         else:
             hashes, present = hash_content(column)
-            count_distinct(hashes, present, slots, state["registers"], state["filled"], state["weight"],
-                           state["latest"], self.precision, alpha(self.precision),
-                           linear_counts(self.precision), out)
+            count_distinct(
+                hashes,
+                present,
+                slots,
+                state["registers"],
+                state["filled"],
+                state["weight"],
+                state["latest"],
+                self.precision,
+                alpha(self.precision),
+                linear_counts(self.precision),
+                out,
+            )
         return replace_column(batch, self.target, out)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
-            "name": ["x", "", "y", "Zürich", "\x00", None, "x", "x"],
-            "value": [10.0, -0.0, 0.0, None, float("nan"), float("inf"), 10.0, 1e300],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
+                "name": ["x", "", "y", "Zürich", "\x00", None, "x", "x"],
+                "value": [10.0, -0.0, 0.0, None, float("nan"), float("inf"), 10.0, 1e300],
+            }
+        )
         yield Case(cls(by=("key",)), batch)
         yield Case(cls(by=("key",), field="name", precision=4, output="names"), batch)
         yield Case(cls(field="name", method="loglog"), batch)
@@ -187,6 +215,9 @@ def _sha1(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     values, present = content(column)
     unique = values.dictionary_encode()
     texts = [v if isinstance(v, bytes) else str(v).encode() for v in unique.dictionary.to_pylist()]
-    codes = np.array([int.from_bytes(hashlib.sha1(t, usedforsecurity=False).digest()[:4], "little", signed=True)
-                      for t in texts] or [0], np.int64)
+    codes = np.array(
+        [int.from_bytes(hashlib.sha1(t, usedforsecurity=False).digest()[:4], "little", signed=True) for t in texts]
+        or [0],
+        np.int64,
+    )
     return codes[np.asarray(unique.indices.fill_null(0))], present

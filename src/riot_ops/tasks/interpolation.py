@@ -63,8 +63,9 @@ def fill_mean(values: Any, wanted: Any, slots: Any, ring: Any, seen: Any, out: A
 
 
 @kernel
-def fill_line(values: Any, wanted: Any, places: Any, placed: Any, slots: Any, y: Any, at: Any, known: Any,
-              steps: Any, out: Any) -> None:
+def fill_line(
+    values: Any, wanted: Any, places: Any, placed: Any, slots: Any, y: Any, at: Any, known: Any, steps: Any, out: Any
+) -> None:
     """``y[s]`` and ``at[s]`` hold the last reading but one and the last, and where they were."""
     for i in range(values.size):
         x = values[i]
@@ -174,11 +175,16 @@ class Interpolation(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         if self.method == "mean":
             return {"ring": StateField("float64", self.window), "seen": StateField("int64")}
-        return {"y": StateField("float64", 2), "at": StateField("int64", 2), "known": StateField("int64"),
-                "steps": StateField("int64")}
+        return {
+            "y": StateField("float64", 2),
+            "at": StateField("int64", 2),
+            "known": StateField("int64"),
+            "steps": StateField("int64"),
+        }
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         wanted = self._wanted(batch)
         out = np.empty(values.size)
@@ -188,8 +194,9 @@ class Interpolation(KeyedTask):
             places, placed = _NO_TIMES
             if "event_time" in batch.schema.names:
                 places, placed = microseconds(batch.column("event_time"))
-            fill_line(values, wanted, places, placed, slots, state["y"], state["at"], state["known"],
-                      state["steps"], out)
+            fill_line(
+                values, wanted, places, placed, slots, state["y"], state["at"], state["known"], state["steps"], out
+            )
         filled = replace_column(batch, self.target, out)
         if not self.flag:
             return filled
@@ -206,11 +213,13 @@ class Interpolation(KeyedTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
-            "obs_type": ["t", "t", "t", "t", "h", None, "t", "t", "", "t"],
-            "value": [10.0, -3.5, None, None, float("nan"), 1e308, float("nan"), 1e308, None, None],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
+                "obs_type": ["t", "t", "t", "t", "h", None, "t", "t", "", "t"],
+                "value": [10.0, -3.5, None, None, float("nan"), 1e308, float("nan"), 1e308, None, None],
+            }
+        )
         times = pa.array([0, 1, 2, 3, 4, 5, None, 12, 1, 30], pa.timestamp("s", tz="UTC"))
         yield Case(cls(by=("key",)), batch)
         yield Case(cls(by=("key",), fields=("t", ""), flag=True, window=1, output="filled"), batch)

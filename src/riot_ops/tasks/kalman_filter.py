@@ -28,23 +28,24 @@ __all__ = ["KalmanFilter"]
 
 
 @kernel
-def kalman(values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any,
-           first: Any, out: Any) -> None:
+def kalman(
+    values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, out: Any
+) -> None:
     for i in range(values.size):
         s = slots[i]
         z = values[i]
         if np.isnan(z):
             out[i] = np.nan
             if predict and (seen[s] or not first):
-                p[s] += q                         # P- = P + q, and no measurement to correct it
+                p[s] += q  # P- = P + q, and no measurement to correct it
                 out[i] = x[s]
         elif first and not seen[s]:
             x[s] = z
             out[i] = z
             seen[s] = True
         else:
-            predicted = p[s] + q                  # P-
-            gain = predicted / (predicted + r)    # K
+            predicted = p[s] + q  # P-
+            gain = predicted / (predicted + r)  # K
             x[s] += gain * (z - x[s])
             p[s] = (1.0 - gain) * predicted
             out[i] = x[s]
@@ -109,23 +110,39 @@ class KalmanFilter(KeyedTask):
     missing: Literal["predict", "skip"] = "predict"
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"x": StateField("float64"), "p": StateField("float64", initial=self.initial_variance),
-                "seen": StateField("bool", initial=False)}
+        return {
+            "x": StateField("float64"),
+            "p": StateField("float64", initial=self.initial_variance),
+            "seen": StateField("bool", initial=False),
+        }
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         out = np.empty(values.size)
-        kalman(values, slots, state["x"], state["p"], state["seen"], self.process_noise,
-               self.measurement_noise, self.missing == "predict", self.initial == "first", out)
+        kalman(
+            values,
+            slots,
+            state["x"],
+            state["p"],
+            state["seen"],
+            self.process_noise,
+            self.measurement_noise,
+            self.missing == "predict",
+            self.initial == "first",
+            out,
+        )
         return replace_column(batch, self.target, out)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
-            "value": [10.0, -3.5, 12.0, None, float("nan"), 1e300, 4.0, 11.0],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
+                "value": [10.0, -3.5, 12.0, None, float("nan"), 1e300, 4.0, 11.0],
+            }
+        )
         yield Case(cls(by=("key",)), batch)
         yield Case(cls(by=("key",), initial="first", output="smooth"), batch)
         yield Case(cls(missing="skip", measurement_noise=0.0), batch)

@@ -96,13 +96,16 @@ class MultiBloomFilter(StatelessTask):
 
     def filters(self) -> dict[str, BloomFilter]:
         """The filters in use by field."""
-        return {field: stored_filter(model) if isinstance(model, str)
-                else inline_filter(model, self.false_positive_rate) for field, model in self.models}
+        return {
+            field: stored_filter(model) if isinstance(model, str) else inline_filter(model, self.false_positive_rate)
+            for field, model in self.models
+        }
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         names = batch.schema.names
-        found = {field: filter.contains(batch.column(field))
-                 for field, filter in self.filters().items() if field in names}
+        found = {
+            field: filter.contains(batch.column(field)) for field, filter in self.filters().items() if field in names
+        }
         if not found:
             return batch
         value = self.value
@@ -119,11 +122,13 @@ class MultiBloomFilter(StatelessTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "sensor_id": ["a", "", None, "ü", "stranger"],
-            "kind": ["x", "x", "x", "y", "x"],
-            "value": [1.0, None, 2.0, float("nan"), 3.0],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "sensor_id": ["a", "", None, "ü", "stranger"],
+                "kind": ["x", "x", "x", "y", "x"],
+                "value": [1.0, None, 2.0, float("nan"), 3.0],
+            }
+        )
         models = {"sensor_id": ["a", "", "ü"], "kind": ["x"], "absent": ["z"]}
         yield Case(cls(models=models), batch)
         yield Case(cls(models=models, on_fail="null"), batch, "null")
@@ -146,8 +151,9 @@ def _models(given: Any) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
             else:
                 raise ValueError(f"{field!r} has {model!r}")
     except (TypeError, ValueError) as error:
-        raise ConfigError("multi_bloom_filter: models must map fields to the path of a filter or to a list "
-                          f"of texts: {error}") from None
+        raise ConfigError(
+            f"multi_bloom_filter: models must map fields to the path of a filter or to a list of texts: {error}"
+        ) from None
     if not models:
         raise ConfigError("multi_bloom_filter: models is empty; name at least one field and its filter")
     return tuple(sorted(models.items()))

@@ -102,8 +102,10 @@ class MultiLinePlot(StatelessTask):
         if infinite.any():
             dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
             batch = batch.filter(pa.array(~infinite))
-        charts = [self._chart(batch.take(pa.array(rows)))
-                  for rows in _groups([batch.column(f) for f in (self.batch, *self.groups)], batch.num_rows)]
+        charts = [
+            self._chart(batch.take(pa.array(rows)))
+            for rows in _groups([batch.column(f) for f in (self.batch, *self.groups)], batch.num_rows)
+        ]
         return pa.RecordBatch.from_pylist([{k: c[k] for k in schema.names} for c in charts], schema=schema)
 
     def _chart(self, rows: pa.RecordBatch) -> dict[str, Any]:
@@ -116,8 +118,12 @@ class MultiLinePlot(StatelessTask):
             shown = members[~np.isnan(values[members])]
             lines[label] = (times[shown] - times.min(), values[shown])
         last = rows.num_rows - 1
-        return {"seq": rows.column("seq")[last].as_py() if "seq" in rows.schema.names else None,
-                "event_time": rows.column("event_time")[last].as_py(), "name": name, "svg": self._svg(name, lines)}
+        return {
+            "seq": rows.column("seq")[last].as_py() if "seq" in rows.schema.names else None,
+            "event_time": rows.column("event_time")[last].as_py(),
+            "name": name,
+            "svg": self._svg(name, lines),
+        }
 
     def _svg(self, title: str, lines: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> str:
         drawn = [v for v in lines.values() if v[0].size]
@@ -126,29 +132,44 @@ class MultiLinePlot(StatelessTask):
         right, low, high = float(x.max()) or 1.0, float(y.min()), float(y.max())
         span = (high - low) or 1.0
         across, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
-        parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
-                 f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>',
-                 f'<text x="{self.width / 2}" y="22" text-anchor="middle" font-size="14">{escape(title)}</text>']
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
+            f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>',
+            f'<text x="{self.width / 2}" y="22" text-anchor="middle" font-size="14">{escape(title)}</text>',
+        ]
         for i in range(5):
             gy, gx = TOP + down * i / 4, LEFT + across * i / 4
-            parts.append(f'<path d="M{LEFT} {gy}h{across}" stroke="#ddd"/>'
-                         f'<text x="{LEFT - 6}" y="{gy + 4}" text-anchor="end">{high - span * i / 4:.4g}</text>'
-                         f'<text x="{gx}" y="{self.height - 24}" text-anchor="middle">{right * i / 4:.4g}</text>')
+            parts.append(
+                f'<path d="M{LEFT} {gy}h{across}" stroke="#ddd"/>'
+                f'<text x="{LEFT - 6}" y="{gy + 4}" text-anchor="end">{high - span * i / 4:.4g}</text>'
+                f'<text x="{gx}" y="{self.height - 24}" text-anchor="middle">{right * i / 4:.4g}</text>'
+            )
         parts.append(f'<text x="{LEFT + across / 2}" y="{self.height - 6}" text-anchor="middle">time (ms)</text>')
         for i, (label, (xs, ys)) in enumerate(lines.items()):
             colour = COLOURS[i % len(COLOURS)]
-            points = " ".join(f"{LEFT + across * a / right:.1f},{TOP + down * (high - b) / span:.1f}"
-                              for a, b in zip(xs, ys, strict=True))
-            parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-                         f'<text x="{LEFT + 8}" y="{TOP + 14 + 15 * i}" fill="{colour}">{escape(label)}</text>')
+            points = " ".join(
+                f"{LEFT + across * a / right:.1f},{TOP + down * (high - b) / span:.1f}"
+                for a, b in zip(xs, ys, strict=True)
+            )
+            parts.append(
+                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+                f'<text x="{LEFT + 8}" y="{TOP + 14 + 15 * i}" fill="{colour}">{escape(label)}</text>'
+            )
         return "".join([*parts, "</svg>"])
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "seq": [0, 1, 2, 3], "event_time": pa.array([0, 1_000_000, None, 3_000_000], TIMESTAMP),
-            "sensor_id": ["a", "a", "<ü>", None], "obs_type": ["t", "t", "t", "t"],
-            "analytic": ["AVG", "SLR", "AVG", None], "value": [1.0, None, float("nan"), -2.5], "batch_id": [0, 0, 0, 0]})
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": [0, 1, 2, 3],
+                "event_time": pa.array([0, 1_000_000, None, 3_000_000], TIMESTAMP),
+                "sensor_id": ["a", "a", "<ü>", None],
+                "obs_type": ["t", "t", "t", "t"],
+                "analytic": ["AVG", "SLR", "AVG", None],
+                "value": [1.0, None, float("nan"), -2.5],
+                "batch_id": [0, 0, 0, 0],
+            }
+        )
         yield Case(cls(), batch)
         yield Case(cls(groups=("obs_type",), line=None, width=300, height=200), batch)
 

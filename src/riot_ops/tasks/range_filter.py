@@ -30,7 +30,7 @@ def in_range(values: Any, valid: Any, codes: Any, lower: Any, upper: Any, out: A
     for i in range(values.size):
         c = codes[i]
         if c < 0 or (valid.size > 0 and not valid[i]):
-            out[i] = True                      # no bounds, or nothing to judge
+            out[i] = True  # no bounds, or nothing to judge
         else:
             out[i] = lower[c] <= values[i] <= upper[c]
 
@@ -144,22 +144,27 @@ class RangeFilter(StatelessTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "obs_type": ["temperature", "humidity", "unknown", None, "light", "temperature", "", "dust"],
-            "value": [0.7, 69.2, 5.0, 1.0, None, float("nan"), float("inf"), float("-inf")],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "obs_type": ["temperature", "humidity", "unknown", None, "light", "temperature", "", "dust"],
+                "value": [0.7, 69.2, 5.0, 1.0, None, float("nan"), float("inf"), float("-inf")],
+            }
+        )
         yield Case(cls(), batch)
         yield Case(cls(on_fail="null"), batch, "null")
-        wide = pa.RecordBatch.from_pydict({
-            "größe": pa.array([1.0, None, float("nan"), 7.5], pa.float64()),
-            "n": pa.array([1, 2, None, 3], pa.int64()),
-        })
+        wide = pa.RecordBatch.from_pydict(
+            {
+                "größe": pa.array([1.0, None, float("nan"), 7.5], pa.float64()),
+                "n": pa.array([1, 2, None, 3], pa.int64()),
+            }
+        )
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}), wide, "wide")
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_fail="null"), wide, "wide null")
 
 
-def _passes(column: pa.Array, codes: npt.NDArray[np.int32], lower: npt.NDArray[np.float64],
-            upper: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def _passes(
+    column: pa.Array, codes: npt.NDArray[np.int32], lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
     if pa.types.is_null(column.type):
         return np.ones(len(column), np.bool_)
     values, valid = float_column(column)
@@ -174,13 +179,14 @@ def _bounds(given: Any) -> Bounds:
     if isinstance(given, str):
         entries = [part for part in given.split(",") if part.strip()]
     elif isinstance(given, Mapping):
-        entries = [(name, *pair) if isinstance(pair, Sequence) and not isinstance(pair, str) else (name, pair)
-                   for name, pair in given.items()]
+        entries = [
+            (name, *pair) if isinstance(pair, Sequence) and not isinstance(pair, str) else (name, pair)
+            for name, pair in given.items()
+        ]
     elif isinstance(given, Sequence):
         entries = list(given)
     else:
-        raise ConfigError(f"range_filter: bounds must name a stream schema or map names to (min, max), "
-                          f"got {given!r}")
+        raise ConfigError(f"range_filter: bounds must name a stream schema or map names to (min, max), got {given!r}")
     ranges = sorted(_entry(entry) for entry in entries)
     if not ranges:
         raise ConfigError(f"range_filter: bounds hold no range, got {given!r}")

@@ -58,8 +58,9 @@ def median(a: Any) -> Any:
 
 
 @kernel
-def sample_moment(words: Any, missing: Any, slots: Any, items: Any, counts: Any, n: Any, draws: Any,
-                  seed: Any, means: Any, out: Any) -> None:
+def sample_moment(
+    words: Any, missing: Any, slots: Any, items: Any, counts: Any, n: Any, draws: Any, seed: Any, means: Any, out: Any
+) -> None:
     """Estimates from a reservoir of (element, later occurrences and itself) per key."""
     size = items.shape[1]
     share = size // means.size
@@ -94,8 +95,18 @@ def sample_moment(words: Any, missing: Any, slots: Any, items: Any, counts: Any,
 
 
 @kernel
-def exact_moment(words: Any, missing: Any, slots: Any, items: Any, counts: Any, distinct: Any,
-                 moment: Any, limit: Any, full: Any, out: Any) -> None:
+def exact_moment(
+    words: Any,
+    missing: Any,
+    slots: Any,
+    items: Any,
+    counts: Any,
+    distinct: Any,
+    moment: Any,
+    limit: Any,
+    full: Any,
+    out: Any,
+) -> None:
     """Moments from a hash table per key; a place without count is free."""
     mask = np.uint64(items.shape[1] - 1)
     for i in range(words.size):
@@ -132,8 +143,9 @@ def times_mod(a: Any, b: Any) -> Any:
 
 
 @kernel
-def sketch_moment(words: Any, missing: Any, slots: Any, counters: Any, squares: Any, factors: Any,
-                  width: Any, rows: Any, out: Any) -> None:
+def sketch_moment(
+    words: Any, missing: Any, slots: Any, counters: Any, squares: Any, factors: Any, width: Any, rows: Any, out: Any
+) -> None:
     """Estimates from rows of signed counters; squares holds each row's sum of squares."""
     depth = factors.shape[0]
     for i in range(words.size):
@@ -249,34 +261,78 @@ class SecondOrderMoment(KeyedTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         if self.method == "tug_of_war":
-            return {"counters": StateField("int64", self.depth * self.width),
-                    "squares": StateField("int64", self.depth)}
+            return {
+                "counters": StateField("int64", self.depth * self.width),
+                "squares": StateField("int64", self.depth),
+            }
         if self.method == "exact":
-            room = 1 << (self.max_distinct * 4 // 3).bit_length()   # never more than 3/4 full
-            return {"items": StateField("uint64", room), "counts": StateField("int64", room),
-                    "distinct": StateField("int64"), "moment": StateField("int64")}
-        return {"items": StateField("uint64", self.size), "counts": StateField("int64", self.size),
-                "n": StateField("int64"), "draws": StateField("int64")}
+            room = 1 << (self.max_distinct * 4 // 3).bit_length()  # never more than 3/4 full
+            return {
+                "items": StateField("uint64", room),
+                "counts": StateField("int64", room),
+                "distinct": StateField("int64"),
+                "moment": StateField("int64"),
+            }
+        return {
+            "items": StateField("uint64", self.size),
+            "counts": StateField("int64", self.size),
+            "n": StateField("int64"),
+            "draws": StateField("int64"),
+        }
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         missing = np.isnan(values)
         words = (self._binned(values) + 0.0).view(np.uint64)
         out = np.empty(values.size)
         if self.method == "tug_of_war":
-            sketch_moment(words, missing, slots, state["counters"], state["squares"],
-                          _factors(self.depth, self.seed), self.width, np.empty(self.depth), out)
+            sketch_moment(
+                words,
+                missing,
+                slots,
+                state["counters"],
+                state["squares"],
+                _factors(self.depth, self.seed),
+                self.width,
+                np.empty(self.depth),
+                out,
+            )
         elif self.method == "reservoir":
-            sample_moment(words, missing, slots, state["items"], state["counts"], state["n"],
-                          state["draws"], np.uint64(self.seed), np.empty(self.groups), out)
+            sample_moment(
+                words,
+                missing,
+                slots,
+                state["items"],
+                state["counts"],
+                state["n"],
+                state["draws"],
+                np.uint64(self.seed),
+                np.empty(self.groups),
+                out,
+            )
         else:
             full = np.zeros(values.size, np.bool_)
-            exact_moment(words, missing, slots, state["items"], state["counts"], state["distinct"],
-                         state["moment"], self.max_distinct, full, out)
+            exact_moment(
+                words,
+                missing,
+                slots,
+                state["items"],
+                state["counts"],
+                state["distinct"],
+                state["moment"],
+                self.max_distinct,
+                full,
+                out,
+            )
             if full.any():
-                dead.reject(batch, full, "too_many_values",
-                            f"{self.value} has more than max_distinct = {self.max_distinct} different values")
+                dead.reject(
+                    batch,
+                    full,
+                    "too_many_values",
+                    f"{self.value} has more than max_distinct = {self.max_distinct} different values",
+                )
                 batch, out = batch.filter(pa.array(~full)), out[~full]
         return replace_column(batch, self.target, out)
 
@@ -289,10 +345,12 @@ class SecondOrderMoment(KeyedTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
-            "value": [10.0, -3.5, 10.0, None, float("nan"), 1e300, -3.5, -0.0, 0.0, 0.0],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
+                "value": [10.0, -3.5, 10.0, None, float("nan"), 1e300, -3.5, -0.0, 0.0, 0.0],
+            }
+        )
         yield Case(cls(by=("key",), size=2, groups=2, seed=3), batch)
         yield Case(cls(size=3, round_to=1e-300), batch)
         yield Case(cls(by=("key",), method="tug_of_war", depth=4, width=4, output="f2"), batch)

@@ -118,18 +118,23 @@ class SenMLParse(StatelessTask):
 
     def validate(self) -> None:
         if self.schema is None:
-            for name, given in (("fields", self.fields is not None), ("meta", self.meta),
-                                ("layout", self.layout == "wide")):
+            for name, given in (
+                ("fields", self.fields is not None),
+                ("meta", self.meta),
+                ("layout", self.layout == "wide"),
+            ):
                 if given:
                     value = getattr(self, name)
-                    raise ConfigError(f"{name} = {value!r} needs a schema, such as \"city\"")
+                    raise ConfigError(f'{name} = {value!r} needs a schema, such as "city"')
             return
         schema = stream_schema(self.schema)
         allowed = [c for c in schema.columns if c != schema.time_field]
         for name in self.fields or ():
             if name not in allowed:
-                raise ConfigError(f"fields: the schema {self.schema!r} has no field {name!r} to emit; it has "
-                                  f"{', '.join(allowed)}{did_you_mean(name, allowed)}")
+                raise ConfigError(
+                    f"fields: the schema {self.schema!r} has no field {name!r} to emit; it has "
+                    f"{', '.join(allowed)}{did_you_mean(name, allowed)}"
+                )
         if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):
             raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
         if self.raw and self.layout == "wide":
@@ -148,12 +153,24 @@ class SenMLParse(StatelessTask):
         meta = [pa.field("meta", pa.string())] if self.meta else []
         if self.layout == "wide":
             layout = _layout(self)
-            fields = [pa.field(name, pa.string() if is_text else pa.float64())
-                      for name, is_text in zip(layout.fields, layout.is_text, strict=True)]
+            fields = [
+                pa.field(name, pa.string() if is_text else pa.float64())
+                for name, is_text in zip(layout.fields, layout.is_text, strict=True)
+            ]
             return pa.schema([*seq, time, sensor, *fields, *meta])
         text = [pa.field("text", pa.string())] if self.schema is None or _layout(self).with_text else []
-        return pa.schema([*seq, pa.field("sub", pa.int64(), nullable=False), time, sensor,
-                          pa.field("obs_type", pa.string()), pa.field("value", pa.float64()), *text, *meta])
+        return pa.schema(
+            [
+                *seq,
+                pa.field("sub", pa.int64(), nullable=False),
+                time,
+                sensor,
+                pa.field("obs_type", pa.string()),
+                pa.field("value", pa.float64()),
+                *text,
+                *meta,
+            ]
+        )
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         payload = batch.column(self.field)
@@ -188,8 +205,13 @@ class SenMLParse(StatelessTask):
             times = base[:, None] + offsets
             wrong = ((offsets != 0) & ((times < senml.MIN_TIME) | (times > senml.MAX_TIME))).any(axis=1)
             for i in np.flatnonzero(wrong).tolist():
-                _note(errors, i, RecordError("t: with the base time, the time is outside the years 1 to 9999",
-                                             reason="out_of_range"))
+                _note(
+                    errors,
+                    i,
+                    RecordError(
+                        "t: with the base time, the time is outside the years 1 to 9999", reason="out_of_range"
+                    ),
+                )
         rows = None
         if errors:
             good = np.ones(len(base), np.bool_)
@@ -238,41 +260,68 @@ class SenMLParse(StatelessTask):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         def city(source: str, temperature: str, more: str = "") -> str:
-            return ('{"e":[{"u":"string","n":"source","sv":' + source + "},"
-                    '{"v":"6.1","u":"lon","n":"longitude"},{"v":"46.2","u":"lat","n":"latitude"},'
-                    '{"v":' + temperature + ',"u":"far","n":"temperature"},'
-                    '{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},'
-                    '{"v":"411.02","u":"per","n":"dust"}' + more + '],"bt":1422748800000}')
+            return (
+                '{"e":[{"u":"string","n":"source","sv":' + source + "},"
+                '{"v":"6.1","u":"lon","n":"longitude"},{"v":"46.2","u":"lat","n":"latitude"},'
+                '{"v":' + temperature + ',"u":"far","n":"temperature"},'
+                '{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},'
+                '{"v":"411.02","u":"per","n":"dust"}' + more + '],"bt":1422748800000}'
+            )
 
         lines = [
             "1422748800000," + city('"s1"', '"8"', ',{"v":"140","u":"per","n":"airquality_raw"}'),
             "1422748800000," + city('"s2"', '"-7.25"', ',{"v":"11","u":"per","n":"airquality_raw"}') + "\r\n",
-            city('"sensör"', "8e-1"), " " + city('"null"', '"1"'), city('"s\\u0033"', '"null"'),
-            city('"s4"', '"warm"'), city('"s5"', "1e999"), city('"s6"', '"0.1234567890123456789"'),
-            city('""', '"3"'), "", None, '{"e":', "[" * 40, '{"e":[{"n":"source","vb":true}]}', "17,[]",
+            city('"sensör"', "8e-1"),
+            " " + city('"null"', '"1"'),
+            city('"s\\u0033"', '"null"'),
+            city('"s4"', '"warm"'),
+            city('"s5"', "1e999"),
+            city('"s6"', '"0.1234567890123456789"'),
+            city('""', '"3"'),
+            "",
+            None,
+            '{"e":',
+            "[" * 40,
+            '{"e":[{"n":"source","vb":true}]}',
+            "17,[]",
         ]
         encoded = [None if line is None else line.encode() for line in lines]
         payload = pa.array([*encoded, b"\xff{}"], pa.binary())
         batch = pa.RecordBatch.from_arrays(
-            [pa.array(range(len(payload)), pa.int64()), pa.array([10**15] * len(payload), TIMESTAMP),
-             payload],
-            schema=pa.schema([pa.field("seq", pa.int64(), nullable=False), ("event_time", TIMESTAMP),
-                              ("payload", pa.binary())]))
+            [pa.array(range(len(payload)), pa.int64()), pa.array([10**15] * len(payload), TIMESTAMP), payload],
+            schema=pa.schema(
+                [pa.field("seq", pa.int64(), nullable=False), ("event_time", TIMESTAMP), ("payload", pa.binary())]
+            ),
+        )
         yield Case(cls(schema="city"), batch, "city")
         yield Case(cls(schema="city", layout="wide", meta=True), batch, "city-wide")
         yield Case(cls(schema="city", meta=True, raw=True, fields=("dust", "source")), batch, "city-raw")
         yield Case(cls(), batch, "generic")
-        trips = pa.RecordBatch.from_pydict({"payload": [
-            '{"bt":"1358101800000","e":[{"n":"taxi_identifier","sv":"14Ü"},{"n":"hack_license","sv":"08F9"},'
-            '{"n":"payment_type","sv":"CSH"},{"n":"fare_amount","v":29.00,"t":-500},'
-            '{"n":"tip_amount","v":null}]}',
-            '{"bt":0,"e":[{"n":"taxi_identifier","sv":"7"},{"n":"hack_license","sv":"1e9"},'
-            '{"n":"fare_amount","v":1},{"n":"fare_amount","v":true}]}', "nothing", '{"e":[]}']})
+        trips = pa.RecordBatch.from_pydict(
+            {
+                "payload": [
+                    '{"bt":"1358101800000","e":[{"n":"taxi_identifier","sv":"14Ü"},{"n":"hack_license","sv":"08F9"},'
+                    '{"n":"payment_type","sv":"CSH"},{"n":"fare_amount","v":29.00,"t":-500},'
+                    '{"n":"tip_amount","v":null}]}',
+                    '{"bt":0,"e":[{"n":"taxi_identifier","sv":"7"},{"n":"hack_license","sv":"1e9"},'
+                    '{"n":"fare_amount","v":1},{"n":"fare_amount","v":true}]}',
+                    "nothing",
+                    '{"e":[]}',
+                ]
+            }
+        )
         yield Case(cls(schema="taxi"), trips, "taxi")
         yield Case(cls(schema="taxi", layout="wide"), trips, "taxi-wide")
-        pack = pa.RecordBatch.from_pydict({"sub": [3, 4], "payload": [
-            '{"bn":"urn:dev:1:","bt":1.5,"e":[{"n":"temp","v":23.5,"u":"Cel"},{"n":"on","vb":false,"t":"2"},'
-            '{"n":"label","sv":"caf\\u00e9"},{}]}', '{"e":[{"n":"x","v":"y"}]}']})
+        pack = pa.RecordBatch.from_pydict(
+            {
+                "sub": [3, 4],
+                "payload": [
+                    '{"bn":"urn:dev:1:","bt":1.5,"e":[{"n":"temp","v":23.5,"u":"Cel"},{"n":"on","vb":false,"t":"2"},'
+                    '{"n":"label","sv":"caf\\u00e9"},{}]}',
+                    '{"e":[{"n":"x","v":"y"}]}',
+                ],
+            }
+        )
         yield Case(cls(concatenate_names=True), pack, "generic-names")
 
 
@@ -313,10 +362,16 @@ def _layout(task: SenMLParse) -> _Layout:
             text_of[j] = texts
             texts += 1
     is_text = tuple(kinds[f] == "sv" for f in fields)
-    plan = senml.make_plan(wanted, value_of, text_of, [kinds[n] == "sv" for n in wanted],
-                           wanted.index(schema.id_field), 0 if wide else len(fields), task.concatenate_names)
-    return _Layout(schema, fields, is_text, wanted, plan, not wide and (task.raw or any(is_text)), wide,
-                   task.meta)
+    plan = senml.make_plan(
+        wanted,
+        value_of,
+        text_of,
+        [kinds[n] == "sv" for n in wanted],
+        wanted.index(schema.id_field),
+        0 if wide else len(fields),
+        task.concatenate_names,
+    )
+    return _Layout(schema, fields, is_text, wanted, plan, not wide and (task.raw or any(is_text)), wide, task.meta)
 
 
 def _note(errors: dict[str, tuple[list[int], list[str]]], i: int, error: RecordError) -> None:
@@ -344,11 +399,18 @@ def _selected(columns: senml.Columns, plan: senml.Plan, rows: I64) -> senml.Colu
         base=columns.base[rows],
         values=columns.values.reshape(n, plan.n_values)[rows].ravel(),
         starts=columns.starts.reshape(n, plan.n_texts)[rows].ravel(),
-        lengths=columns.lengths.reshape(n, plan.n_texts)[rows].ravel())
+        lengths=columns.lengths.reshape(n, plan.n_texts)[rows].ravel(),
+    )
 
 
-def _assembled(batch: pa.RecordBatch, schema: pa.Schema, layout: _Layout, columns: senml.Columns,
-               offsets: npt.NDArray[np.int64] | None, data: npt.NDArray[np.uint8]) -> pa.RecordBatch:
+def _assembled(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    layout: _Layout,
+    columns: senml.Columns,
+    offsets: npt.NDArray[np.int64] | None,
+    data: npt.NDArray[np.uint8],
+) -> pa.RecordBatch:
     plan = layout.plan
     n = len(columns.base)
     times = 1 if layout.wide else len(layout.fields)
@@ -368,11 +430,15 @@ def _assembled(batch: pa.RecordBatch, schema: pa.Schema, layout: _Layout, column
     if layout.wide:
         named["event_time"] = _times(columns.base)
         for j, name in enumerate(layout.fields):
-            named[name] = (texts(j) if plan.value_of[j] < 0
-                           else _floats(np.ascontiguousarray(values[:, plan.value_of[j]]), has_missing))
+            named[name] = (
+                texts(j)
+                if plan.value_of[j] < 0
+                else _floats(np.ascontiguousarray(values[:, plan.value_of[j]]), has_missing)
+            )
     else:
-        named["event_time"] = _times(_repeated(columns.base, times) if offsets is None
-                                     else (columns.base[:, None] + offsets).ravel())
+        named["event_time"] = _times(
+            _repeated(columns.base, times) if offsets is None else (columns.base[:, None] + offsets).ravel()
+        )
         named["obs_type"], named["sub"] = _constant_columns(layout.fields, n)
         if "sub" in batch.schema.names:
             parents = MAX_RECORDS * int_column(batch.column("sub"))
@@ -396,9 +462,12 @@ def _texts(data: npt.NDArray[np.uint8], starts: I64, lengths: I64, times: int) -
     bitmap = None
     if starts.size and starts.min() < 0:
         bitmap = _bitmap(np.repeat(starts >= 0, times))
-    return pa.Array.from_buffers(pa.string(), starts.size * times,
-                                 [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
-                                 0 if bitmap is None else -1)
+    return pa.Array.from_buffers(
+        pa.string(),
+        starts.size * times,
+        [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
+        0 if bitmap is None else -1,
+    )
 
 
 def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
@@ -431,8 +500,12 @@ def _repeated_column(column: pa.Array, times: int) -> pa.Array:
 def _joined_meta(layout: _Layout, base: I64, texts: Any, times: int) -> pa.Array:
     import pyarrow.compute as pc
 
-    parts = [pa.array(base // 1000).cast(pa.string()) if name == layout.schema.time_field
-             else texts(layout.wanted.index(name)) for name in layout.schema.meta]
+    parts = [
+        pa.array(base // 1000).cast(pa.string())
+        if name == layout.schema.time_field
+        else texts(layout.wanted.index(name))
+        for name in layout.schema.meta
+    ]
     joined = pc.binary_join_element_wise(*parts, ",", null_handling="replace", null_replacement="")
     data, starts, ends, _ = byte_spans(joined)
     return _texts(data, starts, ends - starts, times)
@@ -458,6 +531,5 @@ def _build_constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, 
     offsets = np.zeros(lengths.size + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     text = np.tile(np.frombuffer(b"".join(encoded), np.uint8), n)
-    names = pa.Array.from_buffers(pa.string(), lengths.size,
-                                  [None, pa.py_buffer(offsets), pa.py_buffer(text)], 0)
+    names = pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), pa.py_buffer(text)], 0)
     return names, pa.array(np.tile(np.arange(len(fields)), n))

@@ -31,8 +31,9 @@ FIELD = "predictions"
 
 
 @kernel
-def regress(values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: Any, rows: Any,
-            predictions: Any, means: Any) -> Any:
+def regress(
+    values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: Any, rows: Any, predictions: Any, means: Any
+) -> Any:
     """Predictions from every full window and the rows that completed it; returns how many.
 
     ``seen`` counts a key's readings up to ``first``, the one with the first output; from then on
@@ -40,7 +41,7 @@ def regress(values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: 
     """
     window = ring.shape[1]
     middle = 0.5 * (window - 1)
-    square = window * (window * window - 1) / 12.0       # sum of (x - middle)^2
+    square = window * (window * window - 1) / 12.0  # sum of (x - middle)^2
     out = 0
     for i in range(values.size):
         y = values[i]
@@ -54,10 +55,10 @@ def regress(values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: 
             seen[s] -= window
         if seen[s] < first:
             continue
-        old = place + 1 if place + 1 < window else 0     # the window runs from old to place
+        old = place + 1 if place + 1 < window else 0  # the window runs from old to place
         new = place
         total = 0.0
-        moment = 0.0                                     # sum of (x - middle) y, by pairs
+        moment = 0.0  # sum of (x - middle) y, by pairs
         for j in range(window // 2):
             a = ring[s, old]
             b = ring[s, new]
@@ -69,7 +70,7 @@ def regress(values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: 
             total += ring[s, old]
         mean = total / window
         slope = moment / square
-        start = mean + slope * (window - 1 - middle)     # the line at the newest reading
+        start = mean + slope * (window - 1 - middle)  # the line at the newest reading
         for h in range(horizon):
             predictions[out, h] = start + slope * (h + 1)
         means[out] = start + slope * (0.5 * (horizon + 1))
@@ -142,17 +143,27 @@ class SlidingRegression(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"ring": StateField("float64", self.window), "seen": StateField("int64")}
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         n = values.size
         rows, means = np.empty(n, np.int64), np.empty(n)
         predictions = np.empty((n, self.horizon))
-        found = regress(values, slots, state["ring"], state["seen"], self.horizon,
-                        self.window + self.strict_java, rows, predictions, means)
+        found = regress(
+            values,
+            slots,
+            state["ring"],
+            state["seen"],
+            self.horizon,
+            self.window + self.strict_java,
+            rows,
+            predictions,
+            means,
+        )
         finite = np.isfinite(means[:found])
         ahead = predictions[:found].ravel()
-        within = np.isfinite(predictions[:found, [0, -1]]).all()   # so is the line in between
+        within = np.isfinite(predictions[:found, [0, -1]]).all()  # so is the line in between
         lost = None if within else ~np.isfinite(ahead)
         offsets = np.arange(0, (found + 1) * self.horizon, self.horizon, dtype=np.int32)
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ahead, mask=lost))
@@ -161,10 +172,12 @@ class SlidingRegression(KeyedTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
-            "value": [10.0, -3.5, 12.0, None, float("nan"), 1e308, 4.0, 11.0, -1e308, 2.0],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
+                "value": [10.0, -3.5, 12.0, None, float("nan"), 1e308, 4.0, 11.0, -1e308, 2.0],
+            }
+        )
         yield Case(cls(window=2, horizon=3, by=("key",)), batch)
         yield Case(cls(window=3, horizon=1, by=("key",), strict_java=True, output="mean"), batch)
         yield Case(cls(window=5), batch)

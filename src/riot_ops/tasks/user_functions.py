@@ -58,9 +58,11 @@ class _Function(Task):
     def validate(self) -> None:
         name = self.name()
         if isinstance(self.function, str):
-            raise ConfigError(f"{name}: a descriptor only names the function {self.function!r}, and no code "
-                              "is imported from it; supply it with "
-                              f"{type(self).__name__}.with_function(descriptor, function)")
+            raise ConfigError(
+                f"{name}: a descriptor only names the function {self.function!r}, and no code "
+                "is imported from it; supply it with "
+                f"{type(self).__name__}.with_function(descriptor, function)"
+            )
         if not callable(self.function):
             raise ConfigError(f"{name} needs a function of one record, got {self.function!r}")
         object.__setattr__(self, "schema", _canonical(name, self.schema))
@@ -75,8 +77,11 @@ class _Function(Task):
         inside functions raise :class:`ConfigError`.
         """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "function"}
-        return {"task": self.name(), "function": _reference(self.name(), self.function),
-                **msgspec.json.decode(msgspec.json.encode(values))}
+        return {
+            "task": self.name(),
+            "function": _reference(self.name(), self.function),
+            **msgspec.json.decode(msgspec.json.encode(values)),
+        }
 
     @classmethod
     def with_function(cls, data: Mapping[str, Any], function: Callable[..., Any]) -> Self:
@@ -94,8 +99,9 @@ class _Function(Task):
             raise ConfigError(f"the descriptor is of {data['task']!r}, not of {cls.name()}")
         wanted = data.get("function")
         if wanted is not None and wanted != _reference(cls.name(), function):
-            raise ConfigError(f"{cls.name()}: the descriptor names the function {wanted!r}, "
-                              f"got {_reference(cls.name(), function)!r}")
+            raise ConfigError(
+                f"{cls.name()}: the descriptor names the function {wanted!r}, got {_reference(cls.name(), function)!r}"
+            )
         return cast(Self, cls.from_dict({**data, "task": cls.name(), "function": function}))
 
     def writes(self) -> frozenset[str] | None:
@@ -105,8 +111,7 @@ class _Function(Task):
         """The output schema: what is declared, and the fields that order records."""
         if self.schema is not None:
             made = pa.schema([pa.field(name, _type(text)) for name, text in self.schema])
-            carried = [schema.field(name) for name in _CARRIED
-                       if name in schema.names and name not in made.names]
+            carried = [schema.field(name) for name in _CARRIED if name in schema.names and name not in made.names]
             schema = pa.schema([*carried, *made])
         return with_field(schema, pa.field("sub", pa.int64())) if sub else schema
 
@@ -180,10 +185,13 @@ class MapFunction(_Stateless):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "seq": pa.array([1, 2, 3, 4], pa.int64()), "name": ["a", "ü", None, ""],
-            "value": [1.0, None, float("nan"), 4.0],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([1, 2, 3, 4], pa.int64()),
+                "name": ["a", "ü", None, ""],
+                "value": [1.0, None, float("nan"), 4.0],
+            }
+        )
         yield Case(cls(function=_fahrenheit), batch)
         yield Case(cls(function=_fahrenheit, schema={"name": "string", "value": "float32"}), batch, "schema")
 
@@ -237,10 +245,13 @@ class FlatMapFunction(_Stateless):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "seq": pa.array([1, 2, 3], pa.int64()), "sub": pa.array([0, 1, None], pa.int64()),
-            "text": ["a b", None, "ü"],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([1, 2, 3], pa.int64()),
+                "sub": pa.array([0, 1, None], pa.int64()),
+                "text": ["a b", None, "ü"],
+            }
+        )
         yield Case(cls(function=_words), batch)
 
 
@@ -300,8 +311,7 @@ class FilterFunction(_Function, StatelessTask):
             with collect.record(i):
                 passed = self.function(row)
                 if not isinstance(passed, bool | np.bool_):
-                    raise RecordError(f"the function returned {_short(passed)}, not True or False",
-                                      reason="wrong_type")
+                    raise RecordError(f"the function returned {_short(passed)}, not True or False", reason="wrong_type")
                 keep[i] = passed
         collect.reject(batch, dead)
         return batch if keep.all() else batch.filter(pa.array(keep))
@@ -389,16 +399,18 @@ class KeyedFunction(_Function, KeyedTask):
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return batch
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         collect = _Collector(self.output_schema(batch.schema))
         states = state["state"]
         for i, (s, row) in enumerate(zip(slots.tolist(), batch.to_pylist(), strict=True)):
             with collect.record(i):
                 answer = self.function(_stored(states[s]), dict(row))
                 if not isinstance(answer, tuple) or len(answer) != 2:
-                    raise RecordError(f"the function returned {_short(answer)}, not a pair of state and "
-                                      "results", reason="wrong_type")
+                    raise RecordError(
+                        f"the function returned {_short(answer)}, not a pair of state and results", reason="wrong_type"
+                    )
                 after = _stored(answer[0])
                 results = answer[1]
                 _add_all(row, [results] if isinstance(results, Mapping) else results, collect)
@@ -408,9 +420,12 @@ class KeyedFunction(_Function, KeyedTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "key": ["a", "b", None, "a", "ü", "a"], "value": [1.0, 2.0, 3.0, None, float("nan"), 4.0],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", None, "a", "ü", "a"],
+                "value": [1.0, 2.0, 3.0, None, float("nan"), 4.0],
+            }
+        )
         initial = {"sum": 0.0}
         yield Case(cls(function=_running_total, initial=initial, by=("key",)), batch)
         yield Case(cls(function=_running_total, initial=initial), batch, "whole")
@@ -428,8 +443,7 @@ def map_(fn: Callable[[Row], Row], schema: Any = None, name: str | None = None) 
     return MapFunction(function=fn, schema=schema, label=name)
 
 
-def flat_map(fn: Callable[[Row], Iterable[Row] | None], schema: Any = None,
-             name: str | None = None) -> FlatMapFunction:
+def flat_map(fn: Callable[[Row], Iterable[Row] | None], schema: Any = None, name: str | None = None) -> FlatMapFunction:
     """A task that replaces each record by those in ``fn(record)``, see :class:`FlatMapFunction`.
 
     >>> twice = flat_map(lambda row: [row, row])
@@ -448,8 +462,14 @@ def filter_(fn: Callable[[Row], bool], name: str | None = None) -> FilterFunctio
     return FilterFunction(function=fn, label=name)
 
 
-def keyed(fn: Callable[[Any, Row], tuple[Any, Any]], initial: Any = None, by: Iterable[str] = (),
-          schema: Any = None, name: str | None = None, **options: Any) -> KeyedFunction:
+def keyed(
+    fn: Callable[[Any, Row], tuple[Any, Any]],
+    initial: Any = None,
+    by: Iterable[str] = (),
+    schema: Any = None,
+    name: str | None = None,
+    **options: Any,
+) -> KeyedFunction:
     """A task that runs ``state, results = fn(state, record)`` per key, see :class:`KeyedFunction`.
 
     >>> count = keyed(lambda n, row: (n + 1, {"n": n + 1}), initial=0, schema={"n": "int64"}).session()
@@ -491,14 +511,12 @@ def _add_all(row: Row, results: Any, collect: _Collector) -> None:
     if results is None:
         return
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
-        raise RecordError(f"the function returned {_short(results)}, not an iterable of dicts",
-                          reason="wrong_type")
+        raise RecordError(f"the function returned {_short(results)}, not an iterable of dicts", reason="wrong_type")
     parent = {name: row[name] for name in _CARRIED if name in row}
     base = (row.get("sub") or 0) * _SUB
     for i, result in enumerate(results):
         if i == _SUB:
-            raise RecordError(f"the function returned more than {_SUB} results for a record",
-                              reason="too_many")
+            raise RecordError(f"the function returned more than {_SUB} results for a record", reason="too_many")
         collect.add({**parent, **_dict(result), "sub": base + i})
 
 
@@ -513,8 +531,7 @@ class _Collector:
         self.schema = schema
         self.names = frozenset(schema.names)
         self.columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-        self.checks = [(f.name, f.type, self.columns[f.name], _FAST.get(str(f.type), frozenset()))
-                       for f in schema]
+        self.checks = [(f.name, f.type, self.columns[f.name], _FAST.get(str(f.type), frozenset())) for f in schema]
         self.size = 0
         self.failed: dict[str, list[tuple[int, str]]] = {}
         self._row = 0
@@ -534,7 +551,7 @@ class _Collector:
         if not isinstance(error, Exception):
             return False
         for column in self.columns.values():
-            del column[self._kept:]
+            del column[self._kept :]
         self.size = self._kept
         if isinstance(error, RecordError):
             reason, message = error.reason, str(error)
@@ -547,8 +564,11 @@ class _Collector:
         """Add a result, or raise where it does not fit."""
         if not self.names.issuperset(result):
             unknown = next(name for name in result if name not in self.names)
-            raise RecordError(f"the function returned the field {unknown!r}, which its schema lacks; fields "
-                              f"are {', '.join(self.schema.names)}", reason="unknown_field")
+            raise RecordError(
+                f"the function returned the field {unknown!r}, which its schema lacks; fields "
+                f"are {', '.join(self.schema.names)}",
+                reason="unknown_field",
+            )
         for name, kind, column, fast in self.checks:
             value = result.get(name)
             if value is not None and not (type(value) in fast and _fits(value)):
@@ -557,8 +577,9 @@ class _Collector:
                         raise TypeError("it would change")  # Arrow would make a number of it
                     value = pa.array([value], kind)[0].as_py()
                 except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                    raise RecordError(f"{name} = {_short(value)} is not a {kind}: {error}",
-                                      reason="wrong_type") from None
+                    raise RecordError(
+                        f"{name} = {_short(value)} is not a {kind}: {error}", reason="wrong_type"
+                    ) from None
             column.append(value)
         self.size += 1
 
@@ -570,13 +591,17 @@ class _Collector:
     def batch(self) -> pa.RecordBatch:
         """The results."""
         return pa.RecordBatch.from_arrays(
-            [pa.array(self.columns[f.name], f.type) for f in self.schema], schema=self.schema)
+            [pa.array(self.columns[f.name], f.type) for f in self.schema], schema=self.schema
+        )
 
 
 #: Types of values that fit a column as they are, once :func:`_fits` agrees.
 _FAST: dict[str, frozenset[type]] = {
-    "double": frozenset({float, int}), "int64": frozenset({int}), "string": frozenset({str}),
-    "bool": frozenset({bool}), "timestamp[us, tz=UTC]": frozenset({datetime}),
+    "double": frozenset({float, int}),
+    "int64": frozenset({int}),
+    "string": frozenset({str}),
+    "bool": frozenset({bool}),
+    "timestamp[us, tz=UTC]": frozenset({datetime}),
 }
 
 
@@ -613,8 +638,7 @@ def _stored(state: Any) -> Any:
     try:
         return msgspec.json.decode(msgspec.json.encode(state))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, NotImplementedError) as error:
-        raise RecordError(f"the state {_short(state)} is no JSON value: {error}",
-                          reason="wrong_type") from None
+        raise RecordError(f"the state {_short(state)} is no JSON value: {error}", reason="wrong_type") from None
 
 
 # -- functions and schemas as data -----------------------------------------------------------------
@@ -627,8 +651,10 @@ def _reference(task: str, function: Any) -> str:
     for part in (name or "").split("."):
         found = getattr(found, part, None)
     if found is not function:
-        raise ConfigError(f"{task}: {function!r} cannot be found by name and so cannot be part of a "
-                          "descriptor; use a function at the top of a module")
+        raise ConfigError(
+            f"{task}: {function!r} cannot be found by name and so cannot be part of a "
+            "descriptor; use a function at the top of a module"
+        )
     return f"{module}:{name}"
 
 
@@ -644,8 +670,9 @@ def _canonical(task: str, schema: Any) -> tuple[tuple[str, str], ...] | None:
         try:
             pairs = [(name, kind) for name, kind in schema]
         except (TypeError, ValueError):
-            raise ConfigError(f"{task}: schema must be a pyarrow schema or map names to types, "
-                              f"got {schema!r}") from None
+            raise ConfigError(
+                f"{task}: schema must be a pyarrow schema or map names to types, got {schema!r}"
+            ) from None
     made = []
     for name, kind in pairs:
         if not isinstance(name, str) or not name:
@@ -671,5 +698,6 @@ def _type(text: str) -> pa.DataType:
     try:
         return pa.type_for_alias(text)
     except ValueError:
-        raise ValueError(f"unknown type {text!r}; types are float64, int64, string, bool, binary, "
-                         "timestamp[us, tz=UTC] and the like") from None
+        raise ValueError(
+            f"unknown type {text!r}; types are float64, int64, string, bool, binary, timestamp[us, tz=UTC] and the like"
+        ) from None

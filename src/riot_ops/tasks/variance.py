@@ -26,7 +26,7 @@ def welford(values: Any, slots: Any, n: Any, mean: Any, square: Any, ddof: Any, 
         if not np.isnan(x):
             delta = x - mean[s]
             m = mean[s] + delta / (n[s] + 1)
-            q = square[s] + delta * (x - m)       # sum of squared distances from the mean
+            q = square[s] + delta * (x - m)  # sum of squared distances from the mean
             if not np.isfinite(q):
                 bad[i] = True
                 continue
@@ -85,8 +85,9 @@ class Variance(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"n": StateField("int64"), "mean": StateField("float64"), "square": StateField("float64")}
 
-    def update(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State,
-               dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         out = np.empty(values.size)
         bad = np.zeros(values.size, np.bool_)
@@ -98,9 +99,11 @@ class Variance(KeyedTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a", ""],
-            "value": [10.0, -3.5, 12.0, None, float("nan"), 1e300, 4.0, 1e200, 5.0],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", ""],
+                "value": [10.0, -3.5, 12.0, None, float("nan"), 1e300, 4.0, 1e200, 5.0],
+            }
+        )
         yield Case(cls(by=("key",)), batch)
         yield Case(cls(ddof=1, output="variance"), batch)

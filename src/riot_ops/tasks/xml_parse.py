@@ -76,9 +76,23 @@ def measure_value(data: Any, start: Any, end: Any) -> Any:
 
 
 @kernel
-def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_ends: Any, attributes: Any,
-         attribute_starts: Any, attribute_ends: Any, record_length: Any, name_places: Any,
-         attribute_places: Any, first: Any, value_starts: Any, value_ends: Any) -> Any:
+def walk(
+    data: Any,
+    start: Any,
+    end: Any,
+    names: Any,
+    name_starts: Any,
+    name_ends: Any,
+    attributes: Any,
+    attribute_starts: Any,
+    attribute_ends: Any,
+    record_length: Any,
+    name_places: Any,
+    attribute_places: Any,
+    first: Any,
+    value_starts: Any,
+    value_ends: Any,
+) -> Any:
     """Walk a well-formed UTF-8 document without DOCTYPE.
 
     ``names`` are the record's name and then the fields'. With ``first >= 0``, the spans of the
@@ -90,9 +104,9 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
     records = 0
     depth = 0
     deepest = 0
-    record_depth = 0                           # of the record at hand; 0 outside
-    row = -1                                   # where the values of the record at hand go
-    field = -1                                 # whose text begins at text_start
+    record_depth = 0  # of the record at hand; 0 outside
+    row = -1  # where the values of the record at hand go
+    field = -1  # whose text begins at text_start
     text_start = 0
     record_bytes = name_ends[0] - name_starts[0]
     i = start
@@ -109,12 +123,12 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
                 while not (data[i] == _WHAT and data[i + 1] == _GT):
                     i += 1
                 i += 2
-            elif data[i + 2] == 45:            # <!-- -->
+            elif data[i + 2] == 45:  # <!-- -->
                 i += 4
                 while not (data[i] == 45 and data[i + 1] == 45 and data[i + 2] == _GT):
                     i += 1
                 i += 3
-            else:                              # <![CDATA[ ]]>
+            else:  # <![CDATA[ ]]>
                 i += 9
                 while not (data[i] == 93 and data[i + 1] == 93 and data[i + 2] == _GT):
                     i += 1
@@ -129,7 +143,7 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
             if row >= 0 and value_starts[row, name_places[field]] < 0:
                 value_starts[row, name_places[field]] = text_start
                 value_ends[row, name_places[field]] = i
-            if mark == _SLASH:                 # its own end tag
+            if mark == _SLASH:  # its own end tag
                 i += name_ends[field] - name_starts[field]
             field = -1
         if mark == _SLASH:
@@ -161,7 +175,7 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
                 row = first + records
                 value_starts[row] = -1
             records += 1
-        while True:                            # attributes
+        while True:  # attributes
             while data[i] <= 32:
                 i += 1
             if data[i] == _GT or data[i] == _SLASH:
@@ -178,8 +192,7 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
             while data[i] != quote:
                 i += 1
             if found == 0:
-                a = find_name(data, attribute, attribute_end, attributes, attribute_starts, attribute_ends,
-                              False)
+                a = find_name(data, attribute, attribute_end, attributes, attribute_starts, attribute_ends, False)
                 if a >= 0:
                     n = measure_value(data, value, i)
                     if n < 0:
@@ -211,10 +224,30 @@ def walk(data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_end
 
 
 @kernel
-def walk_all(data: Any, starts: Any, ends: Any, todo: Any, names: Any, name_starts: Any, name_ends: Any,
-             attributes: Any, attribute_starts: Any, attribute_ends: Any, record_length: Any,
-             name_places: Any, attribute_places: Any, start: Any, row: Any, limit: Any, value_starts: Any,
-             value_ends: Any, checksums: Any, records: Any, depths: Any, plain: Any) -> Any:
+def walk_all(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    todo: Any,
+    names: Any,
+    name_starts: Any,
+    name_ends: Any,
+    attributes: Any,
+    attribute_starts: Any,
+    attribute_ends: Any,
+    record_length: Any,
+    name_places: Any,
+    attribute_places: Any,
+    start: Any,
+    row: Any,
+    limit: Any,
+    value_starts: Any,
+    value_ends: Any,
+    checksums: Any,
+    records: Any,
+    depths: Any,
+    plain: Any,
+) -> Any:
     """Walk documents from ``start`` on; record values go to rows from ``row`` on, -1 for nowhere.
 
     Returns the document reached (before the last where the rows are full) and the next row.
@@ -224,8 +257,22 @@ def walk_all(data: Any, starts: Any, ends: Any, todo: Any, names: Any, name_star
         if not todo[d]:
             continue
         checksums[d], records[d], depths[d], plain[d] = walk(
-            data, starts[d], ends[d], names, name_starts, name_ends, attributes, attribute_starts,
-            attribute_ends, record_length, name_places, attribute_places, row, value_starts, value_ends)
+            data,
+            starts[d],
+            ends[d],
+            names,
+            name_starts,
+            name_ends,
+            attributes,
+            attribute_starts,
+            attribute_ends,
+            record_length,
+            name_places,
+            attribute_places,
+            row,
+            value_starts,
+            value_ends,
+        )
         if row >= 0 and plain[d] and records[d] <= limit:
             if row + records[d] > value_starts.shape[0]:
                 return d, row
@@ -303,15 +350,17 @@ class XMLParse(StatelessTask):
     max_depth: Count = 32
 
     def validate(self) -> None:
-        if self.layout == "records":           # the class says what holds by default
+        if self.layout == "records":  # the class says what holds by default
             object.__setattr__(self, "pattern", "FlatMap")
             object.__setattr__(self, "selectivity", "1:N")
         elements = [_fold(name) for name in (self.record, *self.elements)]
         if not all(name.lstrip("@") for name in (self.record, *self.fields)) or self.record.startswith("@"):
             raise ConfigError(f"xml_parse: names must not be empty, got {self.record!r} and {self.fields!r}")
         if not self.fields or len({*elements, *self.attributes}) < 1 + len(self.fields):
-            raise ConfigError("xml_parse: fields must differ from each other and from the record "
-                              f"{self.record!r}, got {self.fields!r}")
+            raise ConfigError(
+                "xml_parse: fields must differ from each other and from the record "
+                f"{self.record!r}, got {self.fields!r}"
+            )
         if len(set(self.columns)) < len(self.columns):
             raise ConfigError(f"xml_parse: two of the fields {self.fields!r} would make the same column")
 
@@ -361,8 +410,22 @@ class XMLParse(StatelessTask):
         spans = np.empty((2, 64 if self.layout == "records" else 0, len(self.fields)), np.int64)
         document, row = 0, 0 if self.layout == "records" else -1
         while True:
-            document, row = walk_all(data, starts, ends, todo, *tables, document, row, _SUB, spans[0],
-                                     spans[1], checksums, records, depths, plain)
+            document, row = walk_all(
+                data,
+                starts,
+                ends,
+                todo,
+                *tables,
+                document,
+                row,
+                _SUB,
+                spans[0],
+                spans[1],
+                checksums,
+                records,
+                depths,
+                plain,
+            )
             if document == n:
                 break
             room = np.empty((2, row + int(records[document]), spans.shape[2]), np.int64)
@@ -374,7 +437,7 @@ class XMLParse(StatelessTask):
             reader = _Reader(self)
             parser = expat.ParserCreate(_encoding(documents.type))
             reader.attach(parser)
-            parser.Parse(view[starts[d]:ends[d]], True)
+            parser.Parse(view[starts[d] : ends[d]], True)
             checksums[d], records[d], depths[d] = reader.checksum, len(reader.rows), reader.deepest
             read[d] = reader.rows
         deep = wanted & (depths > self.max_depth)
@@ -396,15 +459,15 @@ class XMLParse(StatelessTask):
             origin, place, spans = origin[chosen], place[chosen], spans[:, chosen]
         return self._rows(batch, data, origin, place, spans)
 
-    def _check(self, batch: pa.RecordBatch, documents: pa.Array,
-               dead: DeadLetters) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def _check(
+        self, batch: pa.RecordBatch, documents: pa.Array, dead: DeadLetters
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Which documents are good, and which of them are not UTF-8; all others are rejected."""
         data, starts, ends, valid = byte_spans(documents)
         null = ~valid if valid.size else np.zeros(len(documents), np.bool_)
         large = ~null & (ends - starts > self.max_bytes)
         dead.reject(batch, null, "missing", f"{self.field} is null", documents)
-        dead.reject(batch, large, "too_large",
-                    f"the document is longer than {self.max_bytes} bytes", documents)
+        dead.reject(batch, large, "too_large", f"the document is longer than {self.max_bytes} bytes", documents)
         wanted = ~(null | large)
         encoded = np.zeros(len(documents), np.bool_)
         failed: dict[str, list[tuple[int, str]]] = {"malformed": [], "forbidden_doctype": []}
@@ -413,7 +476,7 @@ class XMLParse(StatelessTask):
         view = memoryview(data)  # type: ignore[arg-type]
         begins, stops = starts.tolist(), ends.tolist()
         for d in np.flatnonzero(wanted).tolist():
-            document = view[begins[d]:stops[d]]
+            document = view[begins[d] : stops[d]]
             gate.encoding = None
             parser = expat.ParserCreate(encoding)
             parser.StartDoctypeDeclHandler = gate.doctype
@@ -431,19 +494,29 @@ class XMLParse(StatelessTask):
             wanted[index] = False
             dead.reject(batch, index, reason, [message for _, message in rows], documents)
         if encoding is not None:
-            encoded[:] = False                 # text is text, whatever it declares
+            encoded[:] = False  # text is text, whatever it declares
         return wanted, encoded
 
     def _tables(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]:
         """The names as the kernel wants them."""
         attributes = tuple(a.removeprefix("@") for a in self.attributes)
         places = [self.fields.index(name) for name in self.elements]
-        return (*name_table([self.record, *self.elements]), *name_table(attributes), len(self.record),
-                readonly(np.array([-1, *places], np.int64)),
-                readonly(np.array([self.fields.index(name) for name in self.attributes], np.int64)))
+        return (
+            *name_table([self.record, *self.elements]),
+            *name_table(attributes),
+            len(self.record),
+            readonly(np.array([-1, *places], np.int64)),
+            readonly(np.array([self.fields.index(name) for name in self.attributes], np.int64)),
+        )
 
-    def _rows(self, batch: pa.RecordBatch, data: npt.NDArray[np.uint8], origin: npt.NDArray[np.int64],
-              place: npt.NDArray[np.int64], spans: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    def _rows(
+        self,
+        batch: pa.RecordBatch,
+        data: npt.NDArray[np.uint8],
+        origin: npt.NDArray[np.int64],
+        place: npt.NDArray[np.int64],
+        spans: npt.NDArray[np.int64],
+    ) -> pa.RecordBatch:
         """One row per record: the columns of its document, its place, its values."""
         index = pa.array(origin)
         columns = {name: batch.column(name).take(index) for name in batch.schema.names if name != self.field}
@@ -451,23 +524,30 @@ class XMLParse(StatelessTask):
         columns["sub"] = pa.array(sub * _SUB + place)
         for f, name in enumerate(self.columns):
             starts, ends = spans[0][:, f], spans[1][:, f]
-            columns[name] = strings_from_spans(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends),
-                                               starts >= 0)
+            columns[name] = strings_from_spans(
+                data, np.ascontiguousarray(starts), np.ascontiguousarray(ends), starts >= 0
+            )
         schema = self.output_schema(batch.schema)
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = pa.RecordBatch.from_pydict({
-            "seq": pa.array(range(9), pa.int64()),
-            "payload": [
-                '<class><student rollno="7"><firstname>Ada</firstname><marks/></student></class>',
-                None, "", "<a><b></a>", "<!DOCTYPE a><a/>", "<a/>",
-                "<s><STUDENT rollno='ü'><firstName>x<!-- y -->&amp;<![CDATA[<]]></firstName></STUDENT></s>",
-                "<student><student/><firstname>a</firstname><firstname>b</firstname></student>",
-                "<a>" * 40 + "</a>" * 40,
-            ],
-        })
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(range(9), pa.int64()),
+                "payload": [
+                    '<class><student rollno="7"><firstname>Ada</firstname><marks/></student></class>',
+                    None,
+                    "",
+                    "<a><b></a>",
+                    "<!DOCTYPE a><a/>",
+                    "<a/>",
+                    "<s><STUDENT rollno='ü'><firstName>x<!-- y -->&amp;<![CDATA[<]]></firstName></STUDENT></s>",
+                    "<student><student/><firstname>a</firstname><firstname>b</firstname></student>",
+                    "<a>" * 40 + "</a>" * 40,
+                ],
+            }
+        )
         yield Case(cls(), batch)
         yield Case(cls(layout="records"), batch, "records")
         latin = '<?xml version="1.0" encoding="iso-8859-1"?><s><student rollno="é"/></s>'.encode("latin-1")
@@ -558,8 +638,12 @@ def _is_utf8(document: memoryview) -> bool:
 
 
 def _with_rows(
-    data: npt.NDArray[np.uint8], origin: npt.NDArray[np.int64], place: npt.NDArray[np.int64],
-    spans: npt.NDArray[np.int64], read: Mapping[int, list[dict[str, str]]], fields: tuple[str, ...],
+    data: npt.NDArray[np.uint8],
+    origin: npt.NDArray[np.int64],
+    place: npt.NDArray[np.int64],
+    spans: npt.NDArray[np.int64],
+    read: Mapping[int, list[dict[str, str]]],
+    fields: tuple[str, ...],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """All records in order: those of documents read event by event have their values behind the data."""
     if not read:

@@ -166,8 +166,13 @@ def check_config_is_identity(case: Case) -> None:
     again = type(task)(**{f.name: getattr(task, f.name) for f in fields(task)})
     assert again == task and hash(again) == hash(task), f"{again!r} != {task!r}"
     assert task.replace() == task
-    names = {"datetime": dt, "StreamSchema": StreamSchema, "inf": float("inf"), "nan": float("nan"),
-             type(task).__name__: type(task)}
+    names = {
+        "datetime": dt,
+        "StreamSchema": StreamSchema,
+        "inf": float("inf"),
+        "nan": float("nan"),
+        type(task).__name__: type(task),
+    }
     code = repr(task)
     for name, function in _functions(task).items():  # a function has no repr that is code
         code, names[f"{name}_"] = code.replace(repr(function), f"{name}_"), function
@@ -221,9 +226,12 @@ def _check_docstring(kind: type[Task]) -> None:
         assert heading, f"{kind.__name__}: the docstring lacks the section {section!r}"
         places.append(heading.start())
     assert places == sorted(places), f"{kind.__name__}: the order of sections is {', '.join(SECTIONS)}"
-    parameters = text[places[0]: places[1]]
-    named = {name.strip() for line in re.findall(r"^(\w[\w, ]*?)(?: :.*)?$", parameters, re.MULTILINE)
-             for name in line.split(",")}
+    parameters = text[places[0] : places[1]]
+    named = {
+        name.strip()
+        for line in re.findall(r"^(\w[\w, ]*?)(?: :.*)?$", parameters, re.MULTILINE)
+        for name in line.split(",")
+    }
     missing = [f.name for f in fields(kind) if f.name not in named]
     assert not missing, f"{kind.__name__}: not documented: {', '.join(missing)}"
     module = sys.modules[kind.__module__]
@@ -276,8 +284,9 @@ def check_schema(case: Case) -> None:
         changed = case.task.writes()
         for field in batch.schema:
             if changed is not None and field.name not in changed and field.name in declared.names:
-                assert declared.field(field.name).type == field.type, \
+                assert declared.field(field.name).type == field.type, (
                     f"the field {field.name} changes its type, but writes() does not name it"
+                )
         if changed is not None:
             new = set(declared.names) - set(batch.schema.names) - changed
             assert not new, f"writes() does not name the new fields {', '.join(sorted(new))}"
@@ -317,6 +326,7 @@ def check_bad_input_schema(case: Case) -> None:
 
 def check_input_is_not_mutated(case: Case) -> None:
     """The buffers of the input are the same bytes afterwards."""
+
     def content() -> list[bytes | None]:
         return [None if b is None else b.to_pybytes() for c in case.batch.columns for b in c.buffers()]
 
@@ -398,8 +408,11 @@ def check_key_independence(case: Case) -> None:
         alone = _Run(task)
         alone.push(batch.take(pa.array(rows)))
         end = alone.flush() if task.ttl is None else []
-        _same((list(map(exact, outputs.get(key, []))), list(map(exact, ends.get(key, [])))),
-              (list(map(exact, alone.rows)), list(map(exact, end))), f"key {key}")
+        _same(
+            (list(map(exact, outputs.get(key, []))), list(map(exact, ends.get(key, [])))),
+            (list(map(exact, alone.rows)), list(map(exact, end))),
+            f"key {key}",
+        )
 
 
 def check_session_equals_bulk(case: Case) -> None:
@@ -414,10 +427,12 @@ def check_session_equals_bulk(case: Case) -> None:
     bulk.push(batch)
     expected = bulk.rows + bulk.flush()
     # events have no declared types: whole numbers may come back as floats
-    assert [_loose(r) for r in got] == [_loose(r) for r in expected], \
+    assert [_loose(r) for r in got] == [_loose(r) for r in expected], (
         f"one event at a time gave\n  {got}\nthe bulk\n  {expected}"
-    assert Counter((e["reason"], e["message"]) for e in session.errors) == \
-        Counter((e["reason"], e["message"]) for e in bulk.errors), "other errors one event at a time"
+    )
+    assert Counter((e["reason"], e["message"]) for e in session.errors) == Counter(
+        (e["reason"], e["message"]) for e in bulk.errors
+    ), "other errors one event at a time"
 
 
 def _loose(value: Any) -> Any:
@@ -457,10 +472,17 @@ def _elsewhere(case: Case) -> Any:
 def _helper() -> subprocess.Popen[bytes]:
     """A process with other hashes of str, that runs cases sent to it; it ends with this one."""
     seed = "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "42"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
-                   "PYTHONHASHSEED": seed}
-    process = subprocess.Popen([sys.executable, "-c", f"from {__name__} import _serve; _serve()"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+        "PYTHONHASHSEED": seed,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import _serve; _serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
     atexit.register(process.communicate)
     return process
 
@@ -624,8 +646,9 @@ def check_selectivity(case: Case) -> None:
     """As many rows come out per row that goes in as the task declares."""
     sigma = case.task.selectivity
     parts = sigma.split(":")
-    assert len(parts) == 2 and parts[0] in ("1", "N") and parts[1] in ("1", "0/1", "N", "0/N", "M"), \
+    assert len(parts) == 2 and parts[0] in ("1", "N") and parts[1] in ("1", "0/1", "N", "0/N", "M"), (
         f"selectivity {sigma!r} is not of a known form, such as 1:1, N:1, 1:0/1, 1:N"
+    )
     run = _Run(case.task)
     batch = _numbered(case.batch)
     run.push(batch)

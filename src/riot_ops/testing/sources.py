@@ -89,14 +89,15 @@ class ScriptedSource(Source):
     3
     """
 
-    def __init__(self, script: Sequence[Any], schema: pa.Schema | None = None,
-                 clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, script: Sequence[Any], schema: pa.Schema | None = None, clock: Callable[[], float] | None = None
+    ) -> None:
         self._items: list[Any] = []
         self._polls = ManualClock()
         self._clock = clock
-        self._first: Offset | None = None       # where this run began
+        self._first: Offset | None = None  # where this run began
         self._aborted: set[int] = set()
-        self._paused: dict[int, float] = {}     # item -> when its pause began
+        self._paused: dict[int, float] = {}  # item -> when its pause began
         number = 0
         for item in script:
             if isinstance(item, (_Mark, PAUSE)):
@@ -112,7 +113,7 @@ class ScriptedSource(Source):
         if schema is None:
             raise ConfigError("a script without batches needs a schema")
         while self._items and (self._items[-1] == EOF or isinstance(self._items[-1], PAUSE)):
-            self._items.pop()                   # they say nothing at the end
+            self._items.pop()  # they say nothing at the end
         self._schema = _numbered(schema)
 
     @property

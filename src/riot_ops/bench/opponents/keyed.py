@@ -20,7 +20,7 @@ class KalmanPerKey(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("kalman", "x double, p double")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         q, r, p0 = self._parameters
         x, p = self._state.get() or (0.0, p0)
         for frame in rows:
@@ -42,11 +42,13 @@ class KalmanPerKey(StatefulProcessor):
 def kalman_per_key(readings: Any) -> Any:
     """Smooth a streaming DataFrame of readings per device."""
     return readings.groupBy("device").transformWithStateInPandas(
-        KalmanPerKey(), outputStructType=readings.schema, outputMode="append", timeMode="None")
+        KalmanPerKey(), outputStructType=readings.schema, outputMode="append", timeMode="None"
+    )
 
 
 def bare_pass(readings: Any) -> Any:
     """Shuffle by device, and hand the rows through Python."""
+
     def identity(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches
 

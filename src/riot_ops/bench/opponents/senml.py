@@ -19,7 +19,7 @@ def parse(payloads: Iterable[bytes]) -> pa.RecordBatch:
     """Messages ``<ms>,<SenML>`` of CITY to observations."""
     times, sensors, values = [], [], []
     for line in payloads:
-        message = orjson.loads(line[line.index(b",") + 1:])
+        message = orjson.loads(line[line.index(b",") + 1 :])
         records = {record["n"]: record for record in message["e"]}
         times.append(message["bt"] * 1000)
         sensors.append(records["source"]["sv"])
@@ -29,7 +29,14 @@ def parse(payloads: Iterable[bytes]) -> pa.RecordBatch:
     n, width = len(times), len(FIELDS)
     message_of = np.repeat(np.arange(n), width)
     take = pa.array(message_of)
-    return pa.RecordBatch.from_arrays([
-        take, pa.array(np.tile(np.arange(width), n)), pa.array(times, TIMESTAMP).take(take),
-        pa.array(sensors, pa.string()).take(take), pa.array(FIELDS * n, pa.string()), pa.array(values, pa.float64()),
-    ], schema=OBSERVATIONS)
+    return pa.RecordBatch.from_arrays(
+        [
+            take,
+            pa.array(np.tile(np.arange(width), n)),
+            pa.array(times, TIMESTAMP).take(take),
+            pa.array(sensors, pa.string()).take(take),
+            pa.array(FIELDS * n, pa.string()),
+            pa.array(values, pa.float64()),
+        ],
+        schema=OBSERVATIONS,
+    )

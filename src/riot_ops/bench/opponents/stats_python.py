@@ -97,8 +97,16 @@ class HyperLogLog:
         return round(raw)
 
 
-COLUMNS = pa.schema([("seq", pa.int64()), ("sub", pa.int64()), ("event_time", TIMESTAMP), ("sensor_id", pa.string()),
-                     ("obs_type", pa.string()), ("value", pa.float64())])
+COLUMNS = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("sub", pa.int64()),
+        ("event_time", TIMESTAMP),
+        ("sensor_id", pa.string()),
+        ("obs_type", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
 SCHEMAS = {"avg": COLUMNS, "slr": COLUMNS.append(pa.field("predictions", pa.list_(pa.float64()))), "dac": COLUMNS}
 
 
@@ -141,7 +149,7 @@ def stats(files: Iterable[str], folder: Path) -> dict[str, int]:
     for path in files:
         with open(path, "rb") as lines:
             for line in lines:
-                message = orjson.loads(line[line.index(b",") + 1:])
+                message = orjson.loads(line[line.index(b",") + 1 :])
                 records = {record["n"]: record for record in message["e"]}
                 time = message["bt"] * 1000
                 sensor = records["source"]["sv"]

@@ -15,8 +15,9 @@ from riot_ops.bench.opponents.stats_python import HORIZON, HyperLogLog, SensorSt
 __all__ = ["stats"]
 
 MESSAGE = "e array<struct<n string, v string, sv string>>, bt long"
-RESULTS = ("kind string, event_time timestamp, sensor_id string, obs_type string, value double, "
-           "predictions array<double>")
+RESULTS = (
+    "kind string, event_time timestamp, sensor_id string, obs_type string, value double, predictions array<double>"
+)
 COLUMNS = ["kind", "event_time", "sensor_id", "obs_type", "value", "predictions"]
 
 
@@ -26,7 +27,7 @@ class PerSensor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("sensor", "total double, n int, x double, p double, window array<double>")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         state = SensorState()
         stored = self._state.get()
         if stored is not None:
@@ -55,7 +56,7 @@ class PerType(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("sketch", "registers binary, total double, zeros int")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         stored = self._state.get()
         sketch = HyperLogLog() if stored is None else HyperLogLog(10, bytes(stored[0]), stored[1], stored[2])
         for frame in rows:
@@ -76,13 +77,20 @@ def stats(lines: Any) -> Any:
     message = f.from_json(f.expr("substr(value, instr(value, ',') + 1)"), MESSAGE)
     observations = (
         lines.select(message.alias("m"))
-        .select((f.col("m.bt") / 1000).cast("timestamp").alias("event_time"),
-                f.expr("filter(m.e, r -> r.n = 'source')[0].sv").alias("sensor_id"), f.explode("m.e").alias("r"))
+        .select(
+            (f.col("m.bt") / 1000).cast("timestamp").alias("event_time"),
+            f.expr("filter(m.e, r -> r.n = 'source')[0].sv").alias("sensor_id"),
+            f.explode("m.e").alias("r"),
+        )
         .where(f.col("r.n").isin(*FIELDS))
-        .select("event_time", "sensor_id", f.col("r.n").alias("obs_type"),
-                f.col("r.v").try_cast("double").alias("value")))
+        .select(
+            "event_time", "sensor_id", f.col("r.n").alias("obs_type"), f.col("r.v").try_cast("double").alias("value")
+        )
+    )
     per_sensor = observations.groupBy("sensor_id", "obs_type").transformWithStateInPandas(
-        PerSensor(), outputStructType=RESULTS, outputMode="append", timeMode="None")
+        PerSensor(), outputStructType=RESULTS, outputMode="append", timeMode="None"
+    )
     per_type = observations.groupBy("obs_type").transformWithStateInPandas(
-        PerType(), outputStructType=RESULTS, outputMode="append", timeMode="None")
+        PerType(), outputStructType=RESULTS, outputMode="append", timeMode="None"
+    )
     return per_sensor.union(per_type)

@@ -19,10 +19,18 @@ RESULT = (*KEY, "value")
 HORIZON = {"grid": 2}
 
 
-def stats(schema: str = "city", *, form: Literal["paper", "plots"] = "paper",
-          known_sensors: str | Path | Sequence[str] | None = None, window: int = 10, sliding: bool = False,
-          horizon: int | None = None, precision: int = 10, counted: Literal["value", "sensor_id"] = "value",
-          plot_size: int = 1000) -> Dataflow:
+def stats(
+    schema: str = "city",
+    *,
+    form: Literal["paper", "plots"] = "paper",
+    known_sensors: str | Path | Sequence[str] | None = None,
+    window: int = 10,
+    sliding: bool = False,
+    horizon: int | None = None,
+    precision: int = 10,
+    counted: Literal["value", "sensor_id"] = "value",
+    plot_size: int = 1000,
+) -> Dataflow:
     """Build STATS: averages, Kalman-filtered predictions and distinct counts of every observed value.
 
     The paper's form is parse → Bloom filter → {average, Kalman filter → regression, distinct count} →
@@ -64,8 +72,9 @@ def stats(schema: str = "city", *, form: Literal["paper", "plots"] = "paper",
         obs = obs.to(_bloom(known_sensors), id="bloom")
     avg = obs.hash(*KEY).to(t.BlockAverage(by=KEY, window=window, mode="sliding" if sliding else "tumbling"), id="avg")
     kalman = obs.hash(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
-    slr = kalman.hash(*KEY).to(t.SlidingRegression(by=KEY, window=window, horizon=horizon or HORIZON.get(schema, 10)),
-                               id="slr")
+    slr = kalman.hash(*KEY).to(
+        t.SlidingRegression(by=KEY, window=window, horizon=horizon or HORIZON.get(schema, 10)), id="slr"
+    )
     dac = obs.hash("obs_type").to(t.DistinctCount(by=("obs_type",), field=counted, precision=precision), id="dac")
     flow.sink("publish", avg, slr, dac)
     if form == "plots":
@@ -81,7 +90,9 @@ def _bloom(known: str | Path | Sequence[str]) -> t.Task:
 
 def _plots(avg: Stream, slr: Stream, dac: Stream, size: int) -> Stream:
     """Gather the results of all three and draw a chart for each sensor and observation type."""
-    labelled = [result.to(t.Project(fields=RESULT, constants=(("analytic", name),)), id=f"label_{name.lower()}")
-                for result, name in ((avg, "AVG"), (slr, "SLR"), (dac, "DAC"))]
+    labelled = [
+        result.to(t.Project(fields=RESULT, constants=(("analytic", name),)), id=f"label_{name.lower()}")
+        for result, name in ((avg, "AVG"), (slr, "SLR"), (dac, "DAC"))
+    ]
     gathered = merge(*labelled).to(t.Accumulator(size=size, groups=KEY), id="gather")
     return gathered.to(t.MultiLinePlot(groups=KEY, line="analytic"), id="chart")

@@ -32,8 +32,15 @@ from riot_ops.task import DeadLetters, KeyedTask, StatelessTask, Task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ERROR_COLUMN", "map_in_arrow", "map_in_pandas", "numbered", "pack_stage_zero", "stateful_processor",
-           "transform"]
+__all__ = [
+    "ERROR_COLUMN",
+    "map_in_arrow",
+    "map_in_pandas",
+    "numbered",
+    "pack_stage_zero",
+    "stateful_processor",
+    "transform",
+]
 
 #: Column of rejected rows in the result of :func:`transform`.
 ERROR_COLUMN = "_error"
@@ -46,9 +53,15 @@ SOURCE = "rows"
 _log = logging.getLogger("riot_ops")
 
 
-def transform(task: Task, df: DataFrame, *, errors: Literal["column", "drop"] = "column",
-              order: Literal["auto", "arrival", "event_time"] = "auto", partitions: int | None = None,
-              compression: str | None = "lz4") -> DataFrame:
+def transform(
+    task: Task,
+    df: DataFrame,
+    *,
+    errors: Literal["column", "drop"] = "column",
+    order: Literal["auto", "arrival", "event_time"] = "auto",
+    partitions: int | None = None,
+    compression: str | None = "lz4",
+) -> DataFrame:
     """Apply a task to a batch or streaming DataFrame.
 
     A stateless task runs in one ``mapInArrow`` pass. A keyed task runs over packed blocks: rows are
@@ -88,8 +101,15 @@ def transform(task: Task, df: DataFrame, *, errors: Literal["column", "drop"] = 
     return _keyed(task, df, schema, result, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression)
 
 
-def _keyed(task: KeyedTask, df: DataFrame, schema: pa.Schema, result: pa.Schema, order: tuple[str, ...],
-           partitions: int, compression: str | None) -> DataFrame:
+def _keyed(
+    task: KeyedTask,
+    df: DataFrame,
+    schema: pa.Schema,
+    result: pa.Schema,
+    order: tuple[str, ...],
+    partitions: int,
+    compression: str | None,
+) -> DataFrame:
     flow = Dataflow(task.name())
     flow.sink("out", flow.source(SOURCE, schema=schema).to(task, id=STEP))
     stages = plan(flow)
@@ -98,7 +118,8 @@ def _keyed(task: KeyedTask, df: DataFrame, schema: pa.Schema, result: pa.Schema,
     if df.isStreaming:
         processor = StageProcessor(stages, 1, labels, uuid.uuid4().hex, order, compression)
         done = packed.groupBy("bucket").transformWithStateInPandas(
-            processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None")
+            processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
+        )
     else:
         done = packed.groupBy("bucket").applyInArrow(_whole_bucket(stages, labels, order), BLOCKS_DDL)
     return done.mapInArrow(_unpack(result), from_arrow_schema(result))
@@ -106,6 +127,7 @@ def _keyed(task: KeyedTask, df: DataFrame, schema: pa.Schema, result: pa.Schema,
 
 def _whole_bucket(stages: Plan, labels: dict[int, list[int]], order: tuple[str, ...]) -> Callable[[pa.Table], pa.Table]:
     """All blocks of a bucket of a bounded DataFrame at once; there is no state to keep."""
+
     def process(table: pa.Table) -> pa.Table:
         stage = stages.stages[1]
         engine = Engine(stage.steps, stage.outputs, stage.entries, order)
@@ -119,9 +141,11 @@ def _whole_bucket(stages: Plan, labels: dict[int, list[int]], order: tuple[str, 
     return process
 
 
-def pack_stage_zero(stages: Plan, stream: str, labels: dict[int, list[int]], order: tuple[str, ...],
-                    compression: str | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def pack_stage_zero(
+    stages: Plan, stream: str, labels: dict[int, list[int]], order: tuple[str, ...], compression: str | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that runs stage 0 over the rows of a DataFrame and packs the result."""
+
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stage = stages.stages[0]
         engine = Engine(stage.steps, stage.outputs, None, order)
@@ -155,14 +179,21 @@ def _results(good: pa.RecordBatch | None, bad: list[pa.RecordBatch], result: pa.
         n = good.num_rows
         yield pa.RecordBatch.from_arrays(
             [good.column(f.name).cast(f.type) if f.name in good.schema.names else pa.nulls(n, f.type) for f in result],
-            schema=result)
+            schema=result,
+        )
     for errors in bad:
         if ERROR_COLUMN not in result.names:
-            _log.warning("%s rejected %d records, first: %s", errors.column("task")[0], errors.num_rows,
-                         errors.column("message")[0])
+            _log.warning(
+                "%s rejected %d records, first: %s",
+                errors.column("task")[0],
+                errors.num_rows,
+                errors.column("message")[0],
+            )
             continue
-        texts = [json.dumps({k: row[k] for k in ("reason", "message", "raw")}, ensure_ascii=False)
-                 for row in errors.to_pylist()]
+        texts = [
+            json.dumps({k: row[k] for k in ("reason", "message", "raw")}, ensure_ascii=False)
+            for row in errors.to_pylist()
+        ]
         columns = []
         for f in result:
             if f.name == ERROR_COLUMN:
@@ -233,7 +264,7 @@ class _KeyProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._stored = handle.getValueState("state", "data binary")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         from riot_ops.engine import in_order
 
         state = KeyedState(self._task)

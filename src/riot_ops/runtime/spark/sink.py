@@ -51,13 +51,13 @@ class _Writer(DataSourceStreamArrowWriter):
             fan.abort()
             raise
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         written = [m.message for m in messages if isinstance(m, _Written)]
         for name, sink in self._sinks.items():
             sink.commit(batchId, [m["sinks"][name] for m in written])
         _write_metrics(Path(self._metrics), batchId, written)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Temporary files of the batch stay; the next start removes them."""
 
 
@@ -71,13 +71,16 @@ def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -
                 total[name] = total.get(name, 0) + n
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{batch_id}.tmp"
-    temporary.write_text(json.dumps({"rows": rows, "reasons": reasons,
-                                     "latency": [b for m in written for b in m["latency"]]}), encoding="utf-8")
+    temporary.write_text(
+        json.dumps({"rows": rows, "reasons": reasons, "latency": [b for m in written for b in m["latency"]]}),
+        encoding="utf-8",
+    )
     os.replace(temporary, folder / f"{batch_id}.json")
 
 
-def packed_sink(name_of_sink: str, routes: Mapping[str, Sequence[str]], sinks: Mapping[str, Sink],
-                metrics: str) -> type[DataSource]:
+def packed_sink(
+    name_of_sink: str, routes: Mapping[str, Sequence[str]], sinks: Mapping[str, Sink], metrics: str
+) -> type[DataSource]:
     """A data sink class over bound sinks, to be registered with a session."""
 
     class PackedSink(DataSource):
@@ -85,7 +88,7 @@ def packed_sink(name_of_sink: str, routes: Mapping[str, Sequence[str]], sinks: M
         def name(cls) -> str:
             return name_of_sink
 
-        def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
             return _Writer(routes, sinks, metrics)
 
     return PackedSink

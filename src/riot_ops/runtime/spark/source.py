@@ -46,8 +46,11 @@ class SourceStage:
                 yield blocks_to_batch(full)
         rest = list(packer.close())
         if split.get("last"):
-            rest += [Block(index, label, FLUSH, 0, now, now, self.stream.encode())
-                     for index, labels in self.labels.items() for label in labels]
+            rest += [
+                Block(index, label, FLUSH, 0, now, now, self.stream.encode())
+                for index, labels in self.labels.items()
+                for label in labels
+            ]
         if rest:
             yield blocks_to_batch(rest)
 
@@ -62,18 +65,18 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stage = stage
         self._target: Offset | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         return self._stage.source.initial()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._stage.max_records
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
         return self._stage.source.latest(start, most)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         pass  # a source of a bounded run ends by itself
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -106,7 +109,7 @@ def packed_source(name_of_source: str, stage: SourceStage) -> type[DataSource]:
         def schema(self) -> str:
             return BLOCKS_DDL
 
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:
             return _Reader(stage)
 
     return PackedSource

@@ -9,6 +9,7 @@ lacks; one whose copy is not on the chain (a failed attempt) reads all.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections import OrderedDict
@@ -80,8 +81,16 @@ class StageProcessor(StatefulProcessor):
     What the tasks have left is put out when all ``sources`` have ended.
     """
 
-    def __init__(self, plan: Plan, stage: int, labels: dict[int, list[int]], run: str,
-                 order: tuple[str, ...], compression: str | None, sources: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stage: int,
+        labels: dict[int, list[int]],
+        run: str,
+        order: tuple[str, ...],
+        compression: str | None,
+        sources: frozenset[str] = frozenset(),
+    ) -> None:
         self._plan = plan
         self._stage = plan.stages[stage]
         self._labels = labels
@@ -94,7 +103,7 @@ class StageProcessor(StatefulProcessor):
         self._head = handle.getValueState("head", HEAD_DDL)
         self._links = handle.getMapState("links", "generation long", LINK_DDL)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         bucket = int(key[0])
         here: list[Block] = []
         passing: list[Block] = []
@@ -146,9 +155,8 @@ class StageProcessor(StatefulProcessor):
         cached = cache.pop(place, None)  # put back when the micro-batch is done
         if cached is not None and (cached.generation, cached.token) == (head.generation, head.token):
             return head, cached
-        if cached is not None and head.base <= cached.generation < head.generation:
-            if self._catch_up(cached, head):
-                return head, cached
+        if cached is not None and head.base <= cached.generation < head.generation and self._catch_up(cached, head):
+            return head, cached
         cached = Cached(self._engine())
         if head.generation >= 0:
             cached.generation = head.base - 1
@@ -207,14 +215,14 @@ def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Ma
     """
     by_stream = _by_stream(blocks)
     if len(by_stream) == 1 and order[0] == "seq":
-        (stream, batches), = by_stream.items()
+        ((stream, batches),) = by_stream.items()
         if all("seq" in b.schema.names for b in batches):
             ranges = []
             for batch in batches:
                 seq = int_column(batch.column("seq"))
                 ranges.append((int(seq.min()), int(seq.max())))
             places = sorted(range(len(batches)), key=ranges.__getitem__)
-            if all(ranges[a][1] < ranges[b][0] for a, b in zip(places, places[1:], strict=False)):
+            if all(ranges[a][1] < ranges[b][0] for a, b in itertools.pairwise(places)):
                 for place in places:
                     yield {stream: [batches[place]]}
                 return
