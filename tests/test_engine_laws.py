@@ -50,7 +50,7 @@ def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
             if step.keyed:
                 assert set(stage.partition) <= set(step.key), "records of one key must meet in one bucket"
         for stream in stage.outputs:
-            assert stream in plan.sinks or plan.readers(stream, stage.index)
+            assert plan.parts.get(stream, stream) in plan.sinks or plan.readers(stream, stage.index)
     keyed = [n.id for n in flow.kind("task") if n.task.stateful]
     placed = [s.id for stage in plan.stages for s in stage.steps if s.keyed]
     assert sorted(placed) == sorted(keyed)
@@ -73,6 +73,14 @@ def test_order_by_event_time_sorts_within_a_batch(choose, rows):
         late.sort_by("event_time").to_pylist().__repr__()
         == flow.run(sorted_)["kalman"].drop_columns(["seq"]).sort_by("event_time").to_pylist().__repr__()
     )
+
+
+def test_tasks_without_key_count_their_own_records():
+    flow = ro.Dataflow("unkeyed")
+    average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=3), id="avg")
+    flow.sink("out", average.to(t.KalmanFilter(), id="kalman"))
+    result = flow.run([{"device": "a", "value": float(i)} for i in range(30)])
+    assert result["kalman"].num_rows == 10
 
 
 # -- validation ------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.session import Session
 from riot_ops.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source
-from riot_ops.tasks.user_functions import filter_ as filter
-from riot_ops.tasks.user_functions import flat_map, keyed
-from riot_ops.tasks.user_functions import map_ as map
+from riot_ops.tasks.filter_function import filter_ as filter
+from riot_ops.tasks.flat_map_function import flat_map
+from riot_ops.tasks.keyed_function import keyed
+from riot_ops.tasks.map_function import map_ as map
 
 __version__ = "0.1.0"
 

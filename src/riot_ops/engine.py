@@ -57,7 +57,7 @@ class Engine:
         self.states = {
             s.id: KeyedState(s.operator, s.key, self._memo) for s in steps if isinstance(s.operator, KeyedTask)
         }
-        self._dead = {s.id: DeadLetters(s.id) for s in steps}
+        self._dead = {s.id: DeadLetters(s.name) for s in steps}
         self._schemas: dict[str, pa.Schema] = {}
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:

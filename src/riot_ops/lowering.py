@@ -91,6 +91,13 @@ class Step:
     partition: tuple[str, ...] | None = None
     #: Most instances that it may run in.
     parallelism: int | None = None
+    #: What it is called where its id is a planner's own.
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the errors stream."""
+        return self.label or self.id
 
     @property
     def keyed(self) -> bool:

@@ -8,7 +8,7 @@ stages in between pass them on untouched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from riot_ops.dataflow import ERRORS_STREAM, Dataflow
@@ -56,11 +56,15 @@ class Plan:
     stages : list of Stage
     sinks : set of str
         Streams that end in a sink, ``errors`` included.
+    parts : dict of str to str
+        Streams that are parts of another: of the output of a stateless step that merges streams
+        from several stages.
     """
 
     flow: Dataflow
     stages: list[Stage]
     sinks: set[str]
+    parts: dict[str, str] = field(default_factory=dict)
 
     def readers(self, stream: str, produced_in: int) -> list[Stage]:
         """The later stages that read a stream."""
@@ -79,7 +83,7 @@ class Plan:
             for step in stage.steps:
                 kind = "keyed by " + (", ".join(step.key) or "nothing") if step.keyed else "stateless"
                 lines.append(f"  {step.id} <- {', '.join(step.inputs)}  [{kind}]")
-            to_sinks = sorted(stage.outputs & self.sinks)
+            to_sinks = sorted({self.parts.get(s, s) for s in stage.outputs} & self.sinks)
             if to_sinks:
                 lines.append(f"  => sink: {', '.join(to_sinks)}")
         return "\n".join(lines)
@@ -111,11 +115,14 @@ class _Planner:
         self.coarse = coarse
         self.steps = lower(flow)
         self.stages = [Stage(0)]
+        #: stream -> its parts, in the order of the inputs that they come from
+        self.parts: dict[str, tuple[str, ...]] = {}
         #: stream -> stages that produce it -> fields changed since the records entered that stage
         self.made: dict[str, dict[int, frozenset[str] | None]] = {n.id: {0: frozenset()} for n in flow.kind("source")}
 
     def run(self) -> Plan:
-        for step in self.steps:
+        for whole in self.steps:
+            step = replace(whole, inputs=tuple(p for s in whole.inputs for p in self.parts.get(s, (s,))))
             if step.partition is None:
                 self._place_stateless(step)
             else:
@@ -125,18 +132,25 @@ class _Planner:
             for step in stage.steps:
                 self._connect(step, stage)
         for stage in self.stages:
-            stage.outputs |= {s for s in sinks if stage.index in self.made[s]}
-        return Plan(self.flow, self.stages, sinks | {ERRORS_STREAM})
+            stage.outputs |= {p for s in sinks for p in self.parts.get(s, (s,)) if stage.index in self.made[p]}
+        parts = {part: stream for stream, found in self.parts.items() for part in found}
+        return Plan(self.flow, self.stages, sinks | {ERRORS_STREAM}, parts)
 
     def _place_stateless(self, step: Step) -> None:
-        # a stateless step runs wherever its inputs come to be, which needs no shuffle
-        made: dict[int, frozenset[str] | None] = {}
+        # a stateless step runs wherever its inputs come to be, which needs no shuffle; where they come to
+        # be in several stages, each input has a step of its own: what reads them keeps them in order
+        if len({stage for stream in step.inputs for stage in self.made[stream]}) > 1:
+            ids = tuple(f"{step.id}#{i}" for i in range(len(step.inputs)))
+            for part, stream in zip(ids, step.inputs, strict=True):
+                self._place_stateless(replace(step, id=part, inputs=(stream,), label=step.name))
+            self.parts[step.id] = ids
+            return
+        (stage,) = self.made[step.inputs[0]]
+        changed: frozenset[str] | None = _writes(step)
         for stream in step.inputs:
-            for stage, changed in self.made[stream].items():
-                made[stage] = _union(made.get(stage, frozenset()), _union(changed, _writes(step)))
-        for stage in made:
-            self.stages[stage].steps.append(step)
-        self.made[step.id] = made
+            changed = _union(changed, self.made[stream][stage])
+        self.stages[stage].steps.append(step)
+        self.made[step.id] = {stage: changed}
 
     def _place_keyed(self, step: Step) -> None:
         assert step.partition is not None

@@ -89,7 +89,7 @@ class KeyedState:
         batch = self.task.admit(batch, dead)
         if batch.num_rows == 0 and not self.key_fields:
             return self.task.update(batch, np.empty(0, np.int64), self.arrays, dead)
-        columns = [_key_column(batch.column(name)) for name in self.key_fields]
+        columns = [batch.column(name) for name in self.key_fields]
         h1, h2 = (self._memo or HashMemo()).hash_columns(columns, batch.num_rows)
         before = self.index.size
         if self.index.ttl:
@@ -274,11 +274,6 @@ def task_identity(task: KeyedTask) -> dict[str, Any]:
         parameters = json.loads(json.dumps(parameters, default=repr))
     parameters.pop("task", None)
     return {"task": task.name(), "version": task.version, "parameters": parameters}
-
-
-def _key_column(column: pa.Array) -> pa.Array:
-    """A key field to hash; all nulls are alike, whatever their type."""
-    return column.cast(pa.int64()) if pa.types.is_null(column.type) else column
 
 
 def _as_table(batch: pa.RecordBatch) -> pa.Table:

@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from tests.random_flows import assert_same, everything, random_flow, random_input
+import riot_ops as ro
+from riot_ops import tasks as t
+from tests.random_flows import SCHEMA, assert_same, everything, random_flow, random_input
 
 pytestmark = pytest.mark.spark
 
@@ -37,10 +39,6 @@ def test_same_records_as_in_process(spark, seed):
 
 def test_sources_that_end_in_different_micro_batches(spark):
     choose = random.Random(100)
-    import riot_ops as ro
-    from riot_ops import tasks as t
-    from tests.random_flows import SCHEMA
-
     flow = ro.Dataflow("ends")
     short, long, none = (flow.source(name, schema=SCHEMA) for name in ("short", "long", "none"))
     averages = [
@@ -52,11 +50,19 @@ def test_sources_that_end_in_different_micro_batches(spark):
     assert_same(got, wanted, flow)
 
 
-def test_what_is_left_at_the_end_comes_after_all_records(spark):
-    import riot_ops as ro
-    from riot_ops import tasks as t
-    from tests.random_flows import SCHEMA
+@pytest.mark.parametrize("filtered_last", [False, True])
+def test_records_of_one_place_keep_their_order_where_streams_of_two_stages_meet(spark, filtered_last):
+    flow = ro.Dataflow("meet")
+    source = flow.source("in", schema=SCHEMA)
+    smooth = source.to(t.KalmanFilter(by=("device",)), id="smooth")
+    both = ro.merge(source, smooth) if filtered_last else ro.merge(smooth, source)
+    light = both.to(t.RangeFilter(bounds={"light": (-20, 30)}), id="light")
+    flow.sink("out", light, light.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
+    got, wanted = _both(spark, flow, random_input(random.Random(3), 60), max_records=60)
+    assert_same(got, wanted, flow)
 
+
+def test_what_is_left_at_the_end_comes_after_all_records(spark):
     choose = random.Random(7)
     flow = ro.Dataflow("left")
     average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=4, partial=True, by=("device",)), id="avg")

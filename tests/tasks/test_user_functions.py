@@ -14,15 +14,10 @@ from hypothesis import given, settings
 from riot_ops.errors import ConfigError, RecordError
 from riot_ops.schema import TIMESTAMP
 from riot_ops.task import Task
-from riot_ops.tasks.user_functions import (
-    FilterFunction,
-    KeyedFunction,
-    MapFunction,
-    filter_,
-    flat_map,
-    keyed,
-    map_,
-)
+from riot_ops.tasks.filter_function import FilterFunction, filter_
+from riot_ops.tasks.flat_map_function import flat_map
+from riot_ops.tasks.keyed_function import KeyedFunction, keyed
+from riot_ops.tasks.map_function import MapFunction, map_
 from tests.reference import user_functions as reference
 from tests.reference.splits import KEYS, run
 

@@ -137,6 +137,8 @@ def hash_strings(column: pa.Array, seed: int = 0) -> tuple[U64, U64]:
 
 def _hash_column(column: pa.Array) -> tuple[U64, U64]:
     kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), _NULL), np.full(len(column), _NULL)
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return hash_strings(column)
     h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
@@ -163,7 +165,7 @@ class HashMemo:
 
     def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
         """As :func:`hash_columns`; the result must not be changed."""
-        place = tuple((len(c), c.offset, *(b.address if b is not None else 0 for b in c.buffers())) for c in columns)
+        place = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
         if place not in self._known:
             self._known[place] = (columns, *hash_columns(columns, n))
         return self._known[place][1:]
@@ -171,6 +173,13 @@ class HashMemo:
     def clear(self) -> None:
         """Forget everything."""
         self._known.clear()
+
+
+def _addresses(column: pa.Array) -> list[int]:
+    buffers = column.buffers()
+    if pa.types.is_dictionary(column.type):
+        buffers = buffers + column.dictionary.buffers()
+    return [0 if b is None else b.address for b in buffers]
 
 
 def hash_columns(columns: list[pa.Array], n: int) -> tuple[U64, U64]:

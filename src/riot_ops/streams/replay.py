@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from riot_ops.errors import ConfigError, ConnectorError
 from riot_ops.kernels.arrow import readonly
-from riot_ops.kernels.jit import kernel
 from riot_ops.schema import RAW
 from riot_ops.source import Offset, Source, Split
 from riot_ops.streams.generator import timestamps
 from riot_ops.streams.pace import TimedSource, paced
+from riot_ops.streams.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends
 
 __all__ = ["ReplaySource", "replay"]
 
@@ -31,67 +31,6 @@ __all__ = ["ReplaySource", "replay"]
 BATCH_LINES = 16_384
 #: Bytes between places of which the line number is remembered.
 MARK = 1 << 18
-
-_LOW = np.uint64(0x0101010101010101)
-_HIGH = np.uint64(0x8080808080808080)
-_BREAKS = np.uint64(0x0A0A0A0A0A0A0A0A)
-NO_TIME = np.iinfo(np.int64).min
-
-
-@kernel
-def line_ends(data: Any, words: Any, start: Any, end: Any, out: Any) -> Any:
-    """The positions after the next line breaks, as many as ``out`` can hold; returns their number.
-
-    ``words`` are the same bytes, eight at a time: a word without line break is passed with a few operations.
-    """
-    n = 0
-    i = np.uint64(start)
-    stop = np.uint64(end)
-    while i < stop and n < out.size:
-        if i & np.uint64(7) == np.uint64(0):
-            w = i >> np.uint64(3)
-            last = stop >> np.uint64(3)
-            while w < last:
-                x = words[w] ^ _BREAKS
-                if (x - _LOW) & ~x & _HIGH != np.uint64(0):
-                    break
-                w += np.uint64(1)
-            i = w << np.uint64(3)
-            if i >= stop:
-                break
-        until = min(stop, (i | np.uint64(7)) + np.uint64(1))
-        while i < until:
-            if data[i] == 10:
-                if n == out.size:
-                    return n
-                out[n] = np.int64(i) + 1
-                n += 1
-            i += np.uint64(1)
-    return n
-
-
-@kernel
-def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
-    """The number before each line's first comma, in µs for ms; returns how many lines have none."""
-    missing = 0
-    for i in range(starts.size):
-        p = np.uint64(starts[i])
-        end = np.uint64(ends[i])
-        negative = p < end and data[p] == 45
-        if negative:
-            p += np.uint64(1)
-        value: Any = 0
-        digits = 0
-        while p < end and 48 <= data[p] <= 57 and digits < 15:
-            value = 10 * value + (np.int64(data[p]) - 48)
-            digits += 1
-            p += np.uint64(1)
-        if digits > 0 and p < end and data[p] == 44:
-            out[i] = -1000 * value if negative else 1000 * value
-        else:
-            out[i] = NO_TIME
-            missing += 1
-    return missing
 
 
 class ReplaySource(TimedSource):
@@ -460,15 +399,6 @@ class _File:
         offsets[1:] = ends - base
         data = self.buffer.slice(base, int(ends[-1]) - base)
         return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), data], 0)
-
-
-@kernel
-def count_breaks(data: Any) -> Any:
-    n = 0
-    for i in range(data.size):
-        if data[i] == 10:
-            n += 1
-    return n
 
 
 def _time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:

@@ -136,8 +136,9 @@ class Packer:
             for batch in batches:
                 for stage in self._plan.readers(stream, self._stage):
                     yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, batch)
-                if stream in self._plan.sinks:
-                    yield from self._hold(SINK, self._sink_bucket(), stream, batch)
+                whole = self._plan.parts.get(stream, stream)
+                if whole in self._plan.sinks:
+                    yield from self._hold(SINK, self._sink_bucket(), whole, batch)
 
     def close(self) -> Iterator[Block]:
         """The blocks that are not full."""

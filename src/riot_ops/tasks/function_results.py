@@ -1,0 +1,150 @@
+"""What plain Python functions return, checked and gathered into columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.errors import RecordError, excerpt
+from riot_ops.task import DeadLetters
+
+__all__ = ["CARRIED", "MOST", "Collector", "Row", "add_all", "as_dict", "short"]
+
+Row = dict[str, Any]
+#: Results of one record at most.
+MOST = 4096
+#: Fields that a result has from its record where it does not set them.
+CARRIED = ("seq", "sub", "event_time")
+
+
+def as_dict(result: Any) -> Mapping[str, Any]:
+    """A result, where it is a dict."""
+    if not isinstance(result, Mapping):
+        raise RecordError(f"the function returned {short(result)}, not a dict", reason="wrong_type")
+    return result
+
+
+def add_all(row: Row, results: Any, collect: Collector) -> None:
+    """Add the results of a record, numbered."""
+    if results is None:
+        return
+    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        raise RecordError(f"the function returned {short(results)}, not an iterable of dicts", reason="wrong_type")
+    parent = {name: row[name] for name in CARRIED if name in row}
+    base = (row.get("sub") or 0) * MOST
+    for i, result in enumerate(results):
+        if i == MOST:
+            raise RecordError(f"the function returned more than {MOST} results for a record", reason="too_many")
+        collect.add({**parent, **as_dict(result), "sub": base + i})
+
+
+def short(value: Any) -> str:
+    """A value and its type for a message."""
+    return f"{excerpt(repr(value), 60)} ({type(value).__name__})"
+
+
+class Collector:
+    """Results that fit a schema, and the records that gave none."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.names = frozenset(schema.names)
+        self.columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+        self.checks = [(f.name, f.type, self.columns[f.name], _FAST.get(str(f.type), frozenset())) for f in schema]
+        self.size = 0
+        self.failed: dict[str, list[tuple[int, str]]] = {}
+        self._row = 0
+        self._kept = 0
+
+    def record(self, row: int) -> Collector:
+        """Within ``with``: all results of this record, or none where one fails."""
+        self._row, self._kept = row, self.size
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> bool:
+        if error is None:
+            return False
+        if not isinstance(error, Exception):
+            return False
+        for column in self.columns.values():
+            del column[self._kept :]
+        self.size = self._kept
+        if isinstance(error, RecordError):
+            reason, message = error.reason, str(error)
+        else:
+            reason, message = "function_error", f"{type(error).__name__}: {error}"
+        self.failed.setdefault(reason, []).append((self._row, message))
+        return True
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """Add a result, or raise where it does not fit."""
+        if not self.names.issuperset(result):
+            unknown = next(name for name in result if name not in self.names)
+            raise RecordError(
+                f"the function returned the field {unknown!r}, which its schema lacks; fields "
+                f"are {', '.join(self.schema.names)}",
+                reason="unknown_field",
+            )
+        for name, kind, column, fast in self.checks:
+            value = result.get(name)
+            if value is not None and not (type(value) in fast and _fits(value)):
+                try:
+                    if _is_number(kind) and _is_odd(value, kind):
+                        raise TypeError("it would change")  # Arrow would make a number of it
+                    value = pa.array([value], kind)[0].as_py()
+                except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                    raise RecordError(
+                        f"{name} = {short(value)} is not a {kind}: {error}", reason="wrong_type"
+                    ) from None
+            column.append(value)
+        self.size += 1
+
+    def reject(self, batch: pa.RecordBatch, dead: DeadLetters) -> None:
+        """Name the failed records."""
+        for reason, rows in self.failed.items():
+            dead.reject(batch, np.array([i for i, _ in rows], np.int64), reason, [text for _, text in rows])
+
+    def batch(self) -> pa.RecordBatch:
+        """The results."""
+        return pa.RecordBatch.from_arrays(
+            [pa.array(self.columns[f.name], f.type) for f in self.schema], schema=self.schema
+        )
+
+
+#: Types of values that fit a column as they are, once :func:`_fits` agrees.
+_FAST: dict[str, frozenset[type]] = {
+    "double": frozenset({float, int}),
+    "int64": frozenset({int}),
+    "string": frozenset({str}),
+    "bool": frozenset({bool}),
+    "timestamp[us, tz=UTC]": frozenset({datetime}),
+}
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_odd(value: Any, kind: pa.DataType) -> bool:
+    """Whether a value is no number, or has a fraction that an integer would lose."""
+    if isinstance(value, float | np.floating):
+        return pa.types.is_integer(kind) and not (math.isfinite(value) and value == int(value))
+    return isinstance(value, str | bytes | bool | np.bool_)
+
+
+def _fits(value: Any) -> bool:
+    """Whether Arrow takes a value of a fast type without a look at it."""
+    kind = type(value)
+    if kind is int:
+        return bool(-(1 << 53) <= value <= 1 << 53)
+    if kind is str:
+        return bool(value.isascii())
+    return bool(kind is not datetime or value.tzinfo is not None)

@@ -1,0 +1,91 @@
+"""A plain Python function of each record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from riot_ops.task import Case, register
+from riot_ops.tasks.function_results import CARRIED, Collector, Row, as_dict
+from riot_ops.tasks.function_task import RecordFunction
+
+__all__ = ["MapFunction", "map_"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class MapFunction(RecordFunction):
+    """Replace each record by what a plain Python function makes of it.
+
+    Parameters
+    ----------
+    function : callable
+        Gets a record as a dict (a copy: it may change it) and returns a dict.
+    schema : pyarrow.Schema, mapping of str to type, or None
+        Fields and types of the results, a type as an Arrow type or its name, such as ``"float64"``.
+        None: those of the input.
+    label : str, default the function's name
+        What the step is called in messages and pictures.
+
+    Shapes and rates
+    ----------------
+    record[n] -> record[n], 1:1. Runs at the speed of Python, some 100,000 records/s.
+
+    Missing values
+    --------------
+    A field that the result lacks is null; ``seq``, ``sub`` and ``event_time`` are then those of the
+    input.
+
+    Errors
+    ------
+    An exception rejects the record as ``function_error``, a :class:`RecordError` with its own
+    reason; a result that is no dict, or a value that does not fit its type, as ``wrong_type``; a
+    field that the schema lacks as ``unknown_field``.
+
+    References
+    ----------
+    None.
+
+    Examples
+    --------
+    >>> half = map_(lambda row: {"half": row["value"] / 2}, schema={"half": "float64"}).session()
+    >>> half.push({"value": 3}), half.push({"value": None}), half.errors[0]["reason"]
+    ([{'half': 1.5}], [], 'function_error')
+    """
+
+    code: ClassVar[str] = "MAP"
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        return self._declared(schema, sub=False)
+
+    def _one(self, row: Row, collect: Collector) -> None:
+        parent = {name: row[name] for name in CARRIED if name in row}
+        collect.add({**parent, **as_dict(self.function(row))})
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([1, 2, 3, 4], pa.int64()),
+                "name": ["a", "ü", None, ""],
+                "value": [1.0, None, float("nan"), 4.0],
+            }
+        )
+        yield Case(cls(function=_fahrenheit), batch)
+        yield Case(cls(function=_fahrenheit, schema={"name": "string", "value": "float32"}), batch, "schema")
+
+
+def map_(fn: Callable[[Row], Row], schema: Any = None, name: str | None = None) -> MapFunction:
+    """A task that replaces each record by ``fn(record)``, see :class:`MapFunction`.
+
+    >>> map_(lambda row: {**row, "value": -row["value"]}).session().push({"value": 2})
+    [{'value': -2}]
+    """
+    return MapFunction(function=fn, schema=schema, label=name)
+
+
+def _fahrenheit(row: Row) -> Row:
+    return {**row, "value": row["value"] * 1.8 + 32}
