@@ -8,7 +8,9 @@ from riot_ops.dataflow import Dataflow, Edge, Node
 
 __all__ = ["mermaid", "svg"]
 
-BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 150, 44, 60, 26
+BOX_WIDTH, BOX_HEIGHT, GAP_Y = 150, 44, 26
+#: Least gap between columns, and what a letter on an edge adds.
+GAP_X, LETTER = 50, 6
 COLOURS = {"source": "#dbeafe", "sink": "#e5e7eb", "keyed": "#fde68a", "task": "#dcfce7"}
 
 
@@ -51,6 +53,7 @@ def svg(flow: Dataflow) -> str:
     for name, depth in layer.items():
         columns.setdefault(depth, []).append(name)
     tallest = max((len(c) for c in columns.values()), default=1)
+    gap = GAP_X + LETTER * max((len(_edge_label(e)) for e in flow.edges), default=0)
     place: dict[str, tuple[float, float]] = {}
     for depth, names in sorted(columns.items()):
         # beside their inputs, so that edges cross little
@@ -61,8 +64,8 @@ def svg(flow: Dataflow) -> str:
         )
         top = (tallest - len(names)) * (BOX_HEIGHT + GAP_Y) / 2
         for row, name in enumerate(names):
-            place[name] = (20 + depth * (BOX_WIDTH + GAP_X), 20 + top + row * (BOX_HEIGHT + GAP_Y))
-    width = 40 + len(columns) * (BOX_WIDTH + GAP_X) - GAP_X
+            place[name] = (20 + depth * (BOX_WIDTH + gap), 20 + top + row * (BOX_HEIGHT + GAP_Y))
+    width = 40 + len(columns) * (BOX_WIDTH + gap) - gap
     height = 40 + tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '

@@ -102,7 +102,8 @@ class Engine:
         out = self.states[step.id].flush()
         if out is None or not out.num_rows:
             return []
-        schema = self._schemas.get(step.id, out.schema)
+        schema = self._schemas.get(step.id, step.schema)  # no record may have come since a restart
+        assert schema is not None
         columns = [
             out.column(f.name).cast(f.type) if f.name in out.schema.names else pa.nulls(out.num_rows, f.type)
             for f in schema

@@ -7,7 +7,7 @@ both runners treat instances alike, and no runner knows about distributions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +93,8 @@ class Step:
     parallelism: int | None = None
     #: What it is called where its id is a planner's own.
     label: str = ""
+    #: The schema of its output; None for a route.
+    schema: pa.Schema | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -106,7 +108,7 @@ class Step:
 
 def lower(flow: Dataflow) -> list[Step]:
     """The steps of a dataflow, each after its inputs."""
-    flow.validate()
+    schemas = flow.schemas()
     steps: list[Step] = []
     for node in flow.order():
         if node.task is None:
@@ -124,7 +126,7 @@ def lower(flow: Dataflow) -> list[Step]:
             partition = spread.fields  # other fields would spread the records of a key
         elif spread.kind == "one" and partition is not None:
             partition = ()
-        steps.append(Step(node.id, node.task, inputs, key, partition, spread.parallelism))
+        steps.append(Step(node.id, node.task, inputs, key, partition, spread.parallelism, schema=schemas[node.id]))
     return steps
 
 

@@ -75,6 +75,16 @@ def test_a_script_of_crashes_and_ends(tmp_path, marks):
     _compare(got, wanted)
 
 
+def test_a_crash_just_before_the_end(tmp_path):
+    batch = job.table(100).combine_chunks().to_batches()[0]
+    source = ScriptedSource([batch, ABORT])
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
+    with pytest.raises(ConnectorError):
+        job.dataflow().run(source, **options)
+    job.dataflow().run(source, **options)  # nothing comes but the end
+    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(ScriptedSource([batch]))))
+
+
 def test_a_finished_run_that_is_continued_adds_nothing(tmp_path):
     options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     job.dataflow().run(job.table(1000), **options)

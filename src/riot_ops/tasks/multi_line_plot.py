@@ -20,6 +20,11 @@ from riot_ops.task import Case, Count, DeadLetters, Requirement, StatelessTask, 
 __all__ = ["MultiLinePlot"]
 
 COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2")
+#: Marks every value, so that a line of one can be seen.
+POINT = (
+    '<marker id="p" viewBox="0 0 4 4" refX="2" refY="2" markerWidth="4" markerHeight="4">'
+    '<circle cx="2" cy="2" r="2" fill="#334155"/></marker>'
+)
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 45
 
 
@@ -134,7 +139,7 @@ class MultiLinePlot(StatelessTask):
         across, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
-            f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>',
+            f'font-family="sans-serif" font-size="12">{POINT}<rect width="100%" height="100%" fill="white"/>',
             f'<text x="{self.width / 2}" y="22" text-anchor="middle" font-size="14">{escape(title)}</text>',
         ]
         for i in range(5):
@@ -152,7 +157,8 @@ class MultiLinePlot(StatelessTask):
                 for a, b in zip(xs, ys, strict=True)
             )
             parts.append(
-                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5" '
+                f'marker-start="url(#p)" marker-mid="url(#p)" marker-end="url(#p)"/>'
                 f'<text x="{LEFT + 8}" y="{TOP + 14 + 15 * i}" fill="{colour}">{escape(label)}</text>'
             )
         return "".join([*parts, "</svg>"])
