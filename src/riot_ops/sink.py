@@ -236,20 +236,17 @@ class SpoolSink(ParquetSink):
     def open_file(self, path: Path, schema: pa.Schema) -> Any:
         return _IpcFile(str(path), schema)
 
-    def drain(self, to: Sink, after: int) -> int:
-        """Hand the batches after a number to a sink; returns the last one handed over."""
-        last = after
+    def drain(self, to: Sink, until: int | None) -> None:
+        """Hand batches over to a sink: those up to a number, since a later commit may be half done, or all."""
         for number, stream, path in self.files():
-            if number <= after:
-                continue
+            if until is not None and number > until:
+                break
             with pa.ipc.open_file(str(path)) as reader:
                 writer = to.writer(number, 0)
                 for i in range(reader.num_record_batches):
                     writer.write(stream, reader.get_batch(i))
                 to.commit(number, [writer.finish()])
             path.unlink()
-            last = max(last, number)
-        return last
 
 
 class _IpcFile(pa.RecordBatchFileWriter):  # type: ignore[misc]

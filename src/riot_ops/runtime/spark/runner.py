@@ -326,7 +326,6 @@ class Query:
         self._sinks = sinks
         self._routes = routes
         self._spools = spools
-        self._drained = dict.fromkeys(spools, -1)
         self._temporary = temporary
         self._seen = -1
         self._started = time.time()
@@ -338,14 +337,15 @@ class Query:
 
     def poll(self) -> Summary:
         """Refresh the summary, and feed the in-process sinks."""
+        active = self.active  # asked first: once it is not, no commit is under way
         for entry in self.streaming.recentProgress:
             progress = entry if isinstance(entry, dict) else json.loads(entry.json)
             if progress["batchId"] > self._seen:
                 self._seen = progress["batchId"]
                 self._count(progress)
         for name, spool in self._spools.items():
-            self._drained[name] = spool.drain(self._sinks[name], self._drained[name])
-        if self.active:
+            spool.drain(self._sinks[name], self._seen if active else None)
+        if active:
             self.summary.seconds = time.time() - self._started
         return self.summary
 
