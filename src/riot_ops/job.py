@@ -238,7 +238,7 @@ def _draw(path: Path, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> N
     low, high = np.nanpercentile(raw["value"].to_numpy(), [2, 98])
     margin = 0.5 * (high - low) or 1.0
     axes.set_ylim(low - margin, high + margin)  # a fault must not flatten the rest
-    for row, label in zip(predicted.slice(0).to_pylist()[::25], ["predicted (SLR)"] + [None] * PLOTTED, strict=False):
+    for row, label in zip(predicted.to_pylist()[::25], ["predicted (SLR)"] + [None] * PLOTTED, strict=False):
         ahead = [row["event_time"] + step * (i + 1) for i in range(len(row["predictions"]))]
         axes.plot(ahead, row["predictions"], color="#dc2626", linewidth=1, label=label)
     axes.set_title(f"{raw['obs_type'][0]} of sensor {raw['sensor_id'][0]}")
