@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
@@ -25,6 +26,7 @@ from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine, merged
 from riot_ops.errors import ConfigError
 from riot_ops.plan import Plan, plan
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Packer, blocks_to_batch, bucket_labels, decode
+from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import StageProcessor
 from riot_ops.state import KeyedState
 from riot_ops.task import DeadLetters, KeyedTask, StatelessTask, Task
@@ -142,21 +144,32 @@ def _whole_bucket(stages: Plan, labels: dict[int, list[int]], order: tuple[str, 
 
 
 def pack_stage_zero(
-    stages: Plan, stream: str, labels: dict[int, list[int]], order: tuple[str, ...], compression: str | None
+    stages: Plan,
+    stream: str,
+    labels: dict[int, list[int]],
+    order: tuple[str, ...],
+    compression: str | None,
+    outlet: Outlet | None = None,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that runs stage 0 over the rows of a DataFrame and packs the result."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stage = stages.stages[0]
         engine = Engine(stage.steps, stage.outputs, None, order)
-        packer = Packer(stages, 0, labels, compression)
+        context = TaskContext.get()
+        writer = outlet.writer(0, context.partitionId()) if outlet is not None and context is not None else None
+        packer = Packer(stages, 0, labels, compression, writer=writer)
         now = time.time() * 1e6
         packer.stamp(now, now)
-        for batch in numbered(batches):
-            full = list(packer.add(engine.process({stream: [batch]})))
-            if full:
-                yield blocks_to_batch(full)
-        rest = list(packer.close())
+        try:
+            for batch in numbered(batches):
+                full = list(packer.add(engine.process({stream: [batch]})))
+                if full:
+                    yield blocks_to_batch(full)
+            rest = list(packer.close())
+        except BaseException:
+            packer.abort()
+            raise
         if rest:
             yield blocks_to_batch(rest)
 
@@ -296,7 +309,7 @@ def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     place = (context.partitionId() if context is not None else 0) << 40
     for batch in _coalesced(batches):
         if "seq" not in batch.schema.names:
-            numbers = pa.array(range(place, place + batch.num_rows), pa.int64())
+            numbers = pa.array(np.arange(place, place + batch.num_rows))
             place += batch.num_rows
             columns = [numbers, *batch.columns]
             batch = pa.RecordBatch.from_arrays(columns, names=["seq", *batch.schema.names])

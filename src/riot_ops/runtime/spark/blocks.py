@@ -1,7 +1,8 @@
 """Packed blocks: how records cross Spark.
 
 A block is one row of a Spark DataFrame that holds many records as Arrow IPC bytes, addressed to the
-stage that reads it (or to the sinks) and to a bucket of that stage's keys.
+stage that reads it and to a bucket of that stage's keys. What ends in a sink is written where it
+arises; only the writer's message about it crosses, in a block addressed to the sinks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mmh3
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -18,6 +20,7 @@ from riot_ops.engine import aligned
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
 from riot_ops.plan import Plan, Stage
+from riot_ops.sink import Fan
 
 __all__ = ["BLOCKS", "BLOCKS_DDL", "LEFT_OVER", "SINK", "Block", "Packer", "blocks_to_batch", "bucket_labels", "decode"]
 
@@ -103,7 +106,10 @@ def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any) -> None:
 
 
 class Packer:
-    """Collects what a stage puts out and packs it into blocks of a good size."""
+    """Collects what a stage puts out: packs it into blocks of a good size, or writes it.
+
+    Without a ``writer`` what ends in a sink is packed like the rest.
+    """
 
     def __init__(
         self,
@@ -112,12 +118,14 @@ class Packer:
         labels: dict[int, list[int]],
         compression: str | None,
         bucket: int | None = None,
+        writer: Fan | None = None,
     ) -> None:
         self._plan = plan
         self._stage = produced_in
         self._labels = labels
         self._compression = compression
         self._bucket = bucket  # whose label blocks for the sinks carry
+        self._writer = writer
         self.left_over = False  # whether what comes now is what was left at the end
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
@@ -138,12 +146,24 @@ class Packer:
                     yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, batch)
                 whole = self._plan.parts.get(stream, stream)
                 if whole in self._plan.sinks:
-                    yield from self._hold(SINK, self._sink_bucket(), whole, batch)
+                    if self._writer is None:
+                        yield from self._hold(SINK, self._sink_bucket(), whole, batch)
+                    else:
+                        self._writer.write(whole, batch)
 
     def close(self) -> Iterator[Block]:
-        """The blocks that are not full."""
+        """The blocks that are not full, and the writer's message."""
         for key in list(self._held):
             yield self._block(*key)
+        if self._writer is not None:
+            message = msgspec.json.encode(self._writer.finish())
+            rows = sum(self._writer.rows.values())
+            yield Block(SINK, self._sink_bucket(), "", rows, self._first, self._last, message)
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+        if self._writer is not None:
+            self._writer.abort()
 
     def _sink_bucket(self) -> int:
         if self._bucket is not None:

@@ -21,7 +21,7 @@ from riot_ops.plan import Plan, plan
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
-from riot_ops.runtime.spark.sink import packed_sink
+from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
 from riot_ops.runtime.spark.stage import StageProcessor
 from riot_ops.sink import MemorySink, Sink, SpoolSink
@@ -105,12 +105,13 @@ def start(
         _clear(targets, overwrite)
         stages, partitions = _open_checkpoint(spark, folder, flow, partitions, order, fuse)
     spools = {name: SpoolSink(temporary / "spool" / name) for name, sink in targets.items() if sink.in_process}
+    outlet = Outlet(routes, {**targets, **spools})
     builder = _Builder(
-        stages, spark, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
+        stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
     )
     frame = builder.build(bound)
     sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-    spark.dataSource.register(packed_sink(sink_name, routes, {**targets, **spools}, str(temporary / "metrics")))
+    spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
     writer = (
         frame.writeStream.format(sink_name)
         .option("checkpointLocation", folder)
@@ -135,6 +136,7 @@ class _Builder:
         self,
         stages: Plan,
         spark: SparkSession,
+        outlet: Outlet,
         order: tuple[str, ...],
         partitions: int,
         compression: str | None,
@@ -142,6 +144,7 @@ class _Builder:
     ) -> None:
         self._plan = stages
         self._spark = spark
+        self._outlet = outlet
         self._order = order
         self._partitions = partitions
         self._compression = compression
@@ -163,7 +166,14 @@ class _Builder:
         try:
             for stage in self._plan.stages[1:]:
                 processor = StageProcessor(
-                    self._plan, stage.index, self._labels, self._run, self._order, self._compression, to_end
+                    self._plan,
+                    stage.index,
+                    self._labels,
+                    self._run,
+                    self._order,
+                    self._compression,
+                    to_end,
+                    self._outlet,
                 )
                 frame = frame.groupBy("bucket").transformWithStateInPandas(
                     processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
@@ -174,11 +184,19 @@ class _Builder:
 
     def _read(self, name: str, source: Any) -> DataFrame:
         if not isinstance(source, Source):
-            pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._compression)
+            pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._compression, self._outlet)
             unpacked: DataFrame = source
             return unpacked.mapInArrow(pack, BLOCKS_DDL)
         stage = SourceStage(
-            self._plan, name, source, self._labels, self._order, self._compression, self._max_records, self._partitions
+            self._plan,
+            name,
+            source,
+            self._outlet,
+            self._labels,
+            self._order,
+            self._compression,
+            self._max_records,
+            self._partitions,
         )
         label = f"riot_ops_source_{uuid.uuid4().hex}"
         self._spark.dataSource.register(packed_source(label, stage))

@@ -33,6 +33,10 @@ SETTINGS = {
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # the default one starts a process for every link it looks at: some twenty per micro-batch
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # packed blocks are compressed already
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",

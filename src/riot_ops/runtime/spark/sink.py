@@ -1,4 +1,8 @@
-"""riot_ops sinks as a Spark data sink that takes packed blocks."""
+"""riot_ops sinks as a Spark data sink.
+
+Records are written by the stage in which they arise; Spark's writer receives the messages of those
+writers, and commits them when the micro-batch is complete.
+"""
 
 from __future__ import annotations
 
@@ -10,49 +14,58 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from riot_ops.metrics import Latency
-from riot_ops.runtime.spark.blocks import SINK, decode
+from riot_ops.runtime.spark.blocks import SINK
 from riot_ops.sink import Fan, Sink
 
-__all__ = ["packed_sink"]
+__all__ = ["Outlet", "packed_sink"]
+
+#: Most buckets or splits of a stage: the numbers of a stage's writers begin at its multiple.
+STAGE_WRITERS = 100_000
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """The sinks of a query, as a stage sees them."""
+
+    routes: Mapping[str, Sequence[str]]
+    sinks: Mapping[str, Sink]
+
+    def writer(self, stage: int, place: int) -> Fan:
+        """A writer for one bucket or split of a stage, in the micro-batch that runs."""
+        context = TaskContext.get()
+        assert context is not None
+        batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        return Fan(self.routes, self.sinks, batch_id, stage * STAGE_WRITERS + place)
 
 
 @dataclass
 class _Written(WriterCommitMessage):
-    message: dict[str, Any]
+    messages: list[dict[str, Any]]
 
 
 class _Writer(DataSourceStreamArrowWriter):
-    def __init__(self, routes: Mapping[str, Sequence[str]], sinks: Mapping[str, Sink], metrics: str) -> None:
-        self._routes = routes
+    def __init__(self, sinks: Mapping[str, Sink], metrics: str) -> None:
         self._sinks = sinks
         self._metrics = metrics
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        assert context is not None
-        batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        fan = Fan(self._routes, self._sinks, batch_id, context.partitionId())
-        latency = Latency()
-        try:
-            for rows in iterator:
-                addresses = rows.drop_columns(["payload"]).to_pylist()
-                for row, payload in zip(addresses, rows.column("payload"), strict=True):
-                    if row["stage"] == SINK:
-                        for batch in decode(payload.as_buffer()):
-                            fan.write(row["stream"], batch)
-                        latency.add(row["first_us"], row["last_us"], time.time() * 1e6, row["rows"])
-            return _Written({**fan.finish(), "latency": latency.blocks()})
-        except BaseException:
-            fan.abort()
-            raise
+        return _Written(
+            [
+                msgspec.json.decode(row["payload"]) | {"stamp": (row["first_us"], row["last_us"], row["rows"])}
+                for rows in iterator
+                for row in rows.to_pylist()
+                if row["stage"] == SINK
+            ]
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        written = [m.message for m in messages if isinstance(m, _Written)]
+        written = [message for m in messages if isinstance(m, _Written) for message in m.messages]
         for name, sink in self._sinks.items():
             sink.commit(batchId, [m["sinks"][name] for m in written])
         _write_metrics(Path(self._metrics), batchId, written)
@@ -65,22 +78,23 @@ def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -
     """Counts and latency of a batch, for the process that started the query."""
     rows: dict[str, int] = {}
     reasons: dict[str, int] = {}
+    latency = Latency()  # up to here: with the commit the records can be seen
     for message in written:
+        first_us, last_us, n = message["stamp"]
+        latency.add(first_us, last_us, time.time() * 1e6, n)
         for total, part in ((rows, message["rows"]), (reasons, message["reasons"])):
             for name, n in part.items():
                 total[name] = total.get(name, 0) + n
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{batch_id}.tmp"
     temporary.write_text(
-        json.dumps({"rows": rows, "reasons": reasons, "latency": [b for m in written for b in m["latency"]]}),
+        json.dumps({"rows": rows, "reasons": reasons, "latency": latency.blocks()}),
         encoding="utf-8",
     )
     os.replace(temporary, folder / f"{batch_id}.json")
 
 
-def packed_sink(
-    name_of_sink: str, routes: Mapping[str, Sequence[str]], sinks: Mapping[str, Sink], metrics: str
-) -> type[DataSource]:
+def packed_sink(name_of_sink: str, sinks: Mapping[str, Sink], metrics: str) -> type[DataSource]:
     """A data sink class over bound sinks, to be registered with a session."""
 
     class PackedSink(DataSource):
@@ -89,6 +103,6 @@ def packed_sink(
             return name_of_sink
 
         def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
-            return _Writer(routes, sinks, metrics)
+            return _Writer(sinks, metrics)
 
     return PackedSink

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from riot_ops.engine import Engine
 from riot_ops.plan import Plan
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Block, Packer, blocks_to_batch
+from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import FLUSH
 from riot_ops.source import Offset, Source, Split
 
@@ -27,6 +29,7 @@ class SourceStage:
     plan: Plan
     stream: str
     source: Source
+    outlet: Outlet
     labels: dict[int, list[int]]
     order: tuple[str, ...]
     compression: str | None
@@ -35,24 +38,30 @@ class SourceStage:
 
     def blocks(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Read a split, run the stage over it, pack the result."""
+        context = TaskContext.get()
+        assert context is not None
         stage = self.plan.stages[0]
         engine = Engine(stage.steps, stage.outputs, None, self.order)
-        packer = Packer(self.plan, 0, self.labels, self.compression)
+        writer = self.outlet.writer(0, context.partitionId())
+        packer = Packer(self.plan, 0, self.labels, self.compression, writer=writer)
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
-        for batch in self.source.read(split):
-            full = list(packer.add(engine.process({self.stream: [batch]})))
-            if full:
-                yield blocks_to_batch(full)
-        rest = list(packer.close())
+        try:
+            for batch in self.source.read(split):
+                full = list(packer.add(engine.process({self.stream: [batch]})))
+                if full:
+                    yield blocks_to_batch(full)
+            rest = list(packer.close())
+        except BaseException:
+            packer.abort()
+            raise
         if split.get("last"):
             rest += [
                 Block(index, label, FLUSH, 0, now, now, self.stream.encode())
                 for index, labels in self.labels.items()
                 for label in labels
             ]
-        if rest:
-            yield blocks_to_batch(rest)
+        yield blocks_to_batch(rest)
 
 
 class _Part(InputPartition):

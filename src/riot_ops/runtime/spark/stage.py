@@ -26,6 +26,7 @@ from riot_ops.errors import StateError
 from riot_ops.kernels.arrow import int_column
 from riot_ops.plan import Plan
 from riot_ops.runtime.spark.blocks import BLOCKS, LEFT_OVER, Block, Packer, blocks_to_batch, decode
+from riot_ops.runtime.spark.sink import Outlet
 
 __all__ = ["FLUSH", "StageProcessor"]
 
@@ -78,7 +79,8 @@ def _cached(run: str) -> dict[tuple[int, int], Cached]:
 class StageProcessor(StatefulProcessor):
     """Runs one stage of a plan for each bucket; see the module's text.
 
-    What the tasks have left is put out when all ``sources`` have ended.
+    What the tasks have left is put out when all ``sources`` have ended. Without an ``outlet`` what ends
+    in a sink is put out as blocks.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class StageProcessor(StatefulProcessor):
         order: tuple[str, ...],
         compression: str | None,
         sources: frozenset[str] = frozenset(),
+        outlet: Outlet | None = None,
     ) -> None:
         self._plan = plan
         self._stage = plan.stages[stage]
@@ -98,6 +101,7 @@ class StageProcessor(StatefulProcessor):
         self._order = order
         self._compression = compression
         self._sources = sources
+        self._outlet = outlet
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("head", HEAD_DDL)
@@ -121,7 +125,21 @@ class StageProcessor(StatefulProcessor):
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
         head, cached = self._load(bucket)
-        packer = Packer(self._plan, self._stage.index, self._labels, self._compression, bucket)
+        writer = None
+        if self._outlet is not None:
+            place = self._labels[self._stage.index].index(bucket)
+            writer = self._outlet.writer(self._stage.index, place)
+        packer = Packer(self._plan, self._stage.index, self._labels, self._compression, bucket, writer)
+        try:
+            for full in self._run_bucket(cached, packer, blocks):
+                if full:
+                    yield blocks_to_batch(full).to_pandas()
+        except BaseException:
+            packer.abort()
+            raise
+        self._save(bucket, head, cached)
+
+    def _run_bucket(self, cached: Cached, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
         ended = {bytes(b.payload).decode() for b in blocks if b.stream == FLUSH}
         cached.ended |= ended
         late = [b for b in blocks if b.stream.startswith(LEFT_OVER)]
@@ -129,20 +147,13 @@ class StageProcessor(StatefulProcessor):
         for block in (*blocks, *late):
             packer.stamp(block.first_us, block.last_us)
         for inputs in _in_sequence(blocks, self._order):
-            out = list(packer.add(cached.engine.process(inputs)))
-            if out:
-                yield blocks_to_batch(out).to_pandas()
+            yield list(packer.add(cached.engine.process(inputs)))
         flush = bool(ended) and cached.ended >= self._sources
         if flush or late:
             packer.left_over = True
             inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in _by_stream(late).items()}
-            out = list(packer.add(cached.engine.process(inputs, flush=flush)))
-            if out:
-                yield blocks_to_batch(out).to_pandas()
-        out = list(packer.close())
-        if out:
-            yield blocks_to_batch(out).to_pandas()
-        self._save(bucket, head, cached)
+            yield list(packer.add(cached.engine.process(inputs, flush=flush)))
+        yield list(packer.close())
 
     # -- state ---------------------------------------------------------------------------------------
 
