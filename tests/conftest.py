@@ -28,7 +28,6 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def spark():
     """One Spark in this process for all tests."""
-    pytest.importorskip("pyspark")
     from riot_ops.runtime.spark import session
 
     spark = session(cores=2, memory="2g")
