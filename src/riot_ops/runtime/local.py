@@ -239,6 +239,10 @@ class _Job:
                     idle = False
                     for arrival in _batches(name, source, offsets[name], end):
                         put(arrival)
+                    if (source.count(offsets[name], end) or batch_size) < batch_size:
+                        # all there was: let the next batch grow in the source rather than wait in the queue
+                        while not arrivals.empty() and not stop.is_set():
+                            stop.wait(IDLE_SECONDS)
                     offsets[name] = end
                 if idle and open_sources:
                     stop.wait(IDLE_SECONDS)
