@@ -14,12 +14,13 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from riot_ops.engine import Engine, merged
 from riot_ops.errors import StateError
@@ -35,8 +36,15 @@ FLUSH = ""
 #: Name among the states of a bucket under which the sources that have ended are kept.
 ENDED = ""
 
-HEAD_DDL = "generation long, base long, token string, delta_bytes long, base_bytes long"
-LINK_DDL = "previous string, token string, data binary"
+# types, not texts: Spark's worker asks the JVM to parse texts, in every task
+HEAD = StructType(
+    [StructField(name, LongType()) for name in ("generation", "base", "delta_bytes", "base_bytes")]
+    + [StructField("token", StringType())]
+)
+GENERATION = StructType([StructField("generation", LongType())])
+LINK = StructType(
+    [StructField("previous", StringType()), StructField("token", StringType()), StructField("data", BinaryType())]
+)
 
 CACHED_QUERIES = 4
 MOST_DELTAS = 512
@@ -48,9 +56,9 @@ class Head:
 
     generation: int = -1
     base: int = -1
-    token: str = ""
     delta_bytes: int = 0
     base_bytes: int = 0
+    token: str = ""
 
 
 @dataclass
@@ -104,8 +112,8 @@ class StageProcessor(StatefulProcessor):
         self._outlet = outlet
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._head = handle.getValueState("head", HEAD_DDL)
-        self._links = handle.getMapState("links", "generation long", LINK_DDL)
+        self._head = handle.getValueState("head", HEAD)
+        self._links = handle.getMapState("links", GENERATION, LINK)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         bucket = int(key[0])
@@ -204,10 +212,10 @@ class StageProcessor(StatefulProcessor):
         if full:
             for old in range(max(head.base, 0), generation):
                 self._links.removeKey((old,))
-            new = Head(generation, generation, token, 0, len(data))
+            new = Head(generation, generation, 0, len(data), token)
         else:
-            new = Head(generation, head.base, token, head.delta_bytes + len(data), head.base_bytes)
-        self._head.update((new.generation, new.base, new.token, new.delta_bytes, new.base_bytes))
+            new = Head(generation, head.base, head.delta_bytes + len(data), head.base_bytes, token)
+        self._head.update(astuple(new))
         cached.generation, cached.token = generation, token
         _cached(self._run)[self._stage.index, bucket] = cached
 
