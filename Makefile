@@ -11,7 +11,7 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml scripts/setup.sh
+$(STAMP): pyproject.toml scripts/setup.sh scripts/services.py
 	@bash scripts/setup.sh $(VENV)
 	@touch $(STAMP)
 
@@ -29,7 +29,7 @@ test-all: lint
 	$(PY) -m pytest tests src README.md
 
 bench: setup
-	@for name in kernels keyed stats latency growth; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
+	@for name in kernels keyed stats latency growth mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
 
 docs: setup
 	$(PY) scripts/write_docs.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment with everything in it, and sees to a Java for Spark.
+# Makes the virtual environment with everything in it, and sees to a Java for Spark and to the servers of the tests.
 # usage: setup.sh VENV
 set -euo pipefail
 venv=${1:?usage: setup.sh VENV}
@@ -48,3 +48,6 @@ if "$venv/bin/python" -m pip install -q uv 2>/dev/null; then
 else
   "$venv/bin/python" -m pip install -q -e '.[dev]' $extra
 fi
+
+# the servers of the tests; without them everything else works
+"$venv/bin/python" "$(dirname "$0")/services.py" install || true

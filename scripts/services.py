@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Installs and starts the servers that tests and benchmarks talk to.
+
+    services.py install [NAME ...]    install what is missing (all by default)
+    services.py start NAME            start one on free loopback ports, print its URLs, stop at Ctrl-C
+
+How a server is started stands in ``riot_ops.testing.services``; how it is installed, here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+from riot_ops.errors import ConnectorError
+from riot_ops.testing.services import Azurite, Mosquitto, Service, program
+
+
+def apt_install(*packages: str) -> None:
+    """Install Debian packages; says what to do where that is not possible."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise ConnectorError(f"{packages[0]} is missing; install it as root (Debian: apt-get install {packages[0]})")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (
+        ["apt-get", "update", "-qq"],
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
+    ):
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def install_mosquitto() -> None:
+    """The MQTT broker."""
+    try:
+        program("mosquitto", "")
+    except ConnectorError:
+        apt_install("mosquitto")
+
+
+def install_azurite() -> None:
+    """The Azure storage emulator, by npm into the user's cache."""
+    if Azurite.script().exists():
+        return
+    for name in ("node", "npm"):
+        try:
+            program(name, "")
+        except ConnectorError:
+            apt_install("nodejs", "npm")
+    home = Azurite.home()
+    home.mkdir(parents=True, exist_ok=True)
+    npm = program("npm", "Debian: apt-get install npm")
+    options = ["--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(home)]
+    subprocess.run([npm, "install", *options, f"azurite@{Azurite.version}"], check=True, stdout=subprocess.DEVNULL)
+
+
+#: By name: how to install a server, and how to start it.
+SERVICES: dict[str, tuple[Callable[[], None], Callable[[], Service]]] = {
+    "azurite": (install_azurite, Azurite),
+    "mosquitto": (install_mosquitto, Mosquitto),
+}
+
+
+def install(names: list[str]) -> int:
+    """Install servers; the number of those that could not be."""
+    failed = 0
+    for name in names:
+        try:
+            SERVICES[name][0]()
+            print(f"services: {name} is installed")
+        except (ConnectorError, OSError, subprocess.CalledProcessError) as error:
+            print(f"services: {error}; the tests that need {name} will fail", file=sys.stderr)
+            failed += 1
+    return failed
+
+
+def start(name: str) -> None:
+    """Start a server and wait for Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with SERVICES[name][1]() as service:
+        for what, url in service.urls().items():
+            print(f"{what}: {url}", flush=True)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            print(f"services: {name} stopped")
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Install and start the servers that tests talk to.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("install").add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SERVICES)}")
+    commands.add_parser("start").add_argument("name", choices=list(SERVICES))
+    given = parser.parse_args()
+    if given.command == "install":
+        unknown = set(given.names) - set(SERVICES)
+        if unknown:
+            parser.error(f"unknown server {min(unknown)!r}; known are {', '.join(SERVICES)}")
+        return min(1, install(given.names or list(SERVICES)))
+    start(given.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

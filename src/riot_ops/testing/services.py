@@ -1,0 +1,287 @@
+"""Servers for tests and benchmarks: own processes, on free loopback ports, in temporary directories."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from riot_ops.errors import ConnectorError
+
+__all__ = ["Azurite", "Mosquitto", "Service", "free_port"]
+
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+def free_port() -> int:
+    """A loopback TCP port that was free a moment ago."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Service(ABC):
+    """A server process of one's own; use it in a ``with`` block.
+
+    A subclass says which command to start and which ports it then listens on. The process can be
+    killed and started again on the same ports with the same data.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        For configuration, data and log; by default a temporary one that ``close`` removes.
+    """
+
+    #: Name on the command line of ``scripts/services.py`` and of the program.
+    name: ClassVar[str] = ""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = folder is None
+        self.folder = Path(tempfile.mkdtemp(prefix=f"riot_ops-{self.name}-")) if folder is None else folder
+        self.process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Choose ports and write the configuration; called before the first start."""
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """The command to start."""
+
+    @abstractmethod
+    def ports(self) -> Sequence[int]:
+        """The loopback ports on which it answers once it is ready."""
+
+    @abstractmethod
+    def urls(self) -> dict[str, str]:
+        """What to tell a user, by name."""
+
+    @property
+    def log(self) -> Path:
+        """The file with what the server printed."""
+        return self.folder / f"{self.name}.log"
+
+    def start(self) -> Self:
+        """Start it, and wait until its ports answer."""
+        if not (self.folder / ".prepared").exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.prepare()
+            (self.folder / ".prepared").touch()
+        command = list(self.command())
+        if shutil.which("setpriv"):  # do not outlive a test process that is killed
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
+        with open(self.log, "ab") as log:  # of its own: a pipe of the test would never end
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+        until = time.monotonic() + START_SECONDS
+        for port in self.ports():
+            while not _answers(port):
+                if self.process.poll() is not None or time.monotonic() > until:
+                    self.kill()
+                    tail = self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
+                    raise ConnectorError(f"{self.name} does not start:\n{tail}")
+                time.sleep(0.02)
+        return self
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it without giving it time to save anything."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """Stop it and remove its temporary folder; may be called twice."""
+        self.stop()
+        atexit.unregister(self.close)
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def program(name: str, remedy: str) -> str:
+    """The path of a program, also where only root has its folder on the path."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise ConnectorError(f"{name} is not installed: {remedy}")
+    return found
+
+
+class Mosquitto(Service):
+    """An MQTT broker that keeps sessions and queued messages over a restart.
+
+    Parameters
+    ----------
+    password : str, optional
+        Of the user ``riot``; by default nobody has to log in.
+    certificates : Path, optional
+        Folder with ``ca.crt``, ``server.crt`` and ``server.key``: there are then TLS listeners as well.
+    options : sequence of str
+        More lines of its configuration.
+
+    Attributes
+    ----------
+    url, ws, tls, wss : str
+        The listeners; the last two are empty without certificates.
+    """
+
+    name = "mosquitto"
+    user = "riot"
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        password: str | None = None,
+        certificates: Path | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(folder)
+        self._password = password
+        self._certificates = certificates
+        self._options = options
+        tcp, ws, tls, wss = (free_port() for _ in range(4))
+        self.url, self.ws = f"mqtt://127.0.0.1:{tcp}", f"ws://127.0.0.1:{ws}"
+        self.tls = f"mqtts://localhost:{tls}" if certificates else ""
+        self.wss = f"wss://localhost:{wss}" if certificates else ""
+        self._ports = (tcp, ws, tls, wss) if certificates else (tcp, ws)
+
+    def prepare(self) -> None:
+        (self.folder / "data").mkdir()
+        lines = [
+            "per_listener_settings false",
+            "persistence true",
+            f"persistence_location {self.folder}/data/",
+            "autosave_interval 1",
+            "max_queued_messages 0",  # the default drops silently
+            "max_queued_bytes 0",
+            "max_inflight_messages 1000",
+            "set_tcp_nodelay true",
+            "log_dest stderr",
+            "log_type error",
+            "log_type warning",
+            "log_type notice",
+            *self._options,
+        ]
+        if os.geteuid() == 0:
+            lines.append("user root")  # who it would become may not read the folder
+        if self._password is None:
+            lines.append("allow_anonymous true")
+        else:
+            file = self.folder / "passwords"
+            file.touch(mode=0o600)
+            file.write_text(f"{self.user}:{self._password}\n", encoding="utf-8")
+            subprocess.run([program("mosquitto_passwd", _INSTALL), "-U", str(file)], check=True)  # noqa: S603
+            lines += ["allow_anonymous false", f"password_file {file}"]
+        # a websockets listener takes the name of an interface: with an address it listens on all of them
+        where = ("127.0.0.1", "lo", "127.0.0.1", "lo")
+        for i, (port, interface) in enumerate(zip(self._ports, where, strict=False)):
+            lines.append(f"listener {port} {interface}")
+            if i % 2:
+                lines.append("protocol websockets")
+            if i >= 2:
+                for key, file_name in (("cafile", "ca.crt"), ("certfile", "server.crt"), ("keyfile", "server.key")):
+                    lines.append(f"{key} {self._certificates}/{file_name}")
+        (self.folder / "mosquitto.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def command(self) -> Sequence[str]:
+        return [program("mosquitto", _INSTALL), "-c", str(self.folder / "mosquitto.conf")]
+
+    def ports(self) -> Sequence[int]:
+        return self._ports
+
+    def urls(self) -> dict[str, str]:
+        found = {"MQTT": self.url, "websockets": self.ws, "TLS": self.tls, "websockets, TLS": self.wss}
+        return {name: url for name, url in found.items() if url}
+
+
+_INSTALL = "run 'scripts/services.py install mosquitto' as root (Debian: apt-get install mosquitto)"
+
+
+class Azurite(Service):
+    """Azure blob and table storage. What it acknowledged survives :meth:`stop`, but not always :meth:`kill`.
+
+    Attributes
+    ----------
+    connection : str
+        The connection string of its one account.
+    """
+
+    name = "azurite"
+    version = "3.37.0"
+    account = "devstoreaccount1"
+    #: Published by its makers; it opens nothing else.
+    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder)
+        self._ports = tuple(free_port() for _ in range(3))
+        blob, _, table = self._ports
+        self.connection = (
+            f"DefaultEndpointsProtocol=http;AccountName={self.account};AccountKey={self.key};"
+            f"BlobEndpoint=http://127.0.0.1:{blob}/{self.account};TableEndpoint=http://127.0.0.1:{table}/{self.account};"
+        )
+
+    @classmethod
+    def home(cls) -> Path:
+        """Where it is installed: in the user's cache, since it is big."""
+        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        return Path(cache).expanduser() / "riot_ops" / f"azurite-{cls.version}"
+
+    @classmethod
+    def script(cls) -> Path:
+        """The file that Node runs."""
+        return cls.home() / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
+
+    def prepare(self) -> None:
+        (self.folder / "data").mkdir()
+
+    def command(self) -> Sequence[str]:
+        if not self.script().exists():
+            raise ConnectorError("azurite is not installed: run 'scripts/services.py install azurite'")
+        options = ["--silent", "--location", str(self.folder / "data"), "--disableTelemetry", "--loose"]
+        for what, port in zip(("blob", "queue", "table"), self._ports, strict=True):
+            options += [f"--{what}Host", "127.0.0.1", f"--{what}Port", str(port)]
+        options.append("--skipApiVersionCheck")  # the clients are ahead of the versions that it knows by name
+        return [program("node", "Debian: apt-get install nodejs"), str(self.script()), *options]
+
+    def ports(self) -> Sequence[int]:
+        return self._ports
+
+    def urls(self) -> dict[str, str]:
+        return {"AZURE_STORAGE_CONNECTION_STRING": self.connection}

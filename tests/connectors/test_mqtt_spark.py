@@ -1,0 +1,59 @@
+"""From broker to broker on Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.connectors import MqttSource
+from riot_ops.streams.city import CitySource
+from tests.connectors.mqtt_tools import Listener, apply
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration]
+
+MESSAGES = 300
+
+
+def test_from_broker_to_broker(mosquitto, spark, tmp_path):
+    """The records are those of a run in process; a second query continues behind the first."""
+    lines = CitySource(20, 2 * MESSAGES).lines(0, 2 * MESSAGES)
+    source = MqttSource(
+        url=mosquitto.url,
+        topics=("spark/in",),
+        client_id="spark",
+        spool=str(tmp_path / "spool"),
+        messages=MESSAGES,
+        timeout_s=30,
+    )
+    source.open()  # the session begins; Spark's own process continues it
+    source.close()
+    send = t.MqttPublish(url=mosquitto.url, topic="spark/in")
+    apply(send, lines.slice(0, MESSAGES))
+    with Listener(mosquitto.url, "spark/out/#") as listener:
+        for run in (1, 2):
+            one = dataclasses.replace(source, messages=run * MESSAGES)
+            flow = ro.Dataflow("broker-to-broker")
+            parsed = flow.source("raw", schema=one.schema).to(t.SenMLParse(schema="city"), id="parsed")
+            out = t.MqttPublish(
+                url=mosquitto.url, topic="spark/out/{obs_type}", payload=None, columns=("seq", "sub", "value")
+            )
+            flow.sink("out", parsed.to(out, id="published"))
+            query = flow.start(spark, one, out=tmp_path / "out", checkpoint=tmp_path / "checkpoint", max_records=200)
+            query.wait(240)
+            assert query.summary.errors == 0
+            if run == 1:
+                apply(send, lines.slice(MESSAGES))
+        wanted = t.SenMLParse(schema="city").session().push_batch(lines)
+        found = pq.read_table(tmp_path / "out" / "published").sort_by([("seq", "ascending"), ("sub", "ascending")])
+        assert found.to_pylist() == pa.Table.from_batches([wanted]).to_pylist()
+        messages = {
+            (m["seq"], m["sub"]): m["value"]
+            for m in map(json.loads, (m.payload for m in listener.wait(wanted.num_rows)))
+        }
+        assert messages == {(r["seq"], r["sub"]): r["value"] for r in wanted.to_pylist()}
