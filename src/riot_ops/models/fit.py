@@ -1,0 +1,207 @@
+"""Least squares and decision trees: from rows to models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.errors import MissingExtraError, ModelError
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+from riot_ops.models.model import LinearModel, Model, TreeModel, library
+
+__all__ = ["fit_linear", "fit_tree"]
+
+M = TypeVar("M", bound=Model)
+
+#: Diagonal of the triangle below which a direction counts as undetermined.
+SINGULAR = 1e-10
+
+
+@kernel
+def rotate_rows(x: Any, r: Any) -> None:
+    """QR by Givens rotations: rows of [inputs, target] into the triangle r, one after the other."""
+    m = r.shape[0]
+    for i in range(x.shape[0]):
+        for j in range(m):
+            if x[i, j] != 0.0:
+                h = np.sqrt(r[j, j] * r[j, j] + x[i, j] * x[i, j])
+                c = r[j, j] / h
+                s = x[i, j] / h
+                for k in range(j, m):
+                    upper = r[j, k]
+                    r[j, k] = c * upper + s * x[i, k]
+                    x[i, k] = c * x[i, k] - s * upper
+
+
+@kernel
+def back_substitute(r: Any, b: Any) -> None:
+    """Solve R b = the last column of r, for the triangle R before it."""
+    for j in range(b.size - 1, -1, -1):
+        b[j] = r[j, b.size]
+        for k in range(j + 1, b.size):
+            b[j] -= r[j, k] * b[k]
+        b[j] /= r[j, j]
+
+
+def fit_linear(
+    x: npt.ArrayLike, y: npt.ArrayLike, inputs: Sequence[str], target: str, *, ridge: float = 1e-8, **facts: Any
+) -> LinearModel:
+    """Ridge least squares: ``b`` minimises ``Σ (y - b0 - Σ bi xi)² + λ Σ (si bi)²``, si the deviation of xi.
+
+    Solved by QR over centred and scaled columns, so that inputs of any size count alike and a
+    constant or repeated one does no harm.
+
+    Parameters
+    ----------
+    x, y : array of float
+        Rows of inputs, and the target of each.
+    inputs, target : names
+        What they are called.
+    ridge : float >= 0, default 1e-8
+        The λ above; with 0, inputs that depend on each other are refused.
+    facts
+        Other fields of the model: the span of the data.
+
+    Raises
+    ------
+    ModelError
+        Fewer rows than unknowns, a constant target, dependent inputs, or numbers that overflow.
+
+    Examples
+    --------
+    >>> model = fit_linear([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0], ["x"], "y")
+    >>> round(model.intercept, 6), [round(b, 6) for b in model.coefficients], round(model.metrics["rmse"], 6)
+    (1.0, [2.0], 0.0)
+    """
+    rows, goal = _checked(x, y, inputs)
+    n, k = rows.shape
+    if n < k + 1:
+        raise ModelError(f"{n} rows are too few for {k} coefficients and an intercept")
+    if goal.min() == goal.max():
+        raise ModelError(f"the target {target} is constant: {goal[0]}")
+    with np.errstate(all="ignore"):
+        table = np.column_stack([rows, goal])
+        size = np.abs(table).max(axis=0)
+        size[size == 0] = 1.0
+        table /= size  # first, so that no square overflows
+        mean = table.mean(axis=0)
+        table -= mean
+        scale = np.sqrt((table * table).mean(axis=0))
+        scale[scale <= 1e-15] = 1.0  # what is left of a constant is rounding
+        table /= scale
+        triangle = np.zeros((k + 1, k + 1))
+        np.fill_diagonal(triangle[:k, :k], np.sqrt(ridge))
+        rotate_rows(table, triangle)
+        if (np.abs(np.diag(triangle)[:k]) <= SINGULAR * np.sqrt(n)).any():
+            raise ModelError("the inputs depend on each other; use a ridge > 0")
+        b = np.empty(k)
+        back_substitute(readonly(triangle), b)
+        b *= scale[k] / scale[:k]
+        intercept = mean[k] - float(np.sum(b * mean[:k]))
+        coefficients = b * (size[k] / size[:k])
+        model = LinearModel(
+            inputs=tuple(inputs),
+            target=target,
+            intercept=float(intercept * size[k]),
+            coefficients=tuple(coefficients.tolist()),
+            rows=n,
+            **{"made_by": library("riot_ops"), **facts},
+        )
+        error = (goal - model.predict(rows)) / size[k]
+        spread = goal / size[k] - mean[k]
+        return _with_metrics(
+            model,
+            rmse=float(np.sqrt(np.mean(error * error)) * size[k]),
+            median_absolute_error=float(np.median(np.abs(error)) * size[k]),
+            r2=float(1.0 - np.sum(error * error) / np.sum(spread * spread)),
+        )
+
+
+def fit_tree(
+    x: npt.ArrayLike,
+    labels: Sequence[str],
+    inputs: Sequence[str],
+    target: str,
+    *,
+    classes: Sequence[str] = (),
+    criterion: Literal["entropy", "gini"] = "entropy",
+    max_depth: int | None = None,
+    min_leaf: int = 2,
+    pruning: float = 0.0,
+    seed: int = 0,
+    **facts: Any,
+) -> TreeModel:
+    """A classification tree by recursive binary splits, grown by scikit-learn.
+
+    Parameters
+    ----------
+    x : array of float
+        Rows of inputs.
+    labels : sequence of str
+        The class of each row.
+    inputs, target : names
+        What they are called.
+    classes : sequence of str
+        Labels in the order of their indexes; by default those that occur, sorted.
+    criterion, max_depth, min_leaf, pruning, seed
+        ``criterion``, ``max_depth``, ``min_samples_leaf``, ``ccp_alpha`` and ``random_state`` of
+        ``DecisionTreeClassifier``.
+    facts
+        Other fields of the model: the span of the data.
+
+    Raises
+    ------
+    ModelError
+        Fewer than two classes, or numbers beyond single precision.
+    MissingExtraError
+        scikit-learn is not installed.
+
+    Examples
+    --------
+    >>> tree = fit_tree([[1.0], [2.0], [8.0], [9.0]], ["low", "low", "high", "high"], ["x"], "level")
+    >>> [tree.classes[i] for i in tree.predict([[0.0], [20.0]])], tree.threshold[0]
+    (['low', 'high'], 5.0)
+    """
+    try:
+        from sklearn.tree import DecisionTreeClassifier
+    except ImportError:
+        raise MissingExtraError("training a decision tree", "ml") from None
+    known = sorted(set(labels))
+    if len(known) < 2:
+        raise ModelError(f"the target {target} is constant: {known[0]!r}" if known else "0 rows are too few")
+    rows, codes = _checked(x, np.searchsorted(known, labels), inputs)
+    if np.abs(rows).max() > np.finfo(np.float32).max:
+        raise ModelError("an input is beyond single precision, in which trees are grown")
+    grown = DecisionTreeClassifier(
+        criterion=criterion, max_depth=max_depth, min_samples_leaf=min_leaf, ccp_alpha=pruning, random_state=seed
+    ).fit(rows, np.asarray(labels))
+    model = TreeModel.from_sklearn(grown, inputs, target, classes or known, rows=len(rows), **facts)
+    places = np.array([model.classes.index(label) for label in known])
+    return _with_metrics(
+        model,
+        accuracy=float(np.mean(model.predict(rows) == places[codes.astype(np.int64)])),
+        leaves=float(grown.get_n_leaves()),
+        depth=float(grown.get_depth()),
+    )
+
+
+def _checked(
+    x: npt.ArrayLike, y: npt.ArrayLike, inputs: Sequence[str]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    rows, goal = np.ascontiguousarray(x, np.float64), np.ascontiguousarray(y, np.float64)
+    if rows.ndim != 2 or rows.shape[1] != len(inputs) or goal.shape != rows.shape[:1]:
+        raise ModelError(f"{len(inputs)} inputs and a target do not fit arrays of shape {rows.shape} and {goal.shape}")
+    if not len(rows):
+        raise ModelError("0 rows are too few")
+    if not (np.isfinite(rows).all() and np.isfinite(goal).all()):
+        raise ModelError("the rows must be finite numbers")
+    return rows, goal
+
+
+def _with_metrics(model: M, **metrics: float) -> M:
+    return msgspec.structs.replace(model, metrics={**model.metrics, **metrics})

@@ -1,0 +1,170 @@
+"""Where models are kept: a folder or a blob container of files that never change."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from riot_ops.errors import ModelError, RecordError, excerpt
+from riot_ops.models.model import MAX_BYTES, LinearModel, Model, TreeModel, model_from_bytes
+
+__all__ = ["ModelFiles", "ModelName", "ModelStore", "check_store", "file_model", "stored_model"]
+
+_NAME = re.compile(r"(?P<dataset>\w[\w.~]*)-(?P<kind>[A-Z]+)-(?P<end>-?\d{1,19})\.model")
+
+
+@dataclass(frozen=True, order=True)
+class ModelName:
+    """The parts of a file name ``CITY-MLR-<end ms>.model``; older ones sort first.
+
+    Examples
+    --------
+    >>> name = ModelName.parse("CITY-MLR-1422749800000.model")
+    >>> name.dataset, name.kind, name.end_ms
+    ('CITY', 'MLR', 1422749800000)
+    >>> str(name)
+    'CITY-MLR-1422749800000.model'
+    """
+
+    end_ms: int
+    kind: str
+    dataset: str
+
+    @classmethod
+    def parse(cls, text: str) -> ModelName:
+        """The parts of a name; :class:`ModelError` for anything else, such as a path."""
+        found = _NAME.fullmatch(text)
+        if found is None:
+            raise ModelError(f"{excerpt(text)!r} is not the name of a model, such as CITY-MLR-1422749800000.model")
+        return cls(int(found["end"]), found["kind"], found["dataset"])
+
+    def __str__(self) -> str:
+        return f"{self.dataset}-{self.kind}-{self.end_ms}.model"
+
+
+class ModelFiles(Protocol):
+    """What a store of models needs: named bytes, as :class:`riot_ops.connectors.blob.BlobStore` has them.
+
+    What is wrong with one file raises :class:`RecordError`, what is wrong with them all
+    :class:`ConnectorError`.
+    """
+
+    def list(self, prefix: str = "") -> Iterable[str]:
+        """The names that begin with a prefix."""
+
+    def read(self, name: str, most_bytes: int | None = None) -> bytes:
+        """The content of a file, if it is there and not too long."""
+
+    def write(self, name: str, data: bytes, *, overwrite: bool = True) -> None:
+        """Write a file, all or nothing; without ``overwrite`` not in place of another content."""
+
+
+class ModelStore:
+    """Models by name; a name once written keeps its content.
+
+    Parameters
+    ----------
+    files : ModelFiles
+        Where the bytes are.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from riot_ops.models import LinearModel
+    >>> model = LinearModel(inputs=("x",), target="y", intercept=1.0, coefficients=(2.0,), end_ms=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ModelStore.open(folder)
+    ...     store.save(model, "CITY"), store.newest("MLR"), store.load("CITY-MLR-5.model") == model
+    ('CITY-MLR-5.model', 'CITY-MLR-5.model', True)
+    """
+
+    def __init__(self, files: ModelFiles) -> None:
+        self.files = files
+
+    @classmethod
+    def open(cls, url: str | Path) -> ModelStore:
+        """The store at an address: a folder, ``azure-blob://container`` or any other of ``open_blobs``.
+
+        Azure takes its connection string from the environment variable
+        ``AZURE_STORAGE_CONNECTION_STRING``.
+        """
+        from riot_ops.connectors.blob import shared_blobs
+
+        return cls(shared_blobs(str(url)))
+
+    def names(self, kind: str | None = None, dataset: str | None = None) -> list[str]:
+        """The names of the models there are, the newest first; other files are not models."""
+        found = []
+        for text in self.files.list():
+            if _NAME.fullmatch(text):
+                name = ModelName.parse(text)
+                if kind in (None, name.kind) and dataset in (None, name.dataset):
+                    found.append((name, text))
+        return [text for _, text in sorted(found, reverse=True)]
+
+    def newest(self, kind: str | None = None, dataset: str | None = None) -> str | None:
+        """The name with the latest end, or None."""
+        return next(iter(self.names(kind, dataset)), None)
+
+    def load(self, name: str) -> LinearModel | TreeModel:
+        """A model by name; :class:`ModelError` where it is missing, damaged or not what its name says."""
+        parts = ModelName.parse(name)
+        try:
+            data = self.files.read(name, MAX_BYTES)
+        except RecordError as error:
+            raise ModelError(f"the model {name} cannot be read: {error}") from None
+        model = model_from_bytes(data, f" {name}")
+        if model.kind != parts.kind:
+            raise ModelError(f"the model {name} is of kind {model.kind}")
+        return model
+
+    def save(self, model: Model, dataset: str) -> str:
+        """Write a model under the name made of the data set, its kind and the end of its training data."""
+        name = str(ModelName(model.end_ms, model.kind, dataset))
+        self.write(name, model)
+        return name
+
+    def write(self, name: str, model: Model) -> None:
+        """Write a model; :class:`ModelError` where the name is no name or has another content already."""
+        ModelName.parse(name)
+        try:
+            self.files.write(name, model.to_bytes(), overwrite=False)
+        except RecordError as error:
+            raise ModelError(f"the model {name} is not written, as models are never overwritten: {error}") from None
+
+
+def check_store(url: str) -> None:
+    """Raise :class:`ConfigError` unless the text is the address of a store."""
+    from riot_ops.connectors.blob import check_blob_url
+
+    check_blob_url(url)
+
+
+@functools.lru_cache(maxsize=64)
+def stored_model(store: str, name: str) -> LinearModel | TreeModel:
+    """A model of a store, loaded once per process."""
+    return ModelStore.open(store).load(name)
+
+
+def file_model(path: str) -> LinearModel | TreeModel:
+    """The model in a file of any name, loaded once per process and version of the file."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise ModelError(f"the model {path} cannot be read: {error.strerror}") from None
+    return _file_model(path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=16)
+def _file_model(path: str, modified: int, size: int) -> LinearModel | TreeModel:
+    if size > MAX_BYTES:
+        raise ModelError(f"the model {path} has {size} bytes, allowed are {MAX_BYTES}")
+    try:
+        return model_from_bytes(Path(path).read_bytes(), f" {path}")
+    except OSError as error:
+        raise ModelError(f"the model {path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,156 @@
+"""Error of predictions, relative to what is usual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError
+from riot_ops.kernels.arrow import float_column
+from riot_ops.kernels.jit import kernel
+from riot_ops.state import StateField
+from riot_ops.task import Case, DeadLetters, KeyedTask, Requirement, State, register, replace_column, with_field
+from riot_ops.tasks.prediction import infinite_rows, input_matrix
+
+__all__ = ["ErrorEstimate"]
+
+
+@kernel
+def relative_errors(predicted: Any, observed: Any, averages: Any, slots: Any, average: Any, out: Any) -> None:
+    for i in range(predicted.size):
+        s = slots[i]
+        if not np.isnan(averages[i]):
+            average[s] = averages[i]
+        scale = abs(average[s])
+        if np.isnan(scale) or scale == 0.0:
+            scale = abs(observed[i])
+        out[i] = np.nan
+        if scale > 0.0:
+            error = abs(predicted[i] - observed[i]) / scale
+            if np.isfinite(error):
+                out[i] = error
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ErrorEstimate(KeyedTask):
+    """Give the error of each prediction relative to the latest average of its key.
+
+    ``err = |p - o| / |avg|``; without an average, or where it is 0, ``|p - o| / |o|``.
+
+    Reads a merge of two streams: a record with an average replaces that of its key and gives no
+    output, unless it has a prediction too; any other record is a prediction.
+
+    Parameters
+    ----------
+    predicted : str, default "prediction"
+        Numeric field p; null in a record that brings an average only.
+    observed : str, default "observed"
+        Numeric field o.
+    average : str, default "average"
+        Numeric field avg; null in predictions.
+    output : str, default "error"
+        Field for the error (a ratio, >= 0).
+    by, ttl
+        Key, by default ``("sensor_id",)``, and time to live, see :class:`KeyedTask`.
+    value
+        Not used: the fields above name the input.
+
+    Shapes and rates
+    ----------------
+    float64[n] -> float64[n], 1:1 for predictions and 1:0 for averages; O(1) time, 8 bytes of state
+    per key.
+
+    Missing values
+    --------------
+    The error is null where p or o is null or NaN, where both avg and o are 0 or missing, and where
+    it is beyond float64.
+
+    Errors
+    ------
+    A record with an infinite value goes to the errors stream as ``not_finite``.
+
+    References
+    ----------
+    .. [1] A. Shukla, Y. Simmhan, *Benchmarking Distributed Stream Processing Platforms for IoT
+       Applications*, TPCTC 2016, section 5.3, error estimate in PRED.
+
+    Examples
+    --------
+    >>> errors = ErrorEstimate().session()
+    >>> errors.push({"sensor_id": "a", "prediction": 12.0, "observed": 10.0})[0]["error"]
+    0.2
+    >>> errors.push({"sensor_id": "a", "average": 8.0})
+    []
+    >>> errors.push({"sensor_id": "a", "prediction": 12.0, "observed": 10.0})[0]["error"]
+    0.25
+    """
+
+    code: ClassVar[str] = "ERR"
+    category: ClassVar[str] = "Predictive"
+    selectivity: ClassVar[str] = "1:0/1"
+
+    by: tuple[str, ...] = ("sensor_id",)
+    predicted: str = "prediction"
+    observed: str = "observed"
+    average: str = "average"
+    output: str | None = "error"
+
+    def validate(self) -> None:
+        names = (*self.by, self.predicted, self.observed, self.average, self.output)
+        if self.output is None or self.value != "value":
+            raise ConfigError("error_estimate needs output, and has no use for value")
+        if len(set(names)) < len(names):
+            raise ConfigError(f"by, predicted, observed, average and output must be different fields, got {names}")
+
+    @property
+    def _inputs(self) -> tuple[str, str, str]:
+        return self.predicted, self.observed, self.average
+
+    def requires(self) -> Mapping[str, Requirement]:
+        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
+        return {**dict.fromkeys(self.by, "any"), **extra, **dict.fromkeys(self._inputs, "number")}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        return with_field(schema, pa.field(self.target, pa.float64()))
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"average": StateField("float64", initial=float("nan"))}
+
+    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        infinite = infinite_rows(input_matrix(batch, self._inputs))
+        if not infinite.any():
+            return batch
+        dead.reject(batch, infinite, "not_finite", f"one of {', '.join(self._inputs)} is infinite")
+        return batch.filter(pa.array(~infinite))
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        predicted, observed, averages = (float_column(batch.column(name))[0] for name in self._inputs)
+        out = np.empty(batch.num_rows)
+        relative_errors(predicted, observed, averages, slots, state["average"], out)
+        kept: npt.NDArray[np.bool_] = np.isnan(averages) | ~np.isnan(predicted)
+        if not kept.all():
+            batch, out = batch.filter(pa.array(kept)), out[kept]
+        return replace_column(batch, self.target, out)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        nan = float("nan")
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "sensor_id": ["a", "ü", "a", "a", None, "ü", "a", "a", "a", "ü"],
+                "prediction": [1.0, 2.0, None, 4.0, 1e308, None, -3.0, nan, 5.0, 1.0],
+                "observed": [0.0, 1.0, None, 2.0, -1e308, 3.0, 0.0, 1.0, None, float("inf")],
+                "average": [None, None, 4.0, None, None, 0.0, nan, None, -2.0, None],
+            }
+        )
+        yield Case(cls(), batch)
+        yield Case(cls(by=(), predicted="observed", observed="prediction", output="deviation"), batch, "other fields")

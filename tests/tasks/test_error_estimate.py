@@ -1,0 +1,62 @@
+"""Relative errors of predictions against a naive reference."""
+
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import ConfigError
+from riot_ops.tasks import ErrorEstimate
+from tests.reference.error_estimate import Errors
+
+VALUES = st.one_of(st.none(), st.just(math.nan), st.sampled_from([0.0, -0.0, 5e-324, 1e308]), st.floats(-1e3, 1e3))
+SCHEMA = pa.schema([("sensor_id", pa.string()), *((n, pa.float64()) for n in ("prediction", "observed", "average"))])
+
+
+def test_hand_computed_values():
+    session = ErrorEstimate().session()
+    steps = [
+        ((12.0, 10.0, None), 0.2),  # no average yet: of the reading
+        ((None, None, 8.0), []),
+        ((12.0, 10.0, None), 0.25),
+        ((8.0, 10.0, None), 0.25),  # without sign
+        ((None, None, 0.0), []),
+        ((12.0, 10.0, None), 0.2),
+        ((1.0, 0.0, None), None),
+        ((None, 5.0, None), None),
+        ((3.0, 1.0, -4.0), 0.5),  # both at once
+    ]
+    for (p, o, avg), wanted in steps:
+        out = session.push({"sensor_id": "a", "prediction": p, "observed": o, "average": avg})
+        assert [r["error"] for r in out] == ([] if wanted == [] else [wanted])
+    assert session.push({"sensor_id": "b", "prediction": 3.0, "observed": 1.0})[0]["error"] == 2.0, "averages by key"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abü"), VALUES, VALUES, VALUES), max_size=60), st.integers(0, 60))
+def test_equals_the_reference_for_any_split(rows, cut):
+    task = ErrorEstimate()
+    session, got = task.session(), []
+    for part in (rows[:cut], rows[cut:]):
+        batch = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, r, strict=True)) for r in part], schema=SCHEMA)
+        got += session.push_batch(batch).column("error").to_pylist()
+        again = task.session()
+        again.restore(session.snapshot())
+        session = again
+    reference = Errors()
+    assert got == [e for row in rows for e in reference.push(*row)]
+
+
+def test_infinite_values_are_errors():
+    session = ErrorEstimate().session()
+    session.push({"sensor_id": "a", "average": math.inf})
+    session.push({"sensor_id": "a", "prediction": -math.inf, "observed": 1.0})
+    assert [e["reason"] for e in session.errors] == ["not_finite"] * 2
+    assert session.push({"sensor_id": "a", "prediction": 2.0, "observed": 1.0})[0]["error"] == 1.0
+
+
+@pytest.mark.parametrize("wrong", [{"average": "observed"}, {"output": None}, {"output": "prediction"}, {"value": "x"}])
+def test_wrong_parameters_are_refused(wrong):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}|different fields"):
+        ErrorEstimate(**wrong)
