@@ -1,14 +1,8 @@
 """The CITY generator: reproducible anywhere, and with the marginals that were measured on the sample."""
 
-import hashlib
 import json
-import os
-import pickle
-import subprocess
-import sys
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,13 +10,11 @@ from hypothesis import strategies as st
 from riot_ops.errors import ConfigError
 from riot_ops.schema import CITY, OBSERVATIONS, RAW
 from riot_ops.streams import city
-from riot_ops.streams.city import BASE_MS, BLOCK, CitySource
+from riot_ops.streams.city import BASE_MS, CitySource
+from riot_ops.streams.losses import BLOCK
+from tests.streams.records import check_any_split, check_elsewhere, micros, table
 
 DAY_MS = 86_400_000
-
-
-def table(source, start=0, end=None):
-    return pa.Table.from_batches(list(source.read({"start": start, "end": source.messages if end is None else end})))
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +37,17 @@ def dirty():
     st.integers(0, 10**7),
     st.integers(1, 60),
     st.integers(1, 6),
-    st.sampled_from(["senml", "observations", "wide"]),
+    st.sampled_from(["senml", "csv", "observations", "wide"]),
     st.integers(0, 3),
 )
 def test_any_split_gives_the_same_records(sensors, start, n, parts, form, seed):
     source = CitySource(sensors, seed=seed, format=form)
-    whole = table(source, start, start + n)
-    fresh = pickle.loads(pickle.dumps(source))
-    splits = fresh.splits({"message": start}, {"message": start + n}, parts)
-    assert json.loads(json.dumps(splits)) == splits
-    assert pa.Table.from_batches([b for s in splits for b in fresh.read(s)]).equals(whole)
-    assert whole["seq"].to_pylist()[:: 5 if form == "observations" else 1] == list(range(start, start + n))
+    check_any_split(source, start, n, parts)
 
 
-SCRIPT = """
-import hashlib
-from riot_ops.streams import city
-batch = next(city(sensors=40, seed=5).read({"start": 5800, "end": 5860}))
-print(hashlib.sha256("".join(map(repr, batch.to_pylist())).encode()).hexdigest())
-"""
-
-
-@pytest.mark.parametrize("env", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
-def test_another_process_gives_the_same_bytes(env):
-    batch = next(city(sensors=40, seed=5).read({"start": 5800, "end": 5860}))
-    expected = hashlib.sha256("".join(map(repr, batch.to_pylist())).encode()).hexdigest()
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env={**os.environ, **env}, capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == expected
-    assert "Warning" not in run.stderr
+@pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
+def test_another_process_gives_the_same_bytes(environment):
+    check_elsewhere("city(sensors=40, seed=5)", 5800, 5860, environment)
 
 
 def test_seeds_differ_and_the_length_does_not_matter():
@@ -169,8 +142,7 @@ def test_days_cover_their_days():
 
 
 def test_half_of_the_losses_come_in_runs(dirty):
-    micros = pa.array(dirty["event_time"]).cast(pa.timestamp("us", tz="UTC")).cast("int64").to_numpy()
-    tick = (micros // 1000 - BASE_MS) // 10_000
+    tick = (micros(dirty["event_time"]) // 1000 - BASE_MS) // 10_000
     gaps = []
     for _, rows in dirty.groupby("source").indices.items():
         assert (np.diff(tick[rows]) > 0).all()  # never twice in a period
@@ -185,8 +157,7 @@ def test_half_of_the_losses_come_in_runs(dirty):
 
 
 def test_a_sensor_reports_at_its_own_offset(dirty):
-    micros = pa.array(dirty["event_time"]).cast(pa.timestamp("us", tz="UTC")).cast("int64").to_numpy()
-    offset = micros // 1000 % 10_000
+    offset = micros(dirty["event_time"]) // 1000 % 10_000
     per_sensor = {s: set(offset[rows]) for s, rows in dirty.groupby("source").indices.items()}
     assert len(per_sensor) == 180
     assert all(len(o) == 1 for o in per_sensor.values())
@@ -239,8 +210,7 @@ def test_variance_within_a_sensor(clean):
 def test_noise_is_correlated_over_a_minute(clean):
     for name, phi in (("dust", 0.9), ("airquality_raw", 0.95)):
         found = []
-        micros = pa.array(clean["event_time"]).cast(pa.timestamp("us", tz="UTC")).cast("int64").to_numpy()
-        tick = (micros // 1000 - BASE_MS) // 10_000
+        tick = (micros(clean["event_time"]) // 1000 - BASE_MS) // 10_000
         values = np.log(clean[name].to_numpy())
         for rows in list(clean.groupby("source").indices.values())[:60]:
             series = np.full(2 * 8640, np.nan)

@@ -184,3 +184,17 @@ def test_misuse_is_refused():
     with pytest.raises(ConfigError, match="number its records"):
         Paced(Unnumbered(), rate=1)
     assert issubclass(Paced, Source)
+
+
+def test_nothing_is_released_before_it_is_due_where_the_rate_is_zero():
+    now = [50.0]
+    curve = rates.burst(0, 10, period=18, duration=6)  # 60 messages, then a pause of 12 s
+    source = Paced(MemorySource([{"value": 1.0}] * 200), curve=curve, clock=lambda: now[0])
+    offset = source.latest(source.initial())
+    for seconds, expected in ((5.95, 60), (6.0, 60), (17.9, 60), (18.0, 61), (19.0, 71)):
+        now[0] = 50 + seconds
+        following = source.latest(offset)
+        assert source.count({"row": 0}, following) == expected
+        for split in source.splits(offset, following, 2):
+            assert all(due <= now[0] * 1e6 for due in split["due"])
+        offset = following

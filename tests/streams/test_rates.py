@@ -87,3 +87,59 @@ def test_bad_shapes_are_refused():
         rates.Curve([1], 0)
     with pytest.raises(ConfigError, match="duration"):
         rates.burst(1, 2, period=5, duration=5)
+
+
+def test_normal_is_cut_and_correlated():
+    curve = rates.normal(50, 10, 30, 70, duration=20_000, correlation=0.5, seed=3)
+    assert curve.mean == pytest.approx(50, abs=0.3)
+    assert curve.rates.std() == pytest.approx(10 * 0.96, rel=0.03)  # cut at two deviations
+    assert curve.rates.min() == 30
+    assert curve.rates.max() == 70
+    x = curve.rates - curve.mean
+    assert (x[1:] * x[:-1]).mean() / x.var() == pytest.approx(0.5, abs=0.03)
+    assert np.array_equal(curve.rates, rates.normal(50, 10, 30, 70, duration=20_000, correlation=0.5, seed=3).rates)
+    assert rates.normal(50, 0, duration=5).rates.tolist() == [50] * 5
+
+
+def test_bimodal_has_two_modes():
+    curve = rates.bimodal(10, 100, period=100, share=0.3, ramp=0, noise=0.02, periods=50, steps=100)
+    share, _ = rates.histogram(curve, bins=[0, 12, 90, 111])
+    assert share.tolist() == pytest.approx([0.3, 0, 0.7])
+    assert curve.mean == pytest.approx(0.3 * 10 + 0.7 * 100, rel=0.01)
+    assert curve.duration == pytest.approx(5000)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9).filter(lambda r: sum(r) > 1), st.floats(0.01, 1000))
+def test_scaled_time_keeps_the_messages(values, speedup):
+    curve = rates.Curve(values, 2.0)
+    fast = curve.scaled(speedup)
+    assert fast.total == pytest.approx(curve.total)
+    assert fast.duration == pytest.approx(curve.duration / speedup)
+    assert fast.cumulative(3.3 / speedup) == pytest.approx(curve.cumulative(3.3), rel=1e-6, abs=1e-6)
+
+
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=9).filter(lambda r: sum(r) > 1), st.integers(0, 60))
+def test_arrivals_are_when_messages_are_due(values, n):
+    curve = rates.Curve(values, 0.7)
+    found = rates.arrivals(curve, n)
+    assert found.size == n
+    assert found == pytest.approx(np.array([curve.time_of(i + 1e-6) for i in range(n)]) - (n and curve.time_of(1e-6)))
+    assert (np.diff(found) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: rates.normal(5, -1, duration=5), "std must be"),
+        (lambda: rates.normal(5, 1, 3, 3, duration=5), "low < high"),
+        (lambda: rates.normal(5, 1, duration=0), "duration"),
+        (lambda: rates.bimodal(1, 2, period=5, share=0.95, ramp=0.05), "share"),
+        (lambda: rates.bimodal(1, 2, period=0), "step"),
+        (lambda: rates.grid(spread=0), "spread must be"),
+        (lambda: rates.constant(5).scaled(float("inf")), "speedup must be"),
+        (lambda: rates.saw_tooth(1, 2, period=-1), "step"),
+    ],
+)
+def test_impossible_shapes_are_refused(make, text):
+    with pytest.raises(ConfigError, match=text):
+        make()

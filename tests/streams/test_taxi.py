@@ -1,13 +1,8 @@
 """The TAXI generator: reproducible anywhere, with the marginals and identities of the sample."""
 
 import json
-import os
-import pickle
-import subprocess
-import sys
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +11,7 @@ from riot_ops.errors import ConfigError
 from riot_ops.schema import OBSERVATIONS, RAW, TAXI
 from riot_ops.streams import rates, taxi
 from riot_ops.streams.taxi import BASE_MS, CYCLE_S, TaxiSource
-
-
-def table(source, start=0, end=None):
-    return pa.Table.from_batches(list(source.read({"start": start, "end": source.messages if end is None else end})))
+from tests.streams.records import check_any_split, check_elsewhere, micros, table
 
 
 @pytest.fixture(scope="module")
@@ -39,30 +31,16 @@ def clean():
     st.integers(0, 10**7),
     st.integers(1, 50),
     st.integers(1, 6),
-    st.sampled_from(["senml", "observations", "wide"]),
+    st.sampled_from(["senml", "csv", "observations", "wide"]),
     st.integers(0, 3),
 )
 def test_any_split_gives_the_same_records(taxis, start, n, parts, form, seed):
-    source = TaxiSource(taxis, seed=seed, format=form)
-    whole = table(source, start, start + n)
-    fresh = pickle.loads(pickle.dumps(source))
-    splits = fresh.splits({"message": start}, {"message": start + n}, parts)
-    assert pa.Table.from_batches([b for s in splits for b in fresh.read(s)]).equals(whole)
+    check_any_split(TaxiSource(taxis, seed=seed, format=form), start, n, parts)
 
 
-@pytest.mark.parametrize("env", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
-def test_another_process_gives_the_same_bytes(env):
-    script = "from riot_ops.streams import taxi; b = next(taxi(taxis=40).read({'start': 990, 'end': 1040}))"
-    run = subprocess.run(
-        [sys.executable, "-c", script + "; print(b.column('payload').to_pylist())"],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    expected = next(taxi(taxis=40).read({"start": 990, "end": 1040})).column("payload").to_pylist()
-    assert run.stdout.strip() == str(expected)
-    assert "Warning" not in run.stderr
+@pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
+def test_another_process_gives_the_same_bytes(environment):
+    check_elsewhere("taxi(taxis=40)", 990, 1040, environment)
 
 
 def test_text_holds_what_the_observations_say():
@@ -171,13 +149,13 @@ def test_rate_has_the_daily_profile(trips):
 @pytest.mark.parametrize("taxis", [1, 9, 60, 1000])
 def test_a_taxi_begins_after_its_last_trip(taxis):
     rows = table(TaxiSource(taxis, messages=30 * taxis, format="wide", dirt=False)).to_pandas()
-    micros = pa.array(rows["event_time"]).cast(pa.timestamp("us", tz="UTC")).cast("int64").to_numpy()
-    assert (np.diff(micros) >= 0).all()
+    times = micros(rows["event_time"])
+    assert (np.diff(times) >= 0).all()
     assert rows["taxi_identifier"].nunique() == taxis
     for group in rows.groupby("taxi_identifier").indices.values():
         assert len(group) == 30
-        begin = micros[group] - rows["trip_time_in_secs"].to_numpy()[group] * 1e6
-        assert (begin[1:] >= micros[group][:-1]).all()
+        begin = times[group] - rows["trip_time_in_secs"].to_numpy()[group] * 1e6
+        assert (begin[1:] >= times[group][:-1]).all()
     assert rows["hack_license"].nunique() in range(taxis, 2 * taxis + 1)
 
 

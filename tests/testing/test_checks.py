@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import tasks as t
-from riot_ops.state import StateField
+from riot_ops.errors import StateError
+from riot_ops.state import KeyedState, StateField
 from riot_ops.task import Case, KeyedTask, StatelessTask, replace_column
 from riot_ops.testing import CHECKS, check_task, exact
 
@@ -200,6 +201,31 @@ class NotANumber(Total):
         return replace_column(batch, self.target, pa.array(np.full(batch.num_rows, np.nan)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Merging(Total):
+    """Adds totals up."""
+
+    def merge(self, state, other):
+        return {"total": state["total"] + other["total"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halving(Total):
+    """Merges in a way that depends on the order."""
+
+    def merge(self, state, other):
+        return {"total": state["total"] + 0.5 * other["total"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing(Total):
+    """Merges into what it is given."""
+
+    def merge(self, state, other):
+        other["total"] += state["total"]
+        return other
+
+
 def _fails(kind, name: str) -> None:
     check = next(c for c in CHECKS if c.__name__ == f"check_{name}")
     with pytest.raises((AssertionError, TypeError), match=r".*"):
@@ -225,6 +251,8 @@ def _fails(kind, name: str) -> None:
         (Heavy, "serialisable"),
         (NotANumber, "missing_and_bad_values"),
         (Splitting, "docstring"),
+        (Halving, "merge"),
+        (Sharing, "merge"),
     ],
     ids=lambda p: p if isinstance(p, str) else p.__name__,
 )
@@ -235,6 +263,29 @@ def test_a_fault_is_found(kind, name):
 def test_a_good_task_passes():
     skipped = {"check_config_roundtrip"}  # it is not registered
     assert check_task(Total, [c for c in CHECKS if c.__name__ not in skipped]) == len(CHECKS) - 1
+
+
+def test_a_good_merge_passes():
+    assert check_task(Merging, [c for c in CHECKS if c.__name__ == "check_merge"]) == 1
+
+
+@pytest.mark.parametrize("fault", ["accepts all", "forgets", "says nothing"])
+def test_state_that_is_not_refused_is_found(monkeypatch, fault):
+    check = KeyedState._check_identity
+
+    def wrong(self, found, where):
+        if fault == "accepts all":
+            return
+        try:
+            check(self, found, where)
+        except StateError:
+            if fault == "says nothing":
+                raise StateError("no") from None
+            self._reset()
+            raise
+
+    monkeypatch.setattr(KeyedState, "_check_identity", wrong)
+    _fails(Total, "state_versions")
 
 
 def test_a_failure_names_check_task_and_case():

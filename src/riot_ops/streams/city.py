@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import readonly
 from riot_ops.schema import CITY, RAW
 from riot_ops.source import Source
-from riot_ops.streams.city_kernels import city_observations, city_text, city_values, kept_slots, sensor_means
+from riot_ops.streams.city_kernels import city_observations, city_text, city_values, sensor_means
 from riot_ops.streams.generator import (
     Format,
     GeneratedSource,
@@ -22,8 +21,10 @@ from riot_ops.streams.generator import (
     timestamps,
     wide_schema,
 )
-from riot_ops.streams.noise import below, ou_table
+from riot_ops.streams.losses import Losses
+from riot_ops.streams.noise import ou_table
 from riot_ops.streams.pace import paced
+from riot_ops.streams.rates import Curve
 from riot_ops.streams.text import pack
 
 __all__ = ["BASE_MS", "CitySource", "city"]
@@ -33,8 +34,6 @@ PERIOD_MS = 10_000
 TICKS_PER_DAY = 86_400_000 // PERIOD_MS
 #: Sensors of the original; more are copies of them with a number after the id.
 ORIGINALS = 90
-#: Slots (expected messages) within which the number of delivered ones is exact.
-BLOCK = 8192
 DECIMALS = (1, 1, 0, 2, 0)
 
 # name, sensors, longitude, latitude, hours from UTC in winter, then temperature, humidity (mean and
@@ -78,9 +77,10 @@ class CitySource(GeneratedSource):
     days : float, > 0, or None
         Length in event time, instead of ``messages``. 7 is the benchmark's.
     seed : int, default 0
-    format : "senml", "observations" or "wide", default "senml"
-        Wire-format text without line break (:data:`~riot_ops.schema.RAW`), a row per observed value
-        (:data:`~riot_ops.schema.OBSERVATIONS`), or a row per message with a column per field.
+    format : "senml", "csv", "observations" or "wide", default "senml"
+        Wire-format text or comma-separated columns, without line break
+        (:data:`~riot_ops.schema.RAW`); a row per observed value
+        (:data:`~riot_ops.schema.OBSERVATIONS`); or a row per message with a column per field.
     drop : float, 0 <= drop < 1, default 0.29
         Share of expected messages that are lost: half of them in outages of geometric length with a
         mean of 10 minutes (51.2 ticks / (1 - drop / 2)), the others singly.
@@ -91,7 +91,7 @@ class CitySource(GeneratedSource):
 
     Shapes and rates
     ----------------
-    A message has about 381 bytes (367 without time), or 5 observations. Memory: 80 bytes per sensor.
+    A message has about 381 bytes (367 without time; 85 as CSV), or 5 observations. Memory: 80 bytes per sensor.
 
     Examples
     --------
@@ -126,60 +126,11 @@ class CitySource(GeneratedSource):
         if days is not None:
             self.messages = self._messages_until(BASE_MS + round(days * 86_400_000) - 1)
 
-    # -- which slots -------------------------------------------------------------------------------
-
-    def _quota(self, block: int) -> int:
-        """Messages before a block of slots."""
-        return block * BLOCK * round((1 - self.drop) * 1_000_000) // 1_000_000
-
-    def _kept(self, block: int) -> npt.NDArray[np.int64]:
-        """The delivered slots of a block, counted from its start."""
-        cache: dict[int, npt.NDArray[np.int64]] = self.__dict__.setdefault("_blocks", {})
-        found = cache.get(block)
-        if found is None:
-            quota = self._quota(block + 1) - self._quota(block)
-            found = np.empty(quota, np.int64)
-            if quota == BLOCK:
-                found[:] = np.arange(BLOCK)
-            else:
-                single = self.drop / 2 / (1 - self.drop / 2)
-                with np.errstate(over="ignore"):
-                    kept_slots(
-                        block,
-                        self._tables["order"],
-                        self._key,
-                        below(self.drop / 2),
-                        below(single),
-                        quota,
-                        np.empty(BLOCK, np.uint8),
-                        found,
-                    )
-            if len(cache) >= 8:
-                cache.pop(next(iter(cache)))
-            cache[block] = found
-        return found
-
-    def _block_of(self, message: int) -> int:
-        block = message * 1_000_000 // (BLOCK * round((1 - self.drop) * 1_000_000))
-        while self._quota(block + 1) <= message:
-            block += 1
-        while self._quota(block) > message:
-            block -= 1
-        return block
-
-    def _slots(self, start: int, end: int) -> npt.NDArray[np.int64]:
-        parts = []
-        block = self._block_of(start)
-        while start < end:
-            before = self._quota(block)
-            part = self._kept(block)[start - before : end - before]
-            parts.append(part + block * BLOCK)
-            start += len(part)
-            block += 1
-        return readonly(np.concatenate(parts) if len(parts) != 1 else parts[0])
+    # -- times -------------------------------------------------------------------------------------
 
     def _time_of(self, message: int) -> int:
-        tick, rank = divmod(int(self._slots(message, message + 1)[0]), self.sensors)
+        slot = int(self._tables["losses"].slots(message, message + 1)[0])
+        tick, rank = divmod(slot, self.sensors)
         return BASE_MS + tick * PERIOD_MS + int(self._tables["offsets"][rank])
 
     def _messages_until(self, time_ms: int) -> int:
@@ -187,8 +138,7 @@ class CitySource(GeneratedSource):
         if tick < 0:
             return 0
         slot = tick * self.sensors + int(np.searchsorted(self._tables["offsets"], rest, "right"))
-        block, within = divmod(slot, BLOCK)
-        return self._quota(block) + int(np.searchsorted(self._kept(block), within))
+        return int(self._tables["losses"].delivered(slot))
 
     # -- tables ------------------------------------------------------------------------------------
 
@@ -217,12 +167,13 @@ class CitySource(GeneratedSource):
         ids = ["ci4" + letters[rng.integers(0, 36, 22)].tobytes().decode() for _ in range(ORIGINALS)]
         lon, lat = where[:, 0], where[:, 1]
         coordinates = np.stack([np.stack([lon, lat], 1), np.stack([lat, lon], 1), np.stack([-lon, lat], 1)], 1)
-        tails = [
-            f'"}},{{"v":"{_decimal(x)}","u":"lon","n":"longitude"}},{{"v":"{_decimal(y)}","u":"lat",'
-            '"n":"latitude"},{"v":"'
-            for variants in coordinates.tolist()
-            for x, y in variants
-        ]
+        csv = self.format == "csv"
+        tail = (
+            ",{},{},"
+            if csv
+            else '"}},{{"v":"{}","u":"lon","n":"longitude"}},{{"v":"{}","u":"lat","n":"latitude"}},{{"v":"'
+        )
+        tails = [tail.format(_decimal(x), _decimal(y)) for variants in coordinates.tolist() for x, y in variants]
         names, edges = pack(["".join(ids), *tails])
         # the share of sensors is met as closely as their number allows
         u = (np.arange(n) * 0.6180339887498949 + float(rng.random())) % 1.0
@@ -247,8 +198,10 @@ class CitySource(GeneratedSource):
         units = dict(zip(CITY.columns, CITY.units, strict=True))
         after = [f'","u":"{units[c]}","n":"{c}"}},{{"v":"' for c in CITY.observed]
         after[-1] = after[-1].removesuffix(',{"v":"') + '],"bt":'
-        parts, part_edges = pack([',{"e":[{"u":"string","n":"source","sv":"', *after, "null", "}\n"])
+        wire = [',{"e":[{"u":"string","n":"source","sv":"', *after, "null", "}\n"]
+        parts, part_edges = pack([*",,,,,", "", "null", "\n"] if csv else wire)
         found = {
+            "losses": Losses(self.drop, key, readonly(order)),
             "order": order,
             "offsets": offset[order],
             "rank": rank,
@@ -274,7 +227,7 @@ class CitySource(GeneratedSource):
     def _values(self, start: int, end: int) -> tuple[dict[str, Any], Any, Any, Any]:
         """Tables, and sensors, ticks and values of messages."""
         t = self._tables
-        slots = self._slots(start, end)
+        slots = t["losses"].slots(start, end)
         n = slots.size
         sensor, tick, values = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((n, 5), np.int64)
         with np.errstate(over="ignore"):
@@ -316,6 +269,7 @@ class CitySource(GeneratedSource):
             t["variant"],
             t["parts"],
             t["edges"],
+            self.format == "csv",
             newline,
             out,
             ends,
@@ -387,15 +341,16 @@ def city(
     format: Format = "senml",
     rate: float | None = None,
     speed: float | None = None,
+    curve: Curve | None = None,
     drop: float = 0.29,
     dirt: bool = True,
 ) -> Source:
     """The CITY stream, generated; see :class:`CitySource` for the parameters.
 
-    ``rate`` (messages per second) or ``speed`` (event time per wall time) paces it, see
-    :class:`~riot_ops.streams.pace.Paced`.
+    ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
+    such as :func:`~riot_ops.streams.rates.city`) paces it, see :class:`~riot_ops.streams.pace.Paced`.
 
     >>> city(sensors=7, messages=3).count({"message": 0}, {"message": 3})
     3
     """
-    return paced(CitySource(sensors, messages, days, seed, format, drop, dirt), speed, rate)
+    return paced(CitySource(sensors, messages, days, seed, format, drop, dirt), speed, rate, curve)

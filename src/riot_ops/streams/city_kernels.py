@@ -1,4 +1,4 @@
-"""The loops that make the CITY stream: losses, values, and messages."""
+"""The loops that make the CITY stream: values, and messages."""
 
 from __future__ import annotations
 
@@ -10,86 +10,10 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.streams.noise import key_of, mix, normal, ou, uniform
 from riot_ops.streams.text import put, put_decimal, put_digits, put_part
 
-__all__ = ["city_observations", "city_text", "city_values", "kept_slots", "sensor_means"]
+__all__ = ["city_observations", "city_text", "city_values", "sensor_means"]
 
 #: A value that is missing.
 NULL = np.iinfo(np.int64).min
-
-
-@kernel
-def _refreshed(key: Any, word: Any) -> Any:
-    """64 bits, each set with probability 5/256: the ticks at which a sensor may change its state."""
-    k = key + np.uint64(word) * np.uint64(0x8CB92BA72F3D8DD7)
-    m = mix(k) & mix(k + np.uint64(1))
-    m = (m | mix(k + np.uint64(2))) & mix(k + np.uint64(3)) & mix(k + np.uint64(4))
-    return m & mix(k + np.uint64(5)) & mix(k + np.uint64(6)) & mix(k + np.uint64(7))
-
-
-@kernel
-def _is_out(key: Any, tick: Any, limit: Any) -> Any:
-    """Whether a sensor is in an outage: a Markov chain with two states.
-
-    At each tick the state is, with probability 5/256, drawn anew; so outages have a geometric length,
-    and the state at any tick is found by walking back to the last draw.
-    """
-    word = tick >> 6
-    m = _refreshed(key, word) & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(63 - (tick & 63)))
-    while m == np.uint64(0) and word > 0:
-        word -= 1
-        m = _refreshed(key, word)
-    bit = 0
-    for shift in (32, 16, 8, 4, 2, 1):
-        if m >> np.uint64(shift) != np.uint64(0):
-            m = m >> np.uint64(shift)
-            bit += shift
-    return mix(key ^ mix(np.uint64(word * 64 + bit) + np.uint64(0x5851F42D4C957F2D))) < limit
-
-
-@kernel
-def kept_slots(
-    block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any, quota: Any, flags: Any, kept: Any
-) -> None:
-    """Which slots of a block are delivered, exactly ``quota`` of them, in order.
-
-    Slots are lost in outages or one by one; the few too many or too few are then made good at
-    places in pseudo-random order, single losses first.
-    """
-    size = flags.size
-    sensors = order.size
-    first = block * size
-    tick = first // sensors
-    rank = first - tick * sensors
-    n = 0
-    for j in range(size):
-        sensor_key = key_of(key, order[rank])
-        lost = 0
-        if mix(sensor_key ^ mix(np.uint64(tick) + np.uint64(0x2545F4914F6CDD1D))) < lost_limit:
-            lost = 1
-        if _is_out(sensor_key, tick, out_limit):
-            lost = 2
-        flags[j] = lost
-        n += lost == 0
-        rank += 1
-        if rank == sensors:
-            rank = 0
-            tick += 1
-    for most in range(1, 3):
-        at: Any = np.int64(mix(key + np.uint64(block)) & np.uint64(size - 1))
-        for _ in range(size):
-            if n == quota:
-                break
-            at = (at * 1_664_525 + 1_013_904_223) & (size - 1)
-            if n > quota and flags[at] == 0:
-                flags[at] = 3
-                n -= 1
-            elif n < quota and 0 < flags[at] <= most:
-                flags[at] = 0
-                n += 1
-    i = 0
-    for j in range(size):
-        if flags[j] == 0:
-            kept[i] = j
-            i += 1
 
 
 @kernel
@@ -199,11 +123,12 @@ def city_text(
     variant: Any,
     parts: Any,
     edges: Any,
+    csv: Any,
     newline: Any,
     out: Any,
     ends: Any,
 ) -> Any:
-    """The messages in the wire format, end to end."""
+    """The messages end to end, in the wire format or as CSV (which has no second time)."""
     originals = name_edges.size // 3
     p = 0
     ends[0] = 0
@@ -224,7 +149,8 @@ def city_text(
             else:
                 p = put_decimal(out, p, values[i, f], decimals[f], True)
             p = put_part(out, p, parts, edges, 1 + f)
-        p = put(out, p, out, start, stop)
+        if not csv:
+            p = put(out, p, out, start, stop)
         p = put_part(out, p, parts, edges, 7)
         if not newline:
             p -= 1

@@ -19,8 +19,8 @@ from riot_ops.streams.pace import TimedSource
 
 __all__ = ["FORMATS", "Format", "GeneratedSource", "null_bitmap", "text_column"]
 
-Format = Literal["senml", "observations", "wide"]
-FORMATS = ("senml", "observations", "wide")
+Format = Literal["senml", "csv", "observations", "wide"]
+FORMATS = ("senml", "csv", "observations", "wide")
 
 #: How far one may read at once in a stream without end, if nobody sets a limit.
 AHEAD = 1 << 20
@@ -33,7 +33,12 @@ class GeneratedSource(TimedSource):
     """
 
     stream: ClassVar[StreamSchema]
-    rows_per_batch: ClassVar[Mapping[str, int]] = {"senml": 8192, "observations": 8192, "wide": 32768}
+    rows_per_batch: ClassVar[Mapping[str, int]] = {
+        "senml": 8192,
+        "csv": 8192,
+        "observations": 8192,
+        "wide": 32768,
+    }
 
     def __init__(self, messages: int | None, seed: int, format: str) -> None:
         if format not in FORMATS:
@@ -52,7 +57,7 @@ class GeneratedSource(TimedSource):
 
     @abstractmethod
     def lines(self, start: int, end: int, newline: bool = False) -> pa.RecordBatch:
-        """Messages as text in the wire format, with or without line breaks."""
+        """Messages as text: CSV if that is the format, else the wire format; with or without line breaks."""
 
     @abstractmethod
     def observations(self, start: int, end: int) -> pa.RecordBatch:
@@ -74,7 +79,7 @@ class GeneratedSource(TimedSource):
 
     @property
     def schema(self) -> pa.Schema:
-        if self.format == "senml":
+        if self.format in ("senml", "csv"):
             return RAW
         return OBSERVATIONS if self.format == "observations" else wide_schema(self.stream)
 
@@ -96,7 +101,9 @@ class GeneratedSource(TimedSource):
         return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        make = {"senml": self.lines, "observations": self.observations, "wide": self.wide}[self.format]
+        make = {"senml": self.lines, "csv": self.lines, "observations": self.observations, "wide": self.wide}[
+            self.format
+        ]
         step = self.rows_per_batch[self.format]
         for start in range(split["start"], split["end"], step):
             yield make(start, min(start + step, split["end"]))

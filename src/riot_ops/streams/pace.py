@@ -168,7 +168,10 @@ class Paced(Source):
         if elapsed < 0:  # the clock was set back
             return 0
         passed = self.curve.cumulative(elapsed) if self.curve else elapsed * (self.rate or 0.0)
-        return int(passed + 1e-6) + 1  # a whole number may have come out a little less
+        ready = int(passed + 1e-6) + 1  # a whole number may have come out a little less
+        if self.curve and self.curve.time_of(ready - 1) > elapsed + 1e-6:  # the first after a pause
+            ready -= 1
+        return ready
 
     def _due(self, offset: Offset) -> int:
         """When the record at an offset is due, µs since the epoch."""
@@ -183,9 +186,11 @@ class Paced(Source):
         return round((self._wall + seconds) * 1e6)
 
 
-def paced(source: Source, speed: float | None, rate: float | None) -> Source:
-    """The source itself where neither speed nor rate is given."""
-    return source if speed is None and rate is None else Paced(source, speed=speed, rate=rate)
+def paced(source: Source, speed: float | None, rate: float | None, curve: Curve | None = None) -> Source:
+    """The source itself where no pace is given."""
+    if speed is None and rate is None and curve is None:
+        return source
+    return Paced(source, speed=speed, rate=rate, curve=curve)
 
 
 def _time_at(source: Source, offset: Offset) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,22 @@ import pyarrow as pa
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import int_column
 
-__all__ = ["Curve", "burst", "city", "constant", "histogram", "observed", "saw_tooth", "taxi", "taxi_profile"]
+__all__ = [
+    "Curve",
+    "arrivals",
+    "bimodal",
+    "burst",
+    "city",
+    "constant",
+    "fit",
+    "grid",
+    "histogram",
+    "normal",
+    "observed",
+    "saw_tooth",
+    "taxi",
+    "taxi_profile",
+]
 
 DAY = 86_400.0
 WEEK = 7 * DAY
@@ -71,6 +87,16 @@ class Curve:
         """Mean rate."""
         return self.total / self.duration
 
+    def scaled(self, speedup: float) -> Curve:
+        """The curve as it is when time runs faster: higher rates, for a shorter time.
+
+        >>> Curve([10, 30], step=60).scaled(60).rates.tolist()
+        [600.0, 1800.0]
+        """
+        if not 0 < speedup < math.inf:
+            raise ConfigError(f"speedup must be a finite number > 0, got {speedup!r}")
+        return Curve(self.rates * speedup, self.step / speedup)
+
     def rate(self, t: float) -> float:
         """Messages per second at t seconds."""
         return float(self.rates[min(int(t % self.duration / self.step), self.rates.size - 1)])
@@ -117,9 +143,78 @@ def burst(base: float, peak: float, period: float, duration: float) -> Curve:
     """
     if not 0 < duration < period:
         raise ConfigError(f"duration must be between 0 and the period {period!r}, got {duration!r}")
-    steps = 1000
+    part = Fraction(duration / period).limit_denominator(1000)
+    steps = part.denominator if math.isclose(part, duration / period) else 1000
     share = np.clip(duration / period * steps - np.arange(steps), 0, 1)
+    share = np.where(np.abs(share - np.rint(share)) < 1e-9, np.rint(share), share)
     return Curve(base + (peak - base) * share, period / steps)
+
+
+def normal(
+    mean: float,
+    std: float,
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    duration: float,
+    step: float = 1.0,
+    correlation: float = 0.9,
+    seed: int = 0,
+) -> Curve:
+    """A rate that varies about a mean: N(mean, std²) cut at low and high, AR(1) from step to step.
+
+    >>> curve = normal(100, 5, 90, 110, duration=3600)
+    >>> round(curve.mean), bool((abs(curve.rates - 100) <= 10).all())
+    (100, True)
+    """
+    if not 0 < step <= duration < math.inf:
+        raise ConfigError(f"duration must be finite and at least a step > 0, got {duration!r} and {step!r}")
+    if not (std >= 0 and low < high and -1 < correlation < 1):
+        raise ConfigError(
+            "std must be >= 0, low < high and correlation between -1 and 1; "
+            f"got std={std!r}, low={low!r}, high={high!r}, correlation={correlation!r}"
+        )
+    rng = np.random.default_rng([seed, 1])
+    n = max(2, math.ceil(duration / step))
+    x = np.empty(n)
+    x[0] = rng.standard_normal()
+    for i, e in enumerate(rng.standard_normal(n - 1) * math.sqrt(1 - correlation * correlation), 1):
+        x[i] = correlation * x[i - 1] + e
+    # few of the values are independent: centre them, so that a seed does not move the mean
+    x = (x - x.mean()) / x.std()
+    return Curve(np.clip(mean + std * x, low, high), step)
+
+
+def bimodal(
+    low: float,
+    high: float,
+    *,
+    period: float,
+    share: float = 0.25,
+    ramp: float = 0.05,
+    noise: float = 0.05,
+    periods: int = 7,
+    steps: int = 96,
+    seed: int = 0,
+) -> Curve:
+    """Two rates in turn, such as night and day: low for a share of each period, then high.
+
+    ``ramp`` is the share of the period that each change takes, ``noise`` the relative deviation.
+
+    >>> curve = bimodal(300, 3200, period=86.4, noise=0)
+    >>> curve.rate(10), curve.rate(60), curve.duration
+    (300.0, 3200.0, 604.8)
+    """
+    if ramp < 0 or share <= 0 or not share + 2 * ramp < 1:
+        raise ConfigError(f"share and two ramps must be parts of a period, got share={share!r}, ramp={ramp!r}")
+    place = (np.arange(steps) + 0.5) / steps
+    shape = np.interp(place, [0, share, share + ramp, 1 - ramp, 1], [low, low, high, high, low])
+    return Curve(np.tile(shape, periods) * _noise(periods * steps, noise, seed), period / steps)
+
+
+def _noise(n: int, std: float, seed: int) -> npt.NDArray[np.float64]:
+    """Factors about 1, at most four deviations from it."""
+    return np.asarray(np.clip(1 + std * np.random.default_rng([seed, 2]).standard_normal(n), 1 - 4 * std, 1 + 4 * std))
 
 
 def city(speedup: float = 1000.0, seed: int = 0) -> Curve:
@@ -131,15 +226,7 @@ def city(speedup: float = 1000.0, seed: int = 0) -> Curve:
     >>> round(city().mean, -2)
     6400.0
     """
-    rng = np.random.default_rng([seed, 1])
-    phi, n = 0.9, math.ceil(WEEK / 1000)
-    x = np.empty(n)
-    x[0] = rng.standard_normal()
-    for i, e in enumerate(rng.standard_normal(n - 1) * math.sqrt(1 - phi * phi), 1):
-        x[i] = phi * x[i - 1] + e
-    # a week holds only some 30 independent values: centre it, so that a seed does not move the mean
-    x = (x - x.mean()) / x.std()
-    return Curve(np.clip(6.4 + 0.2 * x, 5.5, 7.0) * speedup, 1000 / speedup)
+    return normal(6.4, 0.2, 5.5, 7.0, duration=WEEK, step=1000, seed=seed).scaled(speedup)
 
 
 def taxi_profile(hour: npt.NDArray[np.float64] | float) -> Any:
@@ -161,11 +248,31 @@ def taxi(speedup: float = 1000.0, seed: int = 0) -> Curve:
     >>> 2400 < taxi().mean < 2800
     True
     """
-    rng = np.random.default_rng([seed, 2])
     n = math.ceil(WEEK / 1000)
     hours = (np.arange(n) + 0.5) * 1000 / 3600 % 24
-    noise = np.clip(1 + 0.05 * rng.standard_normal(n), 0.8, 1.2)
-    return Curve(taxi_profile(hours) * noise * speedup / 1000, 1000 / speedup)
+    return Curve(taxi_profile(hours) * _noise(n, 0.05, seed) / 1000, 1000).scaled(speedup)
+
+
+def fit(speedup: float = 1.0, subjects: int = 10) -> Curve:
+    """FIT: a constant 50 messages per second and subject.
+
+    >>> fit().mean
+    500.0
+    """
+    return constant(50.0 * subjects).scaled(speedup)
+
+
+def grid(speedup: float = 1000.0, meters: int = 6000, spread: float = 600.0) -> Curve:
+    """GRID: all meters in a burst of ``spread`` seconds after each half hour; 1800: uniform.
+
+    >>> grid().rate(0.1), grid().rate(1.0), round(grid().total)
+    (10000.0, 0.0, 6000)
+    """
+    if not 0 < spread <= 1800:
+        raise ConfigError(f"spread must be > 0 and <= 1800 seconds, got {spread!r}")
+    if spread == 1800:
+        return constant(meters / 1800).scaled(speedup)
+    return burst(0.0, meters / spread, 1800.0, spread).scaled(speedup)
 
 
 def histogram(
@@ -179,6 +286,20 @@ def histogram(
     """
     counts, edges = np.histogram(curve.rates, bins)
     return counts / curve.rates.size, edges
+
+
+def arrivals(curve: Curve, messages: int) -> npt.NDArray[np.float64]:
+    """When the first messages are due, in seconds from the first one on.
+
+    >>> arrivals(burst(0, 4, period=2, duration=0.5), 4).round(3).tolist()
+    [0.0, 0.25, 2.0, 2.25]
+    """
+    # a little more than a whole number, which sums may have come out above
+    rounds, rest = np.divmod(np.arange(messages) + 1e-6, curve.total)
+    sums = np.concatenate([[0.0], np.cumsum(curve.rates * curve.step)])
+    i = np.searchsorted(sums, rest, "right") - 1
+    times = rounds * curve.duration + i * curve.step + (rest - sums[i]) / curve.rates[i]
+    return np.asarray(times - times[:1].sum())
 
 
 def observed(event_time: pa.Array | npt.NDArray[np.int64], window: float = 1.0) -> npt.NDArray[np.float64]:

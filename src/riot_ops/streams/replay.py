@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import glob
-import gzip
-import mmap
 import os
-import shutil
-import tempfile
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError, ConnectorError
-from riot_ops.kernels.arrow import readonly
 from riot_ops.schema import RAW
 from riot_ops.source import Offset, Source, Split
-from riot_ops.streams.generator import timestamps
+from riot_ops.streams.line_file import LineFile, time_column
 from riot_ops.streams.pace import TimedSource, paced
-from riot_ops.streams.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends
+from riot_ops.streams.replay_kernels import NO_TIME
 
 __all__ = ["ReplaySource", "replay"]
-
-#: Lines in a batch.
-BATCH_LINES = 16_384
-#: Bytes between places of which the line number is remembered.
-MARK = 1 << 18
 
 
 class ReplaySource(TimedSource):
@@ -84,7 +72,7 @@ class ReplaySource(TimedSource):
         self.repeat = repeat
         self.header = bool(header)
         self.follow = bool(follow)
-        self._files: dict[int, _File] = {}
+        self._files: dict[int, LineFile] = {}
         self._step: int | None = None
         self._sizes = [-1 if p.endswith(".gz") else os.path.getsize(p) for p in self.paths]
 
@@ -97,12 +85,12 @@ class ReplaySource(TimedSource):
 
     # -- files -------------------------------------------------------------------------------------
 
-    def _file(self, number: int) -> _File:
+    def _file(self, number: int) -> LineFile:
         """An open file; ``number`` counts on through the repetitions."""
         i = number % len(self.paths)
         file = self._files.get(i)
         if file is None:
-            file = self._files[i] = _File(self.paths[i], self._sizes[i], self.header)
+            file = self._files[i] = LineFile(self.paths[i], self._sizes[i], self.header)
             self._sizes[i] = file.size
         return file
 
@@ -214,7 +202,7 @@ class ReplaySource(TimedSource):
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array(np.arange(line, line + n)),
-                        _time_column(times, part["shift"]),
+                        time_column(times, part["shift"]),
                         file.column(starts, ends),
                     ],
                     schema=RAW,
@@ -262,167 +250,6 @@ class ReplaySource(TimedSource):
     def close(self) -> None:
         """Forget the files; they unmap when the last batch over them is gone."""
         self._files.clear()
-
-
-class _File:
-    """A memory-mapped file and what is known of its lines."""
-
-    def __init__(self, path: str, size: int, header: bool) -> None:
-        self.path = path
-        self.size = 0
-        self.data: npt.NDArray[np.uint8] = readonly(np.empty(0, np.uint8))
-        self._unpacked = _unpack(path) if path.endswith(".gz") else None
-        self._map(size)
-        self.first = 0
-        if header and self.size:
-            ends = np.empty(1, np.int64)
-            self.first = int(ends[0]) if self._scan(0, self.size, ends) else self.size
-        # line breaks before some places, growing in step with what has been scanned
-        self._marks: list[int] = [self.first]
-        self._lines: list[int] = [0]
-
-    def _map(self, size: int) -> None:
-        try:
-            with open(
-                self.path if self._unpacked is None else self._unpacked.fileno(), "rb", closefd=self._unpacked is None
-            ) as file:
-                actual = os.fstat(file.fileno()).st_size
-                if actual < size:
-                    raise ConnectorError(f"{self.path} has {actual} bytes, fewer than the {size} it had")
-                self.size = actual if size < 0 else size
-                if self.size:
-                    self._memory = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
-                    self.data = readonly(np.frombuffer(self._memory, np.uint8))
-        except ConnectorError:
-            raise
-        except OSError as error:
-            raise ConnectorError(f"{self.path} cannot be read: {error.strerror}") from None
-        self.buffer = pa.py_buffer(self.data)
-        self.words = readonly(self.data[: self.size // 8 * 8].view(np.uint64))
-
-    def grow(self) -> int:
-        """Map what has been added since; returns the size."""
-        try:
-            actual = os.path.getsize(self.path)
-        except FileNotFoundError:
-            raise ConnectorError(f"no such file: {self.path}") from None
-        if actual < self.size:
-            raise ConnectorError(f"{self.path} has {actual} bytes, fewer than the {self.size} it had")
-        if actual > self.size and self._unpacked is None:
-            self._map(actual)
-        return self.size
-
-    def _scan(self, start: int, end: int, out: npt.NDArray[np.int64]) -> int:
-        with np.errstate(over="ignore"):
-            return int(line_ends(self.data, self.words, start, end, out))
-
-    def chunks(
-        self,
-        start: int,
-        end: int,
-        limit: int | None = None,
-        whole: bool = False,
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Ends and starts of lines from a line's start on; a last line without break counts unless ``whole``."""
-        left = end if limit is None else limit
-        while start < end and left > 0:
-            ends = np.empty(min(BATCH_LINES, left), np.int64)
-            n = self._scan(start, end, ends)
-            if n < ends.size and not whole and (n == 0 or ends[n - 1] < end):
-                ends[n] = end
-                n += 1
-            if n == 0:
-                return
-            ends = ends[:n]
-            if ends[0] - start > np.iinfo(np.int32).max:
-                raise ConnectorError(f"{self.path} has a line of more than 2 GiB at byte {start}")
-            starts = np.empty(n, np.int64)
-            starts[0] = start
-            starts[1:] = ends[:-1]
-            # a batch holds less than 2 GiB of text
-            if ends[-1] - start > 1 << 30:
-                n = max(1, int(np.searchsorted(ends, start + (1 << 30), "right")))
-                ends, starts = ends[:n], starts[:n]
-            yield ends, starts
-            left -= n
-            start = int(ends[-1])
-
-    def skip(self, start: int, lines: int | None, whole: bool) -> tuple[int, int]:
-        """The place so many lines further, or the end; and how many lines they are."""
-        if lines is None and not whole:
-            return self.size, self.count(start, self.size)
-        passed, byte = 0, start
-        for ends, _ in self.chunks(start, self.size, lines, whole):
-            passed, byte = passed + ends.size, int(ends[-1])
-        return byte, passed
-
-    def count(self, start: int, end: int) -> int:
-        """Number of lines that begin in a range that begins with a line."""
-        if start >= end:
-            return 0
-        open_end = int(end == self.size and self.data[end - 1] != 10)
-        return self._breaks(end) - self._breaks(start) + open_end
-
-    def _breaks(self, end: int) -> int:
-        """Line breaks between the file's first line and a place."""
-        i = bisect_right(self._marks, end) - 1
-        if i < 0:
-            return 0
-        at, n = self._marks[i], self._lines[i]
-        while at < end:
-            stop = min(at + MARK, end)
-            n += int(count_breaks(self.data[at:stop]))
-            at = stop
-            if at == self._marks[-1] + MARK:
-                self._marks.append(at)
-                self._lines.append(n)
-        return n
-
-    def line_start(self, byte: int) -> int:
-        """The first start of a line at a place or after it."""
-        if byte <= self.first:
-            return self.first
-        end = np.empty(1, np.int64)
-        return int(end[0]) if self._scan(byte - 1, self.size, end) else self.size
-
-    def times(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Event times in µs."""
-        out = np.empty(starts.size, np.int64)
-        leading_times(self.data, starts, ends, out)
-        return out
-
-    def column(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.Array:
-        """The lines as a binary column over the mapped file."""
-        n, base = ends.size, int(starts[0])
-        offsets = np.empty(n + 1, np.int32)
-        offsets[0] = 0
-        offsets[1:] = ends - base
-        data = self.buffer.slice(base, int(ends[-1]) - base)
-        return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), data], 0)
-
-
-def _time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:
-    missing = times == NO_TIME
-    if not missing.any():
-        return timestamps(times + shift if shift else times)
-    values = np.where(missing, 0, times + shift)
-    bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(RAW.field("event_time").type, times.size, [bits, pa.py_buffer(values)], -1)
-
-
-def _unpack(path: str) -> Any:
-    """The content of a gzip file as an unnamed temporary file."""
-    target = tempfile.TemporaryFile()  # noqa: SIM115  (stays open as long as the mapping)
-    try:
-        with gzip.open(path, "rb") as source:
-            shutil.copyfileobj(source, target, 1 << 20)
-    except FileNotFoundError:
-        raise ConnectorError(f"no such file: {path}") from None
-    except (OSError, EOFError) as error:
-        raise ConnectorError(f"{path} cannot be unpacked: {error}") from None
-    target.flush()
-    target.seek(0)
-    return target
 
 
 def _find(path: str | Path | Sequence[str | Path]) -> list[str]:

@@ -22,7 +22,7 @@ from riot_ops.streams.generator import (
     wide_schema,
 )
 from riot_ops.streams.pace import paced
-from riot_ops.streams.rates import taxi_profile
+from riot_ops.streams.rates import Curve, taxi_profile
 from riot_ops.streams.taxi_kernels import taxi_decimals, taxi_ids, taxi_text, taxi_times, taxi_values
 from riot_ops.streams.text import pack
 
@@ -75,14 +75,14 @@ class TaxiSource(GeneratedSource):
     messages : int or None
         Length; None: without end.
     seed : int, default 0
-    format : "senml", "observations" or "wide", default "senml"
+    format : "senml", "csv", "observations" or "wide", default "senml"
         As for :class:`~riot_ops.streams.city.CitySource`. As observations the two ids are null.
     dirt : bool, default True
         Zero coordinates at each end of 2 % of the trips, zero time or distance in 1.5 %.
 
     Shapes and rates
     ----------------
-    A message has about 870 bytes, or 10 observations.
+    A message has about 870 bytes (856 without time; 186 as CSV), or 10 observations.
 
     Examples
     --------
@@ -135,7 +135,11 @@ class TaxiSource(GeneratedSource):
                 opening, closing = '{"v":"', f'","u":"{units[name]}","n":"{name}"}}'
             parts.append((close + "," if close else ',{"e":[') + opening)
             close = closing
-        packed, edges = pack([*parts, close + '],"bt":', "CSH", "CRD"])
+        if self.format == "csv":
+            parts, close = ["", *"," * (len(parts) - 1)], ""
+        else:
+            close += '],"bt":'
+        packed, edges = pack([*parts, close, "CSH", "CRD"])
         return {
             "edges": readonly(np.floor(share * self._per_day + 0.5).astype(np.int64)),
             "parts": packed,
@@ -185,7 +189,8 @@ class TaxiSource(GeneratedSource):
         n, t = end - start, self._tables
         out = np.empty(n * 1000, np.uint8)
         ends = np.empty(n + 1, np.int32)
-        size = taxi_text(BASE_MS // 60_000, ids, minutes, card, values, t["parts"], t["part_edges"], newline, out, ends)
+        csv, edges = self.format == "csv", t["part_edges"]
+        size = taxi_text(BASE_MS // 60_000, ids, minutes, card, values, t["parts"], edges, csv, newline, out, ends)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.arange(start, end)),
@@ -249,14 +254,15 @@ def taxi(
     format: Format = "senml",
     rate: float | None = None,
     speed: float | None = None,
+    curve: Curve | None = None,
     dirt: bool = True,
 ) -> Source:
     """The TAXI stream, generated; see :class:`TaxiSource` for the parameters.
 
-    ``rate`` (messages per second) or ``speed`` (event time per wall time) paces it, see
-    :class:`~riot_ops.streams.pace.Paced`.
+    ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
+    such as :func:`~riot_ops.streams.rates.taxi`) paces it, see :class:`~riot_ops.streams.pace.Paced`.
 
     >>> taxi(messages=5).finished({"message": 5})
     True
     """
-    return paced(TaxiSource(taxis, messages, seed, format, dirt), speed, rate)
+    return paced(TaxiSource(taxis, messages, seed, format, dirt), speed, rate, curve)

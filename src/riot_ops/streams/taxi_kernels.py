@@ -174,16 +174,18 @@ def taxi_text(
     values: Any,
     parts: Any,
     edges: Any,
+    csv: Any,
     newline: Any,
     out: Any,
     ends: Any,
 ) -> Any:
-    """The messages in the wire format, end to end."""
+    """The messages end to end, in the wire format (time first and last) or as CSV (time in between)."""
     p = 0
     ends[0] = 0
     for i in range(minutes.size):
         start = p
-        p = put_digits(out, p, (base_minute + minutes[i]) * 60_000, 13)
+        if not csv:
+            p = put_digits(out, p, (base_minute + minutes[i]) * 60_000, 13)
         stop = p
         for k in range(2):
             p = put_part(out, p, parts, edges, k)
@@ -191,6 +193,9 @@ def taxi_text(
             p = put_hex(out, p, ids[i, 2 * k + 1])
         p = put_part(out, p, parts, edges, 2)
         p = _put_time(out, p, base_minute + minutes[i] - values[i, 0] // 60)
+        if csv:
+            out[p] = 44
+            p = put_digits(out, p + 1, (base_minute + minutes[i]) * 60_000, 13)
         p = put_part(out, p, parts, edges, 3)
         p = put_digits(out, p, values[i, 0], 1)
         p = put_part(out, p, parts, edges, 4)
@@ -204,9 +209,10 @@ def taxi_text(
             p = put_part(out, p, parts, edges, 4 + f)
             p = put_decimal(out, p, values[i, f], 2, False)
         p = put_part(out, p, parts, edges, 16)
-        p = put(out, p, out, start, stop)
-        out[p] = 125
-        p += 1
+        if not csv:
+            p = put(out, p, out, start, stop)
+            out[p] = 125
+            p += 1
         if newline:
             out[p] = 10
             p += 1

@@ -3,10 +3,12 @@
 :data:`CHECKS` states what holds for every task; :func:`check_task` runs all of it over a task's own
 :meth:`~riot_ops.task.Task.cases`. :class:`ScriptedSource` plays a list of batches with ends, crashes
 and pauses in it, :class:`ManualClock` is time that a test moves.
+:func:`keep_state` keeps a task's state for :func:`check_kept_state` in later releases.
 """
 
 from riot_ops.testing.checks import CHECKS, check_task, exact, uncompiled
 from riot_ops.testing.sources import ABORT, EOF, PAUSE, ManualClock, ScriptedSource
+from riot_ops.testing.states import check_kept_state, keep_state
 
 __all__ = [
     "ABORT",
@@ -15,7 +17,9 @@ __all__ = [
     "PAUSE",
     "ManualClock",
     "ScriptedSource",
+    "check_kept_state",
     "check_task",
     "exact",
+    "keep_state",
     "uncompiled",
 ]

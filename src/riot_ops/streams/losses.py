@@ -1,0 +1,164 @@
+"""Which of the messages that sensors are expected to send arrive: losses one by one, and outages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+from riot_ops.streams.noise import below, key_of, mix
+
+__all__ = ["BLOCK", "Losses"]
+
+#: Slots (expected messages) within which the number of delivered ones is exact.
+BLOCK = 8192
+
+
+class Losses:
+    """The delivered slots of a stream, where a slot is a message that a sensor is expected to send.
+
+    Half of the losses come singly, half in outages of a sensor. How many slots of a block are
+    delivered is fixed, so that the number of messages before any slot is known without counting.
+
+    Parameters
+    ----------
+    drop : float, 0 <= drop < 1
+        Share of slots that are lost.
+    key : uint64
+        Seed.
+    order : array
+        The sensor of each slot of a period, in the order of their offsets.
+    """
+
+    def __init__(self, drop: float, key: np.uint64, order: npt.NDArray[np.int64]) -> None:
+        self.drop = drop
+        self._key = key
+        self._order = order
+        self._share = round((1 - drop) * 1_000_000)
+        self._cache: dict[int, npt.NDArray[np.int64]] = {}
+
+    def _quota(self, block: int) -> int:
+        """Messages before a block of slots."""
+        return block * BLOCK * self._share // 1_000_000
+
+    def _kept(self, block: int) -> npt.NDArray[np.int64]:
+        """The delivered slots of a block, counted from its start."""
+        found = self._cache.get(block)
+        if found is None:
+            quota = self._quota(block + 1) - self._quota(block)
+            found = np.empty(quota, np.int64)
+            if quota == BLOCK:
+                found[:] = np.arange(BLOCK)
+            else:
+                single = self.drop / 2 / (1 - self.drop / 2)
+                flags = np.empty(BLOCK, np.uint8)
+                with np.errstate(over="ignore"):
+                    kept_slots(block, self._order, self._key, below(self.drop / 2), below(single), quota, flags, found)
+            if len(self._cache) >= 8:
+                self._cache.pop(next(iter(self._cache)))
+            self._cache[block] = found
+        return found
+
+    def _block_of(self, message: int) -> int:
+        block = message * 1_000_000 // (BLOCK * self._share)
+        while self._quota(block + 1) <= message:
+            block += 1
+        while self._quota(block) > message:
+            block -= 1
+        return block
+
+    def slots(self, start: int, end: int) -> npt.NDArray[np.int64]:
+        """The slots of a range of messages."""
+        parts = []
+        block = self._block_of(start)
+        while start < end:
+            before = self._quota(block)
+            part = self._kept(block)[start - before : end - before]
+            parts.append(part + block * BLOCK)
+            start += len(part)
+            block += 1
+        return readonly(np.concatenate(parts) if len(parts) != 1 else parts[0])
+
+    def delivered(self, slot: int) -> int:
+        """Number of messages before a slot."""
+        block, within = divmod(slot, BLOCK)
+        return self._quota(block) + int(np.searchsorted(self._kept(block), within))
+
+
+@kernel
+def _refreshed(key: Any, word: Any) -> Any:
+    """64 bits, each set with probability 5/256: the ticks at which a sensor may change its state."""
+    k = key + np.uint64(word) * np.uint64(0x8CB92BA72F3D8DD7)
+    m = mix(k) & mix(k + np.uint64(1))
+    m = (m | mix(k + np.uint64(2))) & mix(k + np.uint64(3)) & mix(k + np.uint64(4))
+    return m & mix(k + np.uint64(5)) & mix(k + np.uint64(6)) & mix(k + np.uint64(7))
+
+
+@kernel
+def _is_out(key: Any, tick: Any, limit: Any) -> Any:
+    """Whether a sensor is in an outage: a Markov chain with two states.
+
+    At each tick the state is, with probability 5/256, drawn anew; so outages have a geometric length,
+    and the state at any tick is found by walking back to the last draw.
+    """
+    word = tick >> 6
+    m = _refreshed(key, word) & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(63 - (tick & 63)))
+    while m == np.uint64(0) and word > 0:
+        word -= 1
+        m = _refreshed(key, word)
+    bit = 0
+    for shift in (32, 16, 8, 4, 2, 1):
+        if m >> np.uint64(shift) != np.uint64(0):
+            m = m >> np.uint64(shift)
+            bit += shift
+    return mix(key ^ mix(np.uint64(word * 64 + bit) + np.uint64(0x5851F42D4C957F2D))) < limit
+
+
+@kernel
+def kept_slots(
+    block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any, quota: Any, flags: Any, kept: Any
+) -> None:
+    """Which slots of a block are delivered, exactly ``quota`` of them, in order.
+
+    Slots are lost in outages or one by one; the few too many or too few are then made good at
+    places in pseudo-random order, single losses first.
+    """
+    size = flags.size
+    sensors = order.size
+    first = block * size
+    tick = first // sensors
+    rank = first - tick * sensors
+    n = 0
+    for j in range(size):
+        sensor_key = key_of(key, order[rank])
+        lost = 0
+        if mix(sensor_key ^ mix(np.uint64(tick) + np.uint64(0x2545F4914F6CDD1D))) < lost_limit:
+            lost = 1
+        if _is_out(sensor_key, tick, out_limit):
+            lost = 2
+        flags[j] = lost
+        n += lost == 0
+        rank += 1
+        if rank == sensors:
+            rank = 0
+            tick += 1
+    for most in range(1, 3):
+        at: Any = np.int64(mix(key + np.uint64(block)) & np.uint64(size - 1))
+        for _ in range(size):
+            if n == quota:
+                break
+            at = (at * 1_664_525 + 1_013_904_223) & (size - 1)
+            if n > quota and flags[at] == 0:
+                flags[at] = 3
+                n -= 1
+            elif n < quota and 0 < flags[at] <= most:
+                flags[at] = 0
+                n += 1
+    i = 0
+    for j in range(size):
+        if flags[j] == 0:
+            kept[i] = j
+            i += 1

@@ -1,0 +1,218 @@
+# ruff: noqa: S301, S603, PT018 (a kit of assertions; pickles are its own)
+"""Checks of a running task: splits, restarts, keys, determinism."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.session import Session
+from riot_ops.state import KeyedState
+from riot_ops.task import Case, DeadLetters, KeyedTask
+from riot_ops.testing.running import Rows, Run, by_keys, exact, picklers, same, uncompiled, whole
+
+__all__ = [
+    "check_any_split",
+    "check_cold_start",
+    "check_determinism",
+    "check_input_is_not_mutated",
+    "check_key_independence",
+    "check_output_is_not_mutated",
+    "check_session_equals_bulk",
+]
+
+
+def check_input_is_not_mutated(case: Case) -> None:
+    """The buffers of the input are the same bytes afterwards."""
+
+    def content() -> list[bytes | None]:
+        return [None if b is None else b.to_pybytes() for c in case.batch.columns for b in c.buffers()]
+
+    before = content()
+    whole(case.task, case.batch)
+    assert content() == before, "the input was changed"
+
+
+def check_output_is_not_mutated(case: Case) -> None:
+    """What came out does not change when more is processed: it shares no memory with the state."""
+    half = case.batch.num_rows // 2
+    run = Run(case.task)
+    first = run.push(case.batch.slice(0, half))
+    before = exact(first.to_pylist())
+    run.push(case.batch.slice(half))
+    run.flush()
+    assert exact(first.to_pylist()) == before, "rows that had come out changed later"
+
+
+def check_any_split(case: Case) -> None:
+    """Cut anywhere, restart through real bytes, go on: the same to the last bit.
+
+    Restarts from one full snapshot at each cut, and from a chain of deltas that two workers write
+    in turn.
+    """
+    task, batch = case.task, case.batch
+    wanted = whole(task, batch)
+    for cut in range(batch.num_rows + 1):
+        run = Run(task)
+        run.push(batch.slice(0, cut))
+        run.restart()
+        run.push(batch.slice(cut))
+        same(run.end(), wanted, f"cut at {cut}")
+    run = Run(task)
+    for i in range(batch.num_rows):
+        run.push(batch.slice(i, 1))
+        run.restart()
+    same(run.end(), wanted, "cut everywhere")
+    if isinstance(task, KeyedTask):
+        _check_deltas(task, batch, wanted)
+
+
+def _check_deltas(task: KeyedTask, batch: pa.RecordBatch, wanted: Any) -> None:
+    here, there = KeyedState(task), KeyedState(task)
+    dead = DeadLetters(task.name())
+    rows: Rows = []
+    for i in range(batch.num_rows):
+        rows += here.update(batch.slice(i, 1), dead).to_pylist()
+        there.restore(here.snapshot("delta" if i else "full"))
+        here, there = there, here
+    flushed = here.flush(dead)
+    errors = [row for e in dead.take() for row in e.to_pylist()]
+    end = [] if flushed is None else flushed.to_pylist()
+    got = [exact(r) for r in rows], [exact(r) for r in end], sorted(exact(r) for r in errors)
+    same(got, wanted, "restored from deltas")
+
+
+def check_key_independence(case: Case) -> None:
+    """Interleaved keys give what separate runs give; without state, the order of rows makes no difference."""
+    task, batch = case.task, case.batch
+    full = Run(task)
+    full.push(batch)
+    if not isinstance(task, KeyedTask):
+        turned = Run(task)
+        turned.push(batch.take(pa.array(range(batch.num_rows))[::-1]))
+        a, b = Counter(map(exact, turned.rows)), Counter(map(exact, full.rows))
+        assert a == b, "the order of rows matters"
+        return
+    if not task.by:
+        return
+    # a time to live is judged by the newest time of the whole stream
+    ends = by_keys(task, full.flush()) if task.ttl is None else {}
+    outputs = by_keys(task, full.rows)
+    places: dict[str, list[int]] = {}
+    for i, row in enumerate(batch.to_pylist()):
+        places.setdefault(next(iter(by_keys(task, [row]))), []).append(i)
+    assert set(outputs) <= set(places), "rows came out with a key that never came in"
+    for key, rows in places.items():
+        alone = Run(task)
+        alone.push(batch.take(pa.array(rows)))
+        end = alone.flush() if task.ttl is None else []
+        same(
+            (list(map(exact, outputs.get(key, []))), list(map(exact, ends.get(key, [])))),
+            (list(map(exact, alone.rows)), list(map(exact, end))),
+            f"key {key}",
+        )
+
+
+def check_session_equals_bulk(case: Case) -> None:
+    """One event at a time, the compiled bulk and the kernels as plain Python agree."""
+    task, batch = case.task, case.batch
+    wanted = whole(task, batch)
+    with uncompiled():
+        same(whole(task, batch), wanted, "kernels as plain Python")
+    session = Session(task)
+    got = session.push_many(batch.to_pylist()) + session.flush()
+    bulk = Run(task)
+    bulk.push(batch)
+    expected = bulk.rows + bulk.flush()
+    # events have no declared types: whole numbers may come back as floats
+    assert [_loose(r) for r in got] == [_loose(r) for r in expected], (
+        f"one event at a time gave\n  {got}\nthe bulk\n  {expected}"
+    )
+    assert Counter((e["reason"], e["message"]) for e in session.errors) == Counter(
+        (e["reason"], e["message"]) for e in bulk.errors
+    ), "other errors one event at a time"
+
+
+def _loose(value: Any) -> Any:
+    if isinstance(value, dict):
+        return exact({k: _loose(v) for k, v in value.items()})
+    return exact(float(value)) if isinstance(value, int) and not isinstance(value, bool) else exact(value)
+
+
+def check_determinism(case: Case) -> None:
+    """A process with other hash seeds gives the same bytes, those of the state included."""
+    here = _digest(case)
+    assert here == _digest(case), "two runs in one process differ"
+    there = _elsewhere(case)
+    assert there == here, "a process with another PYTHONHASHSEED gives something else"
+
+
+def _digest(case: Case) -> tuple[Any, bytes]:
+    run = Run(case.task)
+    run.push(case.batch)
+    return run.end(), run.session.snapshot()
+
+
+def _elsewhere(case: Case) -> Any:
+    data = picklers()[-1].dumps(case)
+    process = _helper()
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(len(data).to_bytes(8, "little") + data)
+    process.stdin.flush()
+    size = process.stdout.read(8)
+    assert len(size) == 8, "the helper process ended; see its error output"
+    result = pickle.loads(process.stdout.read(int.from_bytes(size, "little")))
+    assert not isinstance(result, str), result
+    return result
+
+
+@functools.cache
+def _helper() -> subprocess.Popen[bytes]:
+    """A process with other hashes of str, that runs cases sent to it; it ends with this one."""
+    seed = "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "42"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+        "PYTHONHASHSEED": seed,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import _serve; _serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def _serve() -> None:
+    commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not get between the answers
+    while len(size := commands.read(8)) == 8:
+        try:
+            result: Any = _digest(pickle.loads(commands.read(int.from_bytes(size, "little"))))
+        except Exception as error:
+            result = f"it fails in another process: {error!r}"
+        data = pickle.dumps(result)
+        answers.write(len(data).to_bytes(8, "little") + data)
+        answers.flush()
+
+
+def check_cold_start(case: Case) -> None:
+    """Before any record nothing fails: no output at the end, and an empty state that can be restored."""
+    run = Run(case.task)
+    assert run.flush() == [], "rows at the end of a stream without records"
+    run.restart()
+    run.push(case.batch.slice(0, 0))
+    run.restart()
+    assert run.flush() == [], "rows at the end of a stream without records"
+    run.push(case.batch)
+    same(run.end(), whole(case.task, case.batch), "after an empty batch")

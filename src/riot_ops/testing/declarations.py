@@ -1,0 +1,184 @@
+# ruff: noqa: S301, PT017, PT018 (a kit of assertions; pickles are its own)
+"""Checks of what a task says of itself: parameters, documentation, schemas."""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+import functools
+import inspect
+import json
+import pickle
+import re
+import sys
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.errors import ConfigError
+from riot_ops.schema import StreamSchema
+from riot_ops.secret import Secret
+from riot_ops.state import KeyedState
+from riot_ops.task import Case, DeadLetters, KeyedTask, Task
+from riot_ops.testing.running import Run, numbered, picklers
+
+__all__ = [
+    "check_bad_input_schema",
+    "check_config_is_identity",
+    "check_config_roundtrip",
+    "check_docstring",
+    "check_schema",
+    "check_serialisable",
+]
+
+SECTIONS = ("Parameters", "Shapes and rates", "Missing values", "Errors", "References", "Examples")
+MOST_BYTES = 100_000
+
+
+def check_config_is_identity(case: Case) -> None:
+    """Equal parameters make equal tasks with one hash; the repr gives the task back; it is frozen."""
+    task = case.task
+    again = type(task)(**{f.name: getattr(task, f.name) for f in fields(task)})
+    assert again == task and hash(again) == hash(task), f"{again!r} != {task!r}"
+    assert task.replace() == task
+    names = {
+        "datetime": dt,
+        "StreamSchema": StreamSchema,
+        "Secret": Secret,
+        "inf": float("inf"),
+        "nan": float("nan"),
+        type(task).__name__: type(task),
+    }
+    code = repr(task)
+    for name, function in _functions(task).items():  # a function has no repr that is code
+        code, names[f"{name}_"] = code.replace(repr(function), f"{name}_"), function
+    twin = eval(code, names)  # noqa: S307 (the repr of a task is code that makes it)
+    assert twin == task, f"eval(repr(task)) differs from {task!r}"
+    for f in fields(task):
+        try:
+            setattr(task, f.name, None)
+        except FrozenInstanceError:
+            continue
+        raise AssertionError(f"{f.name} can be changed after construction")
+
+
+def check_config_roundtrip(case: Case) -> None:
+    """Through JSON and back it is the same task; an unknown parameter is refused by name with a hint."""
+    task = case.task
+    # descriptors only name functions; who reads one supplies them
+    data = {**json.loads(json.dumps(task.to_dict())), **_functions(task)}
+    again = Task.from_dict(data)
+    assert type(again) is type(task) and again == task, f"{again!r} came back for {task!r}"
+    assert again.to_dict() == task.to_dict()
+    for f in fields(task):
+        typo = f.name + f.name[-1]
+        if typo in {g.name for g in fields(task)}:
+            continue
+        try:
+            Task.from_dict({**data, typo: 1})
+        except ConfigError as error:
+            text = str(error)
+            assert repr(typo) in text and "did you mean" in text, f"no hint for {typo!r} in: {text}"
+        else:
+            raise AssertionError(f"the unknown parameter {typo!r} was accepted")
+
+
+def _functions(task: Task) -> dict[str, Any]:
+    return {f.name: getattr(task, f.name) for f in fields(task) if callable(getattr(task, f.name))}
+
+
+def check_docstring(case: Case) -> None:
+    """The docstring has its sections in order, documents each parameter, and its examples run."""
+    _check_docstring(type(case.task))
+
+
+@functools.cache
+def _check_docstring(kind: type[Task]) -> None:
+    text = inspect.cleandoc(kind.__doc__ or "")
+    assert text and not text.startswith(f"{kind.__name__}("), f"{kind.__name__} has no docstring"
+    places = []
+    for section in SECTIONS:
+        heading = re.search(rf"^{section}\n-{{{len(section)}}}$", text, re.MULTILINE)
+        assert heading, f"{kind.__name__}: the docstring lacks the section {section!r}"
+        places.append(heading.start())
+    assert places == sorted(places), f"{kind.__name__}: the order of sections is {', '.join(SECTIONS)}"
+    parameters = text[places[0] : places[1]]
+    named = {
+        name.strip()
+        for line in re.findall(r"^(\w[\w, ]*?)(?: :.*)?$", parameters, re.MULTILINE)
+        for name in line.split(",")
+    }
+    missing = [f.name for f in fields(kind) if f.name not in named]
+    assert not missing, f"{kind.__name__}: not documented: {', '.join(missing)}"
+    module = sys.modules[kind.__module__]
+    found = doctest.DocTestFinder(recurse=False).find(kind, kind.__name__, module, vars(module).copy())
+    examples = [test for test in found if test.examples]
+    assert examples, f"{kind.__name__}: the section Examples has no doctest"
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for example in examples:
+        runner.run(example, out=report.append)
+    assert runner.failures == 0, "".join(report)
+
+
+def check_serialisable(case: Case) -> None:
+    """Pickle and cloudpickle give an equal task, in less than 100 KB."""
+    for module in picklers():
+        data = module.dumps(case.task)
+        assert len(data) < MOST_BYTES, f"{len(data)} bytes, allowed are {MOST_BYTES}"
+        assert pickle.loads(data) == case.task
+
+
+def check_schema(case: Case) -> None:
+    """The output has exactly the declared fields and types, also for an empty batch and in a dataflow."""
+    with_seq = numbered(case.batch)
+    for batch in (case.batch, case.batch.slice(0, 0), with_seq, with_seq.slice(0, 0)):
+        declared = case.task.output_schema(batch.schema)
+        run = Run(case.task)
+        out = run.push(batch)
+        assert out.schema.equals(declared), f"declared:\n{declared}\nbut the output has:\n{out.schema}"
+        out.validate(full=True)
+        assert batch.num_rows or not out.num_rows, "rows came out of an empty batch"
+        for field, column in zip(out.schema, out.columns, strict=True):
+            assert field.nullable or not column.null_count, f"nulls in {field.name}, declared as non-null"
+        if isinstance(case.task, KeyedTask):
+            _check_flush(case.task, batch, declared)
+        changed = case.task.writes()
+        for field in batch.schema:
+            if changed is not None and field.name not in changed and field.name in declared.names:
+                assert declared.field(field.name).type == field.type, (
+                    f"the field {field.name} changes its type, but writes() does not name it"
+                )
+        if changed is not None:
+            new = set(declared.names) - set(batch.schema.names) - changed
+            assert not new, f"writes() does not name the new fields {', '.join(sorted(new))}"
+
+
+def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared: pa.Schema) -> None:
+    state = KeyedState(task)
+    state.update(batch, DeadLetters(task.name()))
+    out = state.flush()
+    if out is None:
+        return
+    out.validate(full=True)
+    for field in out.schema:
+        assert field.name in declared.names, f"at the end the undeclared field {field.name} comes out"
+        out.column(field.name).cast(declared.field(field.name).type)
+
+
+def check_bad_input_schema(case: Case) -> None:
+    """A field that is missing, or of a type that does not fit, is refused by name before any record."""
+    schema = case.batch.schema
+    for name, wanted in case.task.requires().items():
+        bad = [schema.remove(schema.get_field_index(name))]
+        if wanted != "any":
+            wrong = pa.string() if wanted == "number" else pa.list_(pa.float64())
+            bad.append(schema.set(schema.get_field_index(name), pa.field(name, wrong)))
+        for one in bad:
+            try:
+                case.task.output_schema(one)
+            except ConfigError as error:
+                assert repr(name) in str(error), f"the field {name!r} is not named in: {error}"
+            else:
+                raise AssertionError(f"accepted although {name!r} is missing or wrong in {one}")

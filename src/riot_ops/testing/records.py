@@ -1,0 +1,165 @@
+# ruff: noqa: PT018 (a kit of assertions; pickles are its own)
+"""Checks of bad records, of how many come out, and of the size of the state."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.session import Session
+from riot_ops.task import Case, KeyedTask, Task
+from riot_ops.testing.running import Run, exact, numbered, same
+
+__all__ = ["check_bounded_state", "check_missing_and_bad_values", "check_selectivity", "check_wrong_type"]
+
+MANY_RECORDS = 20_000
+
+
+def check_missing_and_bad_values(case: Case) -> None:
+    """Null, NaN, infinity: each gives what the docstring says, and a rejected record leaves no trace.
+
+    A rejected record is in the errors with a documented reason; the others come out as if it had
+    never been there. No NaN is made: what a task computes is a number or null.
+    """
+    documented = _texts(type(case.task))
+    for batch in (numbered(case.batch), *_spoilt(case)):
+        full = Run(case.task)
+        out = full.push(batch)
+        for error in full.errors:
+            assert error["reason"] in documented, f"reason {error['reason']!r} is not documented"
+            assert error["task"] == case.task.name() and error["message"], error
+        for name in _written(case.task, out.schema, batch.schema):
+            column = out.column(name)
+            if pa.types.is_floating(column.type):
+                assert not pc.any(pc.is_nan(column)).as_py(), f"NaN in {name}, missing is null"
+        rejected = {e["seq"] for e in full.errors}
+        numbers = [e["seq"] for e in full.errors]
+        seq = batch.column("seq").to_pylist()
+        assert rejected <= set(seq), f"errors name records {rejected - set(seq)} that never came in"
+        if not isinstance(case.task, KeyedTask):
+            continue
+        assert len(numbers) == len(rejected), f"records were rejected twice: {numbers}"
+        clean = Run(case.task)
+        clean.push(batch.filter(pa.array([s not in rejected for s in seq])))
+        assert not clean.errors, f"more errors without the rejected records: {clean.errors}"
+        rows, end, _ = full.end()
+        left = sorted(exact(e) for e in full.errors if e["seq"] not in rejected)
+        same((rows, end, left), clean.end(), "without the rejected records")
+
+
+def _texts(kind: type[Task]) -> str:
+    """The docstring, and those of the classes of its module that it refers to."""
+    text = kind.__doc__ or ""
+    module = vars(sys.modules[kind.__module__])
+    return text + "".join(module[n].__doc__ or "" for n in re.findall(r":class:`(\w+)`", text) if n in module)
+
+
+def _written(task: Task, out: pa.Schema, given: pa.Schema) -> list[str]:
+    """Fields that the task computes."""
+    writes = task.writes()
+    if not isinstance(task, KeyedTask) or writes is None:
+        return [n for n in out.names if n not in given.names]
+    return [n for n in out.names if n in writes]
+
+
+def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
+    """The input with null, NaN and infinity between its records, in each field that is read."""
+    batch = case.batch
+    n = batch.num_rows
+    for name, wanted in case.task.requires().items():
+        position = batch.schema.get_field_index(name)
+        kind = batch.schema.field(name).type
+        values: list[Any] = [None]
+        if wanted == "number" and pa.types.is_floating(kind):
+            values += [float("nan"), float("inf"), float("-inf")]
+        if not n or not batch.schema.field(name).nullable:
+            continue
+        for value in values:
+            # every second row is a copy with the bad value
+            doubled = batch.take(pa.array(np.repeat(np.arange(n), 2)))
+            second = pa.array(np.arange(2 * n) % 2 == 1)
+            bad = pc.if_else(second, pa.scalar(value, kind), doubled.column(name))
+            doubled = doubled.set_column(position, batch.schema.field(name), bad)
+            if "seq" in doubled.schema.names:
+                doubled = doubled.remove_column(doubled.schema.get_field_index("seq"))
+            yield numbered(doubled)
+
+
+def check_wrong_type(case: Case) -> None:
+    """An event with a value of the wrong type goes to the errors and leaves the state as it was."""
+    if not case.batch.num_rows:
+        return
+    event = case.batch.slice(0, 1).to_pylist()[0]
+    for name, wanted in case.task.requires().items():
+        if wanted == "any":
+            continue
+        session = Session(case.task)
+        session.push_many(case.batch.to_pylist())
+        session.errors.clear()
+        before = session.snapshot()
+        for value in ("warm", [1.0], {"a": 1}) if wanted == "number" else ([1.0], {"a": 1}):
+            assert session.push({**event, name: value}) == [], f"{value!r} gave a row"
+            assert [e["reason"] for e in session.errors] == ["wrong_type"], session.errors
+            assert repr(value) in session.errors[0]["message"] and name in session.errors[0]["message"]
+            session.errors.clear()
+        assert session.snapshot() == before, "a record of the wrong type changed the state"
+
+
+def check_bounded_state(case: Case) -> None:
+    """Ten times more records of the same keys make the state no bigger."""
+    if not isinstance(case.task, KeyedTask) or not case.batch.num_rows:
+        return
+    run = Run(case.task)
+    random = np.random.default_rng(0)
+    sizes = []
+    rows = 0
+    for until in (MANY_RECORDS // 10, MANY_RECORDS):
+        while rows < until:
+            run.push(_varied(case, random, rows))
+            run.rows, run.errors = [], []
+            rows += case.batch.num_rows * 20
+        sizes.append(len(run.session.snapshot()))
+    assert sizes[1] <= 1.25 * sizes[0] + 1024, f"the state grew from {sizes[0]} to {sizes[1]} bytes"
+
+
+def _varied(case: Case, random: np.random.Generator, place: int) -> pa.RecordBatch:
+    """The input twenty times over, with other numbers and growing times."""
+    batch = case.batch.take(pa.array(np.tile(np.arange(case.batch.num_rows), 20)))
+    requires = case.task.requires()
+    for i, field in enumerate(batch.schema):
+        column = batch.column(i)
+        if pa.types.is_floating(field.type) and requires.get(field.name) == "number":
+            factors = pa.array(random.uniform(0.5, 1.0, batch.num_rows))
+            column = pc.multiply(column.cast(pa.float64()), factors).cast(field.type)
+        elif pa.types.is_timestamp(field.type):
+            steps = pc.if_else(column.is_valid(), pa.array(np.arange(place, place + batch.num_rows)), None)
+            column = steps.cast(pa.timestamp("s", tz=field.type.tz)).cast(field.type)
+        elif field.name == "seq" and pa.types.is_int64(field.type) and "seq" not in getattr(case.task, "by", ()):
+            column = pa.array(np.arange(place, place + batch.num_rows))
+        batch = batch.set_column(i, field, column)
+    return batch
+
+
+def check_selectivity(case: Case) -> None:
+    """As many rows come out per row that goes in as the task declares."""
+    sigma = case.task.selectivity
+    parts = sigma.split(":")
+    assert len(parts) == 2 and parts[0] in ("1", "N") and parts[1] in ("1", "0/1", "N", "0/N", "M"), (
+        f"selectivity {sigma!r} is not of a known form, such as 1:1, N:1, 1:0/1, 1:N"
+    )
+    run = Run(case.task)
+    batch = numbered(case.batch)
+    run.push(batch)
+    out, given = len(run.rows) + len(run.flush()), batch.num_rows
+    rejected = len({e["seq"] for e in run.errors})
+    text = f"{out} rows and {rejected} errors came out for {given}, declared is {sigma}"
+    if sigma == "1:1":
+        assert out == given - rejected, text
+    elif parts[1] in ("1", "0/1"):
+        assert out <= given - rejected, text

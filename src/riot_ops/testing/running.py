@@ -1,0 +1,149 @@
+"""Running a task over an input, and comparing to the last bit what comes out."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.kernels.jit import Kernel
+from riot_ops.session import Session
+from riot_ops.task import KeyedTask, Task
+
+__all__ = ["Rows", "Run", "by_keys", "exact", "numbered", "picklers", "same", "uncompiled", "whole"]
+
+Rows = list[dict[str, Any]]
+
+
+def exact(value: Any) -> Any:
+    """A value in a form that compares and sorts to the last bit, with NaN equal to NaN.
+
+    >>> exact(float("nan")) == exact(float("nan")), exact(0.0) == exact(-0.0), exact(1) == exact(1.0)
+    (True, False, False)
+    """
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else f"{value!r} {struct.pack('>d', value).hex()}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {exact(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(str(exact(v)) for v in value) + "]"
+    return f"{type(value).__name__} {value!r}"
+
+
+class Run:
+    """A session, and what came out of it."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.session = Session(task)
+        self.rows: Rows = []
+        self.errors: Rows = []
+
+    def push(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        out = self.session.push_batch(batch)
+        self.rows += out.to_pylist()
+        self.errors += self.session.errors
+        self.session.errors = []
+        return out
+
+    def restart(self) -> None:
+        """Through real bytes into a new session."""
+        data = self.session.snapshot()
+        self.session = Session(self.task)
+        self.session.restore(data)
+
+    def flush(self) -> Rows:
+        rows = self.session.flush()
+        self.errors += self.session.errors
+        self.session.errors = []
+        return rows
+
+    def end(self) -> tuple[list[str], list[str], list[str]]:
+        """Everything that came out: rows and rows of the end in order, errors sorted."""
+        return list(map(exact, self.rows)), list(map(exact, self.flush())), sorted(map(exact, self.errors))
+
+
+def whole(task: Task, batch: pa.RecordBatch) -> tuple[list[str], list[str], list[str]]:
+    """What comes out of a run over the whole input."""
+    run = Run(task)
+    run.push(batch)
+    return run.end()
+
+
+def same(got: Any, wanted: Any, what: str) -> None:
+    """Assert that two such results are equal; name the first row that differs."""
+    if got == wanted:
+        return
+    for name, a, b in zip(("rows", "rows at the end", "errors"), got, wanted, strict=False):
+        for i, (x, y) in enumerate(zip(a, b, strict=False)):
+            assert x == y, f"{what}: {name}[{i}] differ:\n  got      {x}\n  expected {y}"
+        assert len(a) == len(b), f"{what}: {len(a)} {name}, expected {len(b)}"
+
+
+def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With a ``seq`` that tells the rows apart, as in a dataflow."""
+    position = batch.schema.get_field_index("seq")
+    if position >= 0:
+        seq = batch.column("seq")
+        if pa.types.is_int64(seq.type) and not seq.null_count and len(pc.unique(seq)) == len(seq):
+            return batch
+        batch = batch.remove_column(position)
+    numbers = pa.array(range(batch.num_rows), pa.int64())
+    schema = batch.schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
+    return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
+
+
+def by_keys(task: KeyedTask, rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
+    """Rows by their key."""
+    found: dict[str, Rows] = {}
+    for row in rows:
+        # 0.0 and -0.0 are one key
+        parts = (row[name] for name in task.by)
+        key = exact([0.0 if isinstance(v, float) and v == 0 else v for v in parts])
+        found.setdefault(key, []).append(row)
+    return found
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run all kernels as plain Python inside the block.
+
+    >>> from riot_ops import tasks
+    >>> with uncompiled():
+    ...     rows = tasks.KalmanFilter().session().push({"value": 0.0})
+    >>> rows
+    [{'value': 0.0}]
+    """
+    kernels: dict[int, Kernel[..., Any]] = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != "numba":
+            kernels.update((id(v), v) for v in list(vars(module).values()) if isinstance(v, Kernel))
+    compiled = [(k, k._compiled) for k in kernels.values()]  # noqa: SLF001 (the kit of the same package)
+    try:
+        for one, _ in compiled:
+            one._compiled = one.python  # noqa: SLF001
+        with np.errstate(all="ignore"):  # integers modulo 2^64 are meant
+            yield
+    finally:
+        for one, machine_code in compiled:
+            one._compiled = machine_code  # noqa: SLF001
+
+
+def picklers() -> list[Any]:
+    """The modules that can send a task to a worker; the last one takes functions as well."""
+    found: list[Any] = [pickle]
+    for name in ("cloudpickle", "pyspark.cloudpickle"):
+        try:
+            found.append(__import__(name, fromlist=["dumps"]))
+            break
+        except ImportError:
+            continue
+    return found

@@ -1,0 +1,193 @@
+# ruff: noqa: PT017 (a kit of assertions)
+"""Checks of states: what belongs together is put together, what does not belong is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.errors import StateError
+from riot_ops.state import KeyedState
+from riot_ops.task import Case, DeadLetters, KeyedTask, Task
+from riot_ops.testing.running import Run, exact, same
+
+__all__ = ["check_kept_state", "check_merge", "check_state_versions", "keep_state"]
+
+
+def check_merge(case: Case) -> None:
+    """Sketches of parts of a stream give, merged in any order, that of the whole, to the last bit.
+
+    A task whose states cannot be merged refuses it, and nothing has changed then.
+    """
+    task, batch = case.task, case.batch
+    if not isinstance(task, KeyedTask):
+        return
+    place = np.arange(batch.num_rows)
+    for part_of in (3 * place // max(batch.num_rows, 1), place % 3):
+        parts = [_over(task, batch, part_of == i) for i in range(3)]
+        before = [_content(part) for part in parts]
+        merged = _over(task, batch, part_of == 0)
+        try:
+            merged.merge(parts[1])
+        except StateError as error:
+            assert f"{task.name()} cannot be merged" in str(error), f"refused with: {error}"
+            assert _content(merged) == before[0], "a merge that was refused has changed the state"
+            return
+        whole = _content(_over(task, batch, place >= 0))
+        for order in itertools.permutations(range(3)):
+            a, b, c = (_over(task, batch, part_of == i) for i in order)
+            a.merge(b)
+            a.merge(c)
+            assert _content(a) == whole, f"parts merged in the order {order} differ from one pass"
+        a, b, c = (_over(task, batch, part_of == i) for i in range(3))
+        b.merge(c)
+        a.merge(b)
+        assert _content(a) == whole, "merging is not associative"
+        a.merge(KeyedState(task))
+        assert _content(a) == whole, "merging an empty state changes something"
+        empty = KeyedState(task)
+        empty.merge(a)
+        assert _content(empty) == whole, "an empty state becomes something else than what is merged into it"
+        a.update(batch, DeadLetters(task.name()))
+        assert _content(empty) == whole, "merged states share memory"
+        merged.merge(parts[2])
+        assert [_content(part) for part in parts] == before, "merging changes what is merged"
+
+
+def _over(task: KeyedTask, batch: pa.RecordBatch, rows: Any) -> KeyedState:
+    state = KeyedState(task)
+    state.update(batch.filter(pa.array(rows)), DeadLetters(task.name()))
+    return state
+
+
+def _content(state: KeyedState) -> dict[str, str]:
+    """State by key, without regard to the order of keys."""
+    fresh = KeyedState(state.task)
+    fresh.restore(state.snapshot())
+    keys = fresh.keys().to_pylist() or [{}] * fresh.size
+    arrays = {name: list(array[: fresh.size]) for name, array in fresh.arrays.items()}
+    return {
+        exact(key): exact({n: a[i].tolist() if hasattr(a[i], "tolist") else a[i] for n, a in arrays.items()})
+        for i, key in enumerate(keys)
+    }
+
+
+def check_state_versions(case: Case) -> None:
+    """Only the state of the same task, version and parameters is loaded; anything else changes nothing.
+
+    What is refused raises :class:`~riot_ops.errors.StateError`, which says what differs.
+    """
+    task, batch = case.task, case.batch
+    if not isinstance(task, KeyedTask):
+        return
+    run = Run(task)
+    run.push(batch)
+    data = run.session.snapshot()
+    for other, text in _others(data, task):
+        session = Run(task).session
+        session.push_batch(batch)
+        before = session.snapshot()
+        try:
+            session.restore(other)
+        except StateError as error:
+            assert text in str(error), f"the refusal does not say {text!r}: {error}"
+        else:
+            raise AssertionError(f"state was loaded although it should say {text!r}")
+        assert session.snapshot() == before, f"state was refused ({text}), but has changed what was there"
+    again = Run(task)
+    again.session.restore(data)
+    run.rows = []
+    for one in (run, again):
+        one.errors = []
+        one.push(batch)
+    same(again.end(), run.end(), "after loading a state")
+
+
+def _others(data: bytes, task: KeyedTask) -> Iterator[tuple[bytes, str]]:
+    """State as others would have written it, or damaged; and what its refusal says."""
+    rows, keys, new = msgspec.msgpack.decode(data[:-4], type=tuple[bytes, bytes, int])
+    with pa.ipc.open_stream(rows) as reader:
+        batch = reader.read_next_batch()
+    ((name, value),) = batch.schema.metadata.items()
+    identity = json.loads(value)
+
+    def written(**changes: Any) -> bytes:
+        sink = pa.BufferOutputStream()
+        text = json.dumps({**identity, **changes})
+        changed = batch.replace_schema_metadata({name: text.encode()})
+        with pa.ipc.new_stream(sink, changed.schema) as writer:
+            writer.write_batch(changed)
+        body = msgspec.msgpack.encode([sink.getvalue().to_pybytes(), keys, new])
+        return body + zlib.crc32(body).to_bytes(4, "little")
+
+    for version in (task.version + 1, task.version - 1):
+        yield written(version=version), f"version {version!r}, this is version {task.version!r}"
+    yield written(task="another"), f"task 'another', this is task {task.name()!r}"
+    yield written(format="0"), "format '0', this is format"
+    for parameter, value in identity["parameters"].items():
+        yield written(parameters={**identity["parameters"], parameter: [value]}), f"{parameter} was {[value]!r}"
+    yield written(fields={**identity["fields"], "more": ["int64", 0]}), "another state layout"
+    flipped = [data[:i] + bytes([data[i] ^ 4]) + data[i + 1 :] for i in range(0, len(data), len(data) // 20)]
+    for damaged in (b"", bytes(4), b"state", data[: len(data) // 2], data[:-1], data[1:], data + data, *flipped):
+        yield damaged, "damaged or not riot_ops state"
+
+
+def keep_state(case: Case) -> bytes:
+    """State in the middle of an input, with the rest of it and what comes out: for later releases to load.
+
+    A task that its descriptor does not give back, such as one over a function, raises ConfigError.
+    """
+    descriptor = case.task.to_dict()
+    Task.from_dict(descriptor)
+    half = case.batch.num_rows // 2
+    run = Run(case.task)
+    run.push(case.batch.slice(0, half))
+    state = run.session.snapshot()
+    run.rows, run.errors = [], []
+    run.push(case.batch.slice(half))
+    rows, end, errors = run.end()
+    rest = pa.Table.from_batches([case.batch.slice(half)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rest.schema) as writer:
+        writer.write_table(rest)
+    return msgspec.msgpack.encode(
+        {
+            "task": descriptor,
+            "version": case.task.version,
+            "state": state,
+            "rest": sink.getvalue().to_pybytes(),
+            "out": [rows, end, errors],
+        }
+    )
+
+
+def check_kept_state(data: bytes) -> None:
+    """What :func:`keep_state` kept is loaded and goes on as it did then, unless its version is no longer known.
+
+    State of another version of the task is refused with an error that names both.
+
+    >>> from riot_ops import tasks
+    >>> check_kept_state(keep_state(next(iter(tasks.KalmanFilter.cases()))))
+    """
+    kept = msgspec.msgpack.decode(data)
+    task = Task.from_dict(kept["task"])
+    run = Run(task)
+    if task.version != kept["version"]:
+        try:
+            run.session.restore(kept["state"])
+        except StateError as error:
+            assert f"version {kept['version']!r}, this is version {task.version!r}" in str(error), str(error)
+            return
+        raise AssertionError(f"version {task.version} of {task.name()} loads state of version {kept['version']}")
+    run.session.restore(kept["state"])
+    with pa.ipc.open_stream(kept["rest"]) as reader:
+        for batch in reader:
+            run.push(batch)
+    same(run.end(), tuple(kept["out"]), f"state of {task.name()} that was kept")

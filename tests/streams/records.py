@@ -1,0 +1,56 @@
+"""What the tests of generated streams share: records of a source as a table, and what holds for all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops import streams
+
+
+def table(source: Any, start: int = 0, end: int | None = None) -> pa.Table:
+    """The messages from start to end, by default all."""
+    return pa.Table.from_batches(list(source.read({"start": start, "end": source.messages if end is None else end})))
+
+
+def micros(times: Any) -> np.ndarray:
+    """Event times of a pandas column as microseconds since the epoch."""
+    return pa.array(times).cast(pa.timestamp("us", tz="UTC")).cast("int64").to_numpy()
+
+
+def check_any_split(source: Any, start: int, n: int, parts: int) -> None:
+    """Read n messages at once and, from a copy of the source, in parts: the same records."""
+    whole = table(source, start, start + n)
+    fresh = pickle.loads(pickle.dumps(source))
+    splits = fresh.splits({"message": start}, {"message": start + n}, parts)
+    assert json.loads(json.dumps(splits)) == splits
+    assert pa.Table.from_batches([b for s in splits for b in fresh.read(s)]).equals(whole)
+    assert list(dict.fromkeys(whole["seq"].to_pylist())) == list(range(start, start + n))
+
+
+def digest(call: str, start: int, end: int) -> str:
+    """A hash of messages of a source such as ``city(sensors=40)``, to the last bit."""
+    source = eval(call, vars(streams))
+    return hashlib.sha256(repr(table(source, start, end).to_pylist()).encode()).hexdigest()
+
+
+def check_elsewhere(call: str, start: int, end: int, environment: dict[str, str]) -> None:
+    """Read messages in a process with other environment variables: the same bytes, and no warning."""
+    script = f"from tests.streams.records import digest; print(digest({call!r}, {start}, {end}))"
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == digest(call, start, end)
+    assert "Warning" not in run.stderr

@@ -1,0 +1,188 @@
+"""The catalogue of streams, its command, and STATS over each of them."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from riot_ops import dataflows, streams
+from riot_ops.errors import ConfigError, ConnectorError, MissingExtraError
+from riot_ops.schema import SCHEMAS
+from riot_ops.sink import MemorySink
+from riot_ops.streams import CATALOG, rates
+from riot_ops.streams.figure import draw_rates
+from tests.streams.records import table
+
+
+def command(*arguments):
+    run = subprocess.run([sys.executable, "-m", "riot_ops", *arguments], capture_output=True, text=True, check=False)
+    return run.returncode, run.stdout, run.stderr
+
+
+def test_every_schema_has_a_generator():
+    assert list(CATALOG) == list(SCHEMAS)
+    assert CATALOG["fit"].schema is SCHEMAS["fit"]
+
+
+@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize("form", ["senml", "csv"])
+def test_messages_have_the_size_that_is_told(name, form):
+    sizes = [len(p) for p in table(streams.generate(name, messages=5000, format=form))["payload"].to_pylist()]
+    told = getattr(CATALOG[name], f"{form}_bytes")
+    assert np.mean(sizes) == pytest.approx(told, rel=0.005)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_csv_has_the_columns_of_the_schema(name):
+    schema = SCHEMAS[name]
+    lines, wide = (table(streams.generate(name, 50, messages=500, format=f)).to_pylist() for f in ("csv", "wide"))
+    for line, row in zip(lines, wide, strict=True):
+        for column, text in zip(schema.columns, line["payload"].decode().split(","), strict=True):
+            if column == schema.time_field:
+                assert int(text) == round(row["event_time"].timestamp() * 1000)
+            elif text == "null" or isinstance(row[column], str):
+                assert row[column] == (None if text == "null" else text)
+            else:
+                assert row[column] == float(text)
+
+
+# sizes of the paper (100 and 191 bytes as CSV) and of the samples (the others)
+@pytest.mark.parametrize(
+    ("name", "senml", "csv", "within"),
+    [("city", 366.8, 84.8, 0.01), ("taxi", 856.5, 185.5, 0.01), ("fit", 1215.7, 214.7, 0.01)],
+)
+def test_sizes_are_those_of_the_specification(name, senml, csv, within):
+    entry = CATALOG[name]
+    assert entry.senml_bytes - 14 == pytest.approx(senml, rel=within)  # without the time in front
+    assert entry.csv_bytes == pytest.approx(csv, rel=within)
+
+
+@pytest.mark.parametrize(("name", "peak"), [("city", 7000), ("taxi", 4000), ("fit", 500), ("grid", 10_000)])
+def test_peak_rates_are_those_of_the_specification(name, peak):
+    rate = CATALOG[name].describe()["rate"]
+    assert rate["max"] == pytest.approx(peak, rel=0.1)  # 5 % noise about the evening's maximum in TAXI
+    half = CATALOG[name].describe(rate["speedup"] / 2)["rate"]
+    assert half["mean"] == pytest.approx(rate["mean"] / 2, abs=0.001)
+    assert half["messages"] == rate["messages"]
+
+
+def test_gaps_are_those_of_a_paced_source():
+    now = [0.0]
+    curve = rates.grid(speedup=100, meters=60)
+    source = streams.grid(60, messages=200, curve=curve, format="wide")
+    source.clock = lambda: now[0]
+    offset, seen = source.initial(), []
+    for step in range(6000):
+        now[0] = step / 100
+        following = source.latest(offset)
+        seen += [now[0]] * source.count(offset, following)
+        offset = following
+        if len(seen) == 200:
+            break
+    assert rates.arrivals(curve, 200) == pytest.approx(np.array(seen), abs=0.011)
+
+
+def test_generate_names_what_is_unknown():
+    with pytest.raises(ConfigError, match=r"no generated stream 'grit'.*did you mean \"grid\""):
+        streams.generate("grit")
+    with pytest.raises(ConfigError, match="taxis must be >= 1, got 0"):
+        streams.generate("taxi", 0)
+
+
+# -- command ---------------------------------------------------------------------------------------
+
+
+def test_the_command_lists_the_streams():
+    code, out, _ = command("streams")
+    assert code == 0
+    assert all(name in out for name in CATALOG)
+    code, out, _ = command("streams", "--json")
+    assert [f["name"] for f in json.loads(out)] == list(CATALOG)
+    code, out, _ = command("streams", "fit", "--speedup", "10", "--json")
+    figures = json.loads(out)
+    assert figures["rate"]["mean"] == 5000
+    assert [f["name"] for f in figures["fields"]] == list(SCHEMAS["fit"].columns)
+
+
+def test_the_command_draws(tmp_path):
+    code, out, err = command("streams", "city", "--plot", str(tmp_path / "city.png"))
+    assert (code, err) == (0, "")
+    assert (tmp_path / "city.png").read_bytes().startswith(b"\x89PNG")
+    assert "airquality_raw" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["citty"], 'did you mean "city"'),
+        (["--plot", "x.png"], "--plot draws one stream"),
+        (["city", "--speedup", "-1"], "speedup must be a finite number > 0, got -1.0"),
+        (["city", "--plot", "no/such/folder/x.png"], "cannot be written"),
+    ],
+)
+def test_the_command_refuses_misuse(arguments, text):
+    code, _, err = command("streams", *arguments)
+    assert code == 2
+    assert text in err
+    assert "Traceback" not in err
+
+
+def test_a_format_that_cannot_be_drawn(tmp_path):
+    with pytest.raises(ConnectorError, match=r"cannot be written.*supported"):
+        draw_rates(CATALOG["fit"], tmp_path / "x.senml")
+
+
+def test_without_matplotlib_the_command_to_install_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match="plot"):
+        draw_rates(CATALOG["fit"], "x.png")
+
+
+# -- STATS -----------------------------------------------------------------------------------------
+
+
+def expected(source, name):
+    """Records of each result, counted from the observations without any of the tasks."""
+    rows = table(source).to_pandas()
+    rows = rows[rows["obs_type"].isin(SCHEMAS[name].numeric)]
+    keys = rows.groupby(["sensor_id", "obs_type"])["value"]
+    return {
+        "avg": int((keys.count() // 10).sum()),
+        "slr": int((keys.size() - 9).sum()),  # the Kalman filter estimates missing ones
+        "dac": len(rows),
+    }
+
+
+@pytest.mark.parametrize("name", ["city", "fit", "grid"])
+def test_stats_over_every_stream(name):
+    wanted = expected(streams.generate(name, 5, messages=400, format="observations"), name)
+    result = dataflows.stats(name).run(source=streams.generate(name, 5, messages=400), sinks=MemorySink())
+    assert {k: result[k].num_rows for k in wanted} == wanted
+    assert result.summary.errors == 0
+    ahead = {len(p) for p in result["slr"]["predictions"].to_pylist()}
+    assert ahead == {2 if name == "grid" else 10}
+
+
+def test_stats_over_the_fit_sample(shared_data):
+    source = streams.replay(shared_data / "riotbench" / "FIT_sample_data_senml.csv")
+    result = dataflows.stats("fit").run(source=source, sinks=MemorySink())
+    # 45 messages with 11 readings of one subject
+    assert {k: result[k].num_rows for k in ("avg", "slr", "dac")} == {"avg": 11 * 4, "slr": 11 * 36, "dac": 11 * 45}
+    assert result.summary.errors == 0
+    assert set(result["dac"]["obs_type"].to_pylist()) == set(SCHEMAS["fit"].observed)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["fit", "grid"])
+def test_stats_on_spark_equals_the_local_run(spark, name, tmp_path):
+    flow = dataflows.stats(name)
+    local = flow.run(source=streams.generate(name, 20, messages=1000), sinks=MemorySink())
+    query = flow.start(spark, source=streams.generate(name, 20, messages=1000), max_records=300)
+    query.wait(timeout_s=180)
+    assert not query.active
+    for stream in ("avg", "slr", "dac"):
+        key = ["sensor_id", "obs_type", "seq"]
+        a, b = (x[stream].to_pandas().sort_values(key, ignore_index=True) for x in (local, query))
+        assert a.equals(b)

@@ -1,0 +1,86 @@
+"""A source that repeats a table."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops.errors import ConfigError
+from riot_ops.schema import TIMESTAMP
+from riot_ops.streams.loop import Loop
+
+TIMES = [1_000_000, 2_000_000, None, 4_000_000]
+TABLE = pa.table(
+    {
+        "seq": [0, 0, 1, 2],
+        "event_time": pa.array(TIMES, TIMESTAMP),
+        "value": [1.0, 2.0, 3.0, 4.0],
+    }
+)
+
+
+def read(source: Loop, *edges: int) -> list[dict[str, object]]:
+    batches = [b for a, z in itertools.pairwise(edges) for b in source.read({"start": a, "end": z})]
+    assert all(b.num_rows and b.schema.equals(source.schema) for b in batches)
+    return pa.Table.from_batches(batches, source.schema).to_pylist()
+
+
+def test_rounds_go_on_in_number_and_time() -> None:
+    rows = read(Loop(TABLE), 0, 7)
+    assert [r["seq"] for r in rows] == [0, 0, 1, 2, 3, 3, 4, 5, 6, 6]
+    assert [r["value"] for r in rows] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
+    times = [None if r["event_time"] is None else r["event_time"].timestamp() for r in rows]  # type: ignore[attr-defined]
+    assert times == [1, 2, None, 4, 5.5, 6.5, None, 8.5, 10, 11]
+
+
+@given(st.lists(st.integers(0, 20), min_size=2, max_size=6))
+def test_any_split_gives_the_same(edges: list[int]) -> None:
+    edges = sorted(edges)
+    source = Loop(TABLE)
+    assert read(source, *edges) == read(source, edges[0], edges[-1])
+
+
+def test_length() -> None:
+    source = Loop(TABLE, messages=4)
+    end = source.latest(source.initial())
+    assert end == {"message": 4}
+    assert source.finished(end)
+    assert not source.waits()
+    assert source.count(source.initial(), end) == 4
+    assert sum(s["end"] - s["start"] for s in source.splits(source.initial(), end, 3)) == 4
+    endless = Loop(TABLE)
+    assert endless.waits()
+    assert not endless.finished({"message": 10**9})
+    assert endless.latest({"message": 5}, 10) == {"message": 15}
+
+
+def test_it_can_be_sent_to_another_process() -> None:
+    assert read(pickle.loads(pickle.dumps(Loop(TABLE))), 0, 5) == read(Loop(TABLE), 0, 5)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"value": [1.0]}),
+        TABLE.slice(0, 0),
+        TABLE.slice(2),
+        pa.table({"seq": [0, 2]}),
+        pa.table({"seq": [0, 1, 0]}),
+    ],
+)
+def test_a_table_that_does_not_count_its_messages_is_refused(table: pa.Table) -> None:
+    with pytest.raises(ConfigError, match="seq"):
+        Loop(table)
+    with pytest.raises(ConfigError, match="messages must be a number >= 0 or None, got -1"):
+        Loop(TABLE, messages=-1)
+
+
+def test_without_event_time() -> None:
+    rows = read(Loop(pa.table({"seq": np.arange(2), "text": ["a", "ü"]})), 0, 5)
+    assert [r["text"] for r in rows] == ["a", "ü", "a", "ü", "a"]
