@@ -26,9 +26,19 @@ def accumulate(events: Iterable[Event], size: int, groups: list[str], by: list[s
 
 
 def _block(rows: list[Event], groups: list[str], number: int) -> list[Event]:
-    def order(row: Event) -> list[tuple[bool, Any]]:
+    def order(row: Event, names: list[str]) -> list[tuple[bool, Any]]:
         """Missing values last, among themselves equal; text by its UTF-8 bytes."""
-        values = [row[name] for name in [*groups, "event_time"]]
+        values = [row[name] for name in names]
         return [(v is None, "" if v is None else v.encode() if isinstance(v, str) else v) for v in values]
 
-    return [{**row, "batch_id": number} for row in sorted(rows, key=order)]
+    sets: list[Event] = []
+    for row in sorted(rows, key=lambda row: order(row, [*groups, "event_time"])):
+        if not sets or order(sets[-1], groups) != order(row, groups):
+            fresh = {"event_time": rows[-1]["event_time"], **{name: row[name] for name in groups}, "batch_id": number}
+            sets.append({**fresh, "times": []})
+        for name, value in row.items():
+            if name == "event_time":
+                sets[-1]["times"].append(value)
+            elif name not in groups:
+                sets[-1].setdefault(name, []).append(value)
+    return sets

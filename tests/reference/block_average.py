@@ -45,24 +45,24 @@ def by_time(events: Iterable[Event], duration: int, lateness: int) -> tuple[list
             continue
         windows.setdefault(key, {})
         latest[key] = max(latest.get(key, time), time)
-        for begin in sorted(windows[key]):
-            if begin + duration <= latest[key] - lateness:
-                out.append(_result(windows[key].pop(begin), begin + duration, event))
+        closed = [b for b in sorted(windows[key]) if b + duration <= latest[key] - lateness]
+        for place, begin in enumerate(closed):
+            out.append(_result(windows[key].pop(begin), begin + duration, event, place))
         if not missing(event["value"]):
             windows[key].setdefault(start, []).append(event)
     left = [
-        _result(members, begin + duration, members[-1])
+        _result(members, begin + duration, members[-1], 4095)
         for opened in windows.values()
         for begin, members in sorted(opened.items())
     ]
     return out, late, left
 
 
-def _result(members: list[Event], end: int, closer: Event) -> Event:
+def _result(members: list[Event], end: int, closer: Event, place: int) -> Event:
     return {
         **closer,
         "value": mean([m["value"] for m in members]),
         "count": len(members),
         "time": end,
-        "seq": members[-1]["seq"],
+        "sub": closer.get("sub", 0) * 4096 + place,
     }

@@ -44,9 +44,29 @@ def test_blocks_count_records_of_all_groups():
     session = Accumulator(size=4).session()
     events = [{"sensor_id": s, "obs_type": "t", "value": float(i)} for i, s in enumerate("babaabab")]
     out = session.push_many(events)
-    assert [row["sensor_id"] for row in out] == ["a", "a", "b", "b"] * 2
-    assert [row["value"] for row in out] == [1.0, 3.0, 0.0, 2.0, 4.0, 6.0, 5.0, 7.0]
-    assert [row["batch_id"] for row in out] == [0] * 4 + [1] * 4
+    assert [(row["sensor_id"], row["value"], row["batch_id"]) for row in out] == [
+        ("a", [1.0, 3.0], 0),
+        ("b", [0.0, 2.0], 0),
+        ("a", [4.0, 6.0], 1),
+        ("b", [5.0, 7.0], 1),
+    ]
+
+
+def test_a_set_is_in_order_of_time_and_carries_what_orders_the_stream():
+    times = [5_000_000, 1_000_000, 9_000_000]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array([7, 7, 8], pa.int64()),
+            "sub": pa.array([0, 1, 2], pa.int64()),
+            "event_time": pa.array(times, pa.timestamp("us", tz="UTC")),
+            "sensor_id": ["a", "a", "b"],
+            "value": [1.0, 2.0, 3.0],
+        }
+    )
+    a, b = Accumulator(size=3, groups=("sensor_id",)).session().push_batch(batch).to_pylist()
+    assert (a["seq"], a["sub"], b["seq"], b["sub"]) == (8, 2 * 4096, 8, 2 * 4096 + 1)
+    assert a["value"] == [2.0, 1.0] and [t.second for t in a["times"]] == [1, 5]
+    assert a["event_time"] == b["event_time"] == b["times"][0]
 
 
 def test_lists_and_text_survive_a_restart():
@@ -56,8 +76,8 @@ def test_lists_and_text_survive_a_restart():
     later = task.session()
     later.restore(session.snapshot())
     assert later.push({"sensor_id": "", "predictions": [], "meta": "x"}) == [
-        {"sensor_id": "", "predictions": [], "meta": "x", "batch_id": 0},
-        {"sensor_id": "ü", "predictions": [1.0, None], "meta": None, "batch_id": 0},
+        {"sensor_id": "", "batch_id": 0, "predictions": [[]], "meta": ["x"]},
+        {"sensor_id": "ü", "batch_id": 0, "predictions": [[1.0, None]], "meta": [None]},
     ]
 
 
@@ -66,9 +86,9 @@ def test_many_blocks_in_one_batch():
         {"sensor_id": ["b", "a"] * 500, "obs_type": ["t"] * 1000, "value": list(range(1000))}
     )
     out = Accumulator(size=100).session().push_batch(batch)
-    assert out.num_rows == 1000
-    assert out["batch_id"].to_pylist() == [i // 100 for i in range(1000)]
-    assert out["value"].to_pylist()[:3] == [1, 3, 5]
+    assert out.num_rows == 20
+    assert out["batch_id"].to_pylist() == [i // 2 for i in range(20)]
+    assert out["value"].to_pylist()[1] == list(range(0, 100, 2))
 
 
 def test_wrong_use_is_refused():
@@ -76,5 +96,7 @@ def test_wrong_use_is_refused():
         Accumulator(size=0)
     with pytest.raises(ConfigError, match="reads the field 'obs_type'"):
         Accumulator().output_schema(pa.schema({"sensor_id": pa.string()}))
-    with pytest.raises(ConfigError, match="cannot order by"):
+    with pytest.raises(ConfigError, match="cannot group by"):
         Accumulator(groups=("x",)).output_schema(pa.schema({"x": pa.list_(pa.int8())}))
+    with pytest.raises(ConfigError, match="makes the field 'times'"):
+        Accumulator(groups=("x",)).output_schema(pa.schema({"x": pa.int8(), "times": pa.int8()}))

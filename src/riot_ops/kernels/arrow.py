@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["byte_spans", "float_column", "gather_strings", "int_column", "readonly", "strings_from_spans"]
+__all__ = ["byte_spans", "float_column", "gather_strings", "int_column", "joined", "readonly", "strings_from_spans"]
 
 NO_MASK = np.empty(0, np.bool_)
 NO_MASK.flags.writeable = False
@@ -116,3 +116,16 @@ def gather_strings(column: pa.Array, index: npt.NDArray[np.int64]) -> pa.Array:
     """``column.take(index)`` for text without nulls in the index."""
     data, starts, ends, valid = byte_spans(column)
     return strings_from_spans(data, starts[index], ends[index], valid[index] if valid.size else None, column.type)
+
+
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches as one; where types differ (such as null and text), as a type that fits all."""
+    if len(batches) == 1:
+        return batches[0]
+    if all(b.schema.equals(batches[0].schema) for b in batches):
+        return pa.concat_batches(batches)
+    tables = [pa.Table.from_batches([b]) for b in batches]
+    table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    return pa.RecordBatch.from_arrays(
+        [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in table.columns], schema=table.schema
+    )

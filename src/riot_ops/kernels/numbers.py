@@ -241,22 +241,9 @@ def parse_number(data: Any, start: Any, end: Any) -> Any:
         p += 1
     m = _NOUGHT
     digits = 0  # without leading zeros
-    exponent = 0
     first = p
-    while p < end:
-        d = byte(data, p) - 48
-        if d < 0 or d > 9:
-            break
-        if digits > 0 or d > 0:
-            digits += 1
-        if digits <= 19:
-            m = m * _U10 + np.uint64(d)
-        p += 1
-    if p == first or (p > first + 1 and byte(data, first) == 48):
-        return NOT_A_NUMBER, 0.0
-    if p < end and byte(data, p) == 46:
-        p += 1
-        first = p
+    point = -1
+    while True:
         while p < end:
             d = byte(data, p) - 48
             if d < 0 or d > 9:
@@ -265,9 +252,18 @@ def parse_number(data: Any, start: Any, end: Any) -> Any:
                 digits += 1
             if digits <= 19:
                 m = m * _U10 + np.uint64(d)
-            exponent -= 1
             p += 1
-        if p == first:
+        if point >= 0 or p >= end or byte(data, p) != 46:
+            break
+        point = p
+        p += 1
+    whole = p if point < 0 else point
+    if whole == first or (whole > first + 1 and byte(data, first) == 48):
+        return NOT_A_NUMBER, 0.0
+    exponent = 0
+    if point >= 0:
+        exponent = point + 1 - p
+        if exponent == 0:
             return NOT_A_NUMBER, 0.0
     if p < end and (byte(data, p) | 32) == 101:
         p += 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["code_of", "name_table", "same_bytes"]
+__all__ = ["code_of", "name_table", "not_utf8", "same_bytes"]
 
 Table = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -74,3 +74,23 @@ def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
     out = np.empty(len(column), np.int32)
     _codes(*byte_spans(column), *name_table(names), out)
     return out
+
+
+def not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values of a text or binary column are no UTF-8.
+
+    >>> not_utf8(pa.array(["ü".encode(), bytes([0xC3]), None], pa.binary())).tolist()
+    [False, True, False]
+    """
+    spoiled = np.zeros(len(column), np.bool_)
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        return spoiled
+    try:
+        column.cast(pa.large_string() if pa.types.is_large_binary(column.type) else pa.string())
+    except pa.ArrowInvalid:  # rare, so the search may be slow
+        for i, value in enumerate(column.to_pylist()):
+            try:
+                (value or b"").decode()
+            except UnicodeDecodeError:
+                spoiled[i] = True
+    return spoiled

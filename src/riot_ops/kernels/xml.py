@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["walk_all"]
+__all__ = ["Names", "walk_all"]
 
 _LT, _GT, _SLASH, _BANG, _WHAT, _EQUALS = 60, 62, 47, 33, 63, 61
 _AMP, _CR = 38, 13
+
+
+class Names(NamedTuple):
+    """What to look for: bytes one after the other with starts and ends, and where values go."""
+
+    #: The record's name, then those of elements that are fields.
+    elements: Any
+    element_starts: Any
+    element_ends: Any
+    #: Names of the record's attributes that are fields.
+    attributes: Any
+    attribute_starts: Any
+    attribute_ends: Any
+    #: Characters of the record's name.
+    record_length: Any
+    #: The column of each element (-1 for the record) and attribute.
+    element_columns: Any
+    attribute_columns: Any
 
 
 @kernel
@@ -53,30 +71,14 @@ def measure_value(data: Any, start: Any, end: Any) -> Any:
 
 
 @kernel
-def walk(
-    data: Any,
-    start: Any,
-    end: Any,
-    names: Any,
-    name_starts: Any,
-    name_ends: Any,
-    attributes: Any,
-    attribute_starts: Any,
-    attribute_ends: Any,
-    record_length: Any,
-    name_places: Any,
-    attribute_places: Any,
-    first: Any,
-    value_starts: Any,
-    value_ends: Any,
-) -> Any:
-    """Walk a well-formed UTF-8 document without DOCTYPE.
+def walk(data: Any, start: Any, end: Any, names: Any, first: Any, value_starts: Any, value_ends: Any) -> Any:
+    """Walk a well-formed UTF-8 document without DOCTYPE, looking for :class:`Names`.
 
-    ``names`` are the record's name and then the fields'. With ``first >= 0``, the spans of the
-    values of record r go to row ``first + r`` of value_starts and value_ends (-1: absent), as far
-    as these reach. Returns ``(checksum, records, depth, plain)``; not plain where a value is not
-    what its bytes are.
+    With ``first >= 0``, the spans of the values of record r go to row ``first + r`` of value_starts
+    and value_ends (-1: absent), as far as these reach. Returns ``(checksum, records, depth,
+    plain)``; not plain where a value is not what its bytes are.
     """
+    elements, element_starts, element_ends = names.elements, names.element_starts, names.element_ends
     checksum = 0
     records = 0
     depth = 0
@@ -85,7 +87,7 @@ def walk(
     row = -1  # where the values of the record at hand go
     field = -1  # whose text begins at text_start
     text_start = 0
-    record_bytes = name_ends[0] - name_starts[0]
+    record_bytes = element_ends[0] - element_starts[0]
     i = start
     while i < end:
         if data[i] != _LT:
@@ -117,82 +119,89 @@ def walk(
                 return checksum, records, deepest, False
             if n > 0:
                 checksum += n + field
-            if row >= 0 and value_starts[row, name_places[field]] < 0:
-                value_starts[row, name_places[field]] = text_start
-                value_ends[row, name_places[field]] = i
+            column = names.element_columns[field]
+            if row >= 0 and value_starts[row, column] < 0:
+                value_starts[row, column] = text_start
+                value_ends[row, column] = i
             if mark == _SLASH:  # its own end tag
-                i += name_ends[field] - name_starts[field]
+                i += element_ends[field] - element_starts[field]
             field = -1
-        if mark == _SLASH:
+        closes = mark == _SLASH
+        if closes:
             i += 2
             name = i
             while data[i] != _GT and data[i] > 32:
                 i += 1
-            if i - name == record_bytes and find_name(data, name, i, names, name_starts, name_ends, True) == 0:
-                checksum += record_length
+            found = -1
+            if i - name == record_bytes:
+                found = find_name(data, name, i, elements, element_starts, element_ends, True)
             while data[i] != _GT:
                 i += 1
             i += 1
-            if depth == record_depth:
-                record_depth = 0
-                row = -1
-            depth -= 1
-            continue
-        i += 1
-        name = i
-        while data[i] != _GT and data[i] != _SLASH and data[i] > 32:
+        else:
             i += 1
-        found = find_name(data, name, i, names, name_starts, name_ends, True)
-        depth += 1
-        deepest = max(deepest, depth)
-        opens = found == 0 and record_depth == 0
-        if opens:
-            record_depth = depth
-            if first >= 0 and first + records < value_starts.shape[0]:
-                row = first + records
-                value_starts[row] = -1
-            records += 1
-        while True:  # attributes
-            while data[i] <= 32:
+            name = i
+            while data[i] != _GT and data[i] != _SLASH and data[i] > 32:
                 i += 1
-            if data[i] == _GT or data[i] == _SLASH:
-                break
-            attribute = i
-            while data[i] != _EQUALS and data[i] > 32:
+            found = find_name(data, name, i, elements, element_starts, element_ends, True)
+            depth += 1
+            deepest = max(deepest, depth)
+            opens = found == 0 and record_depth == 0
+            if opens:
+                record_depth = depth
+                if first >= 0 and first + records < value_starts.shape[0]:
+                    row = first + records
+                    value_starts[row] = -1
+                records += 1
+            while True:  # attributes
+                while data[i] <= 32:
+                    i += 1
+                if data[i] == _GT or data[i] == _SLASH:
+                    break
+                attribute = i
+                while data[i] != _EQUALS and data[i] > 32:
+                    i += 1
+                attribute_end = i
+                while data[i] != 34 and data[i] != 39:
+                    i += 1
+                quote = data[i]
                 i += 1
-            attribute_end = i
-            while data[i] != 34 and data[i] != 39:
+                value = i
+                while data[i] != quote:
+                    i += 1
+                if found == 0:
+                    a = find_name(
+                        data,
+                        attribute,
+                        attribute_end,
+                        names.attributes,
+                        names.attribute_starts,
+                        names.attribute_ends,
+                        False,
+                    )
+                    if a >= 0:
+                        n = measure_value(data, value, i)
+                        if n < 0:
+                            return checksum, records, deepest, False
+                        checksum += n
+                        if opens and row >= 0:
+                            value_starts[row, names.attribute_columns[a]] = value
+                            value_ends[row, names.attribute_columns[a]] = i
                 i += 1
-            quote = data[i]
-            i += 1
-            value = i
-            while data[i] != quote:
-                i += 1
-            if found == 0:
-                a = find_name(data, attribute, attribute_end, attributes, attribute_starts, attribute_ends, False)
-                if a >= 0:
-                    n = measure_value(data, value, i)
-                    if n < 0:
-                        return checksum, records, deepest, False
-                    checksum += n
-                    if opens and row >= 0:
-                        value_starts[row, attribute_places[a]] = value
-                        value_ends[row, attribute_places[a]] = i
-            i += 1
-        closed = data[i] == _SLASH
-        if found > 0:
-            checksum += 4 + found
-            field = found
-            text_start = i + 2 if closed else i + 1
-        i += 2 if closed else 1
-        if closed:
-            if found == 0:
-                checksum += record_length
+            closes = data[i] == _SLASH
+            i += 2 if closes else 1
             if found > 0:
-                if row >= 0 and value_starts[row, name_places[field]] < 0:
-                    value_starts[row, name_places[field]] = text_start
-                    value_ends[row, name_places[field]] = text_start
-                field = -1
+                checksum += 4 + found
+                column = names.element_columns[found]
+                if not closes:
+                    field = found
+                    text_start = i
+                elif row >= 0 and value_starts[row, column] < 0:
+                    value_starts[row, column] = i
+                    value_ends[row, column] = i
+        if closes:
+            if found == 0:
+                checksum += names.record_length
             if depth == record_depth:
                 record_depth = 0
                 row = -1
@@ -207,14 +216,6 @@ def walk_all(
     ends: Any,
     todo: Any,
     names: Any,
-    name_starts: Any,
-    name_ends: Any,
-    attributes: Any,
-    attribute_starts: Any,
-    attribute_ends: Any,
-    record_length: Any,
-    name_places: Any,
-    attribute_places: Any,
     start: Any,
     row: Any,
     limit: Any,
@@ -234,21 +235,7 @@ def walk_all(
         if not todo[d]:
             continue
         checksums[d], records[d], depths[d], plain[d] = walk(
-            data,
-            starts[d],
-            ends[d],
-            names,
-            name_starts,
-            name_ends,
-            attributes,
-            attribute_starts,
-            attribute_ends,
-            record_length,
-            name_places,
-            attribute_places,
-            row,
-            value_starts,
-            value_ends,
+            data, starts[d], ends[d], names, row, value_starts, value_ends
         )
         if row >= 0 and plain[d] and records[d] <= limit:
             if row + records[d] > value_starts.shape[0]:

@@ -2,63 +2,64 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.charts import Line, png_chart, svg_chart
 from riot_ops.errors import ConfigError
-from riot_ops.kernels.arrow import float_column, int_column
-from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.arrow import float_column
+from riot_ops.kernels.timestamps import microseconds
 from riot_ops.schema import TIMESTAMP
 from riot_ops.task import Case, Count, DeadLetters, Requirement, StatelessTask, register
 
-__all__ = ["MultiLinePlot"]
+__all__ = ["MultiLinePlot", "file_name"]
 
-COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2")
-#: Marks every value, so that a line of one can be seen.
-POINT = (
-    '<marker id="p" viewBox="0 0 4 4" refX="2" refY="2" markerWidth="4" markerHeight="4">'
-    '<circle cx="2" cy="2" r="2" fill="#334155"/></marker>'
-)
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 45
+NAME, DATA = "name", "data"
+#: What is kept of a set besides its groups.
+CARRIED = ("seq", "sub", "event_time", "batch_id")
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class MultiLinePlot(StatelessTask):
-    """Draw one SVG line chart per group of gathered results, with one line per kind of result.
+    """Draw a line chart of each gathered set of results, with one line per kind of result.
 
-    ``x`` is the time since the group's first result (ms), ``y`` the value.
+    ``x`` is the time since the set's first result (ms), ``y`` the value.
 
     Parameters
     ----------
     groups : tuple of str, default ("sensor_id", "obs_type")
-        Fields that make up a chart.
+        Fields whose values are the title of a chart.
     line : str or None, default "analytic"
-        Field that tells the lines of a chart apart; None: one line.
-    value : str, default "value"
-        Numeric field to draw.
-    batch : str, default "batch_id"
-        Field that tells gathered sets apart, as the accumulator writes it.
-    width, height : int, default 800 and 600
+        List field that says of each result to which line it belongs; None: one line.
+    value, times : str, default "value" and "times"
+        List fields with the numbers and when they were, as :class:`Accumulator` makes them.
+    format : "svg" or "png", default "svg"
+        The form of a picture; ``png`` needs matplotlib (``pip install 'riot_ops[plot]'``).
+    width, height : int, at least 200 and 150, default 800 and 600
         Size of a chart (pixels).
 
     Shapes and rates
     ----------------
-    N:1, one row ``(seq, event_time, name, svg)`` per chart, behind an accumulator.
+    1:1, a chart per record; O(points) time, no state. The output has the groups and, of the input,
+    ``seq``, ``sub``, ``event_time`` and ``batch_id``; then ``name`` (the groups and ``batch_id`` with ~
+    between them, and % before the code of what is no good in the name of a file) and ``data``
+    (binary, the picture). The same record makes the same bytes.
 
     Missing values
     --------------
-    null and NaN interrupt nothing: the line goes on to the next value. A chart of nulls has no line.
+    A null or NaN, or an infinite value, is a gap in its line. A point without time is left out. A set
+    without points, or with null in place of a list, is a chart without lines.
 
     Errors
     ------
-    An infinite value goes to the errors stream as ``not_finite``.
+    ``unequal_lists`` (a set whose lists differ in length).
 
     References
     ----------
@@ -66,21 +67,22 @@ class MultiLinePlot(StatelessTask):
 
     Examples
     --------
+    >>> from datetime import UTC, datetime
     >>> plot = MultiLinePlot(groups=("sensor_id",), line=None).session()
-    >>> chart = plot.push({"sensor_id": "a", "event_time": None, "value": 1.0, "batch_id": 0})[0]
-    >>> chart["name"], chart["svg"][:4]
-    ('a', '<svg')
+    >>> times = [datetime(2026, 1, 1, 12, m, tzinfo=UTC) for m in range(3)]
+    >>> chart = plot.push({"sensor_id": "a/b", "batch_id": 0, "times": times, "value": [1.0, 3.0, 2.0]})[0]
+    >>> chart["name"], chart["data"][:4]
+    ('a%2Fb~0.svg', b'<svg')
     """
 
     code: ClassVar[str] = "PLT"
     category: ClassVar[str] = "Visualization"
-    pattern: ClassVar[str] = "Aggregate"
-    selectivity: ClassVar[str] = "N:1"
 
     groups: tuple[str, ...] = ("sensor_id", "obs_type")
     line: str | None = "analytic"
     value: str = "value"
-    batch: str = "batch_id"
+    times: str = "times"
+    format: Literal["svg", "png"] = "svg"
     width: Count = 800
     height: Count = 600
 
@@ -89,99 +91,119 @@ class MultiLinePlot(StatelessTask):
             raise ConfigError(f"a chart needs at least 200 by 150 pixels, got width={self.width}, height={self.height}")
 
     def requires(self) -> Mapping[str, Requirement]:
-        names = [*self.groups, *([self.line] if self.line else []), self.batch, "event_time"]
-        return {**dict.fromkeys(names, "any"), self.value: "number"}
+        return dict.fromkeys([*self.groups, *self._lists()], "any")
+
+    def _lists(self) -> list[str]:
+        return [self.times, self.value, *([self.line] if self.line else [])]
 
     def writes(self) -> None:
         return None
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        seq = [pa.field("seq", pa.int64())] if "seq" in schema.names else []
-        return pa.schema([*seq, ("event_time", TIMESTAMP), ("name", pa.string()), ("svg", pa.string())])
+        for name in self._lists():
+            kind = schema.field(name).type
+            if not (_is_list(kind) or pa.types.is_null(kind)):
+                raise ConfigError(
+                    f"{self.name()} needs a list in the field {name!r}, as an Accumulator makes; its input has {kind}"
+                )
+        for name, fits, what in (
+            (self.times, pa.types.is_timestamp, "timestamps"),
+            (self.value, _is_number, "numbers"),
+        ):
+            kind = schema.field(name).type
+            if _is_list(kind) and not (fits(kind.value_type) or pa.types.is_null(kind.value_type)):
+                raise ConfigError(f"{self.name()} needs {what} in the lists of {name!r}, its input has {kind}")
+        return pa.schema([*(schema.field(n) for n in self._kept(schema)), (NAME, pa.string()), (DATA, pa.binary())])
+
+    def _kept(self, schema: pa.Schema) -> list[str]:
+        kept = {*CARRIED, *self.groups} - {NAME, DATA}
+        return [name for name in schema.names if name in kept]
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
-        values, _ = float_column(batch.column(self.value))
-        infinite = np.isinf(values)
-        if infinite.any():
-            dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
-            batch = batch.filter(pa.array(~infinite))
-        charts = [
-            self._chart(batch.take(pa.array(rows)))
-            for rows in _groups([batch.column(f) for f in (self.batch, *self.groups)], batch.num_rows)
-        ]
-        return pa.RecordBatch.from_pylist([{k: c[k] for k in schema.names} for c in charts], schema=schema)
+        columns = [_as_list(batch.column(name)) for name in self._lists()]
+        lengths = [np.diff(c.offsets.to_numpy()) for c in columns]
+        bad = np.any([n != lengths[0] for n in lengths], axis=0)
+        if bad.any():
+            texts = [", ".join(str(n[i]) for n in lengths) for i in np.flatnonzero(bad)]
+            dead.reject(
+                batch, bad, "unequal_lists", [f"the lists {', '.join(self._lists())} have {t} values" for t in texts]
+            )
+        good = np.flatnonzero(~bad)
+        title = [batch.column(name).cast(pa.string()).to_pylist() for name in self.groups]
+        parts = [*title, *([batch.column("batch_id").to_pylist()] if "batch_id" in batch.schema.names else [])]
+        draw = svg_chart if self.format == "svg" else png_chart
+        names, charts = [], []
+        for i in good.tolist():
+            names.append(file_name([p[i] for p in parts], f".{self.format}"))
+            caption = " ".join(_text(t[i]) for t in title)
+            charts.append(draw(caption, self._chart([c[i].values for c in columns]), self.width, self.height))
+        kept = batch.select(self._kept(batch.schema)).take(pa.array(good))
+        made = [pa.array(names, pa.string()), pa.array(charts, pa.binary())]
+        return pa.RecordBatch.from_arrays([*kept.columns, *made], schema=schema)
 
-    def _chart(self, rows: pa.RecordBatch) -> dict[str, Any]:
-        name = " ".join(str(rows.column(f)[0].as_py()) for f in self.groups)
-        times = int_column(rows.column("event_time").cast(TIMESTAMP)) / 1000
-        values, _ = float_column(rows.column(self.value))
-        lines = {}
-        for members in _groups([rows.column(self.line)] if self.line else [], rows.num_rows):
-            label = str(rows.column(self.line)[int(members[0])].as_py()) if self.line else self.value
-            shown = members[~np.isnan(values[members])]
-            lines[label] = (times[shown] - times.min(), values[shown])
-        last = rows.num_rows - 1
-        return {
-            "seq": rows.column("seq")[last].as_py() if "seq" in rows.schema.names else None,
-            "event_time": rows.column("event_time")[last].as_py(),
-            "name": name,
-            "svg": self._svg(name, lines),
-        }
-
-    def _svg(self, title: str, lines: Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> str:
-        drawn = [v for v in lines.values() if v[0].size]
-        x = np.concatenate([v[0] for v in drawn]) if drawn else np.zeros(1)
-        y = np.concatenate([v[1] for v in drawn]) if drawn else np.zeros(1)
-        right, low, high = float(x.max()) or 1.0, float(y.min()), float(y.max())
-        span = (high - low) or 1.0
-        across, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
-        parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
-            f'font-family="sans-serif" font-size="12">{POINT}<rect width="100%" height="100%" fill="white"/>',
-            f'<text x="{self.width / 2}" y="22" text-anchor="middle" font-size="14">{escape(title)}</text>',
-        ]
-        for i in range(5):
-            gy, gx = TOP + down * i / 4, LEFT + across * i / 4
-            parts.append(
-                f'<path d="M{LEFT} {gy}h{across}" stroke="#ddd"/>'
-                f'<text x="{LEFT - 6}" y="{gy + 4}" text-anchor="end">{high - span * i / 4:.4g}</text>'
-                f'<text x="{gx}" y="{self.height - 24}" text-anchor="middle">{right * i / 4:.4g}</text>'
-            )
-        parts.append(f'<text x="{LEFT + across / 2}" y="{self.height - 6}" text-anchor="middle">time (ms)</text>')
-        for i, (label, (xs, ys)) in enumerate(lines.items()):
-            colour = COLOURS[i % len(COLOURS)]
-            points = " ".join(
-                f"{LEFT + across * a / right:.1f},{TOP + down * (high - b) / span:.1f}"
-                for a, b in zip(xs, ys, strict=True)
-            )
-            parts.append(
-                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5" '
-                f'marker-start="url(#p)" marker-mid="url(#p)" marker-end="url(#p)"/>'
-                f'<text x="{LEFT + 8}" y="{TOP + 14 + 15 * i}" fill="{colour}">{escape(label)}</text>'
-            )
-        return "".join([*parts, "</svg>"])
+    def _chart(self, lists: list[pa.Array]) -> list[Line]:
+        if lists[0] is None or not len(lists[0]):
+            return []
+        times, present = microseconds(lists[0])
+        values, _ = float_column(lists[1].cast(pa.float64()))
+        first = times[present].min() if present.any() else 0
+        labels = [self.value] * len(values) if self.line is None else map(_text, lists[2].cast(pa.string()).to_pylist())
+        members: dict[str, list[int]] = {}
+        for i, label in enumerate(labels):
+            members.setdefault(label, []).append(i)
+        lines = []
+        for label, places in members.items():
+            shown = np.array(places)[present[places]]
+            y: npt.NDArray[np.float64] = np.where(np.isfinite(values[shown]), values[shown], np.nan)
+            lines.append(Line(label, (times[shown] - first) / 1000, y))
+        return lines
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
         batch = pa.RecordBatch.from_pydict(
             {
-                "seq": [0, 1, 2, 3],
-                "event_time": pa.array([0, 1_000_000, None, 3_000_000], TIMESTAMP),
-                "sensor_id": ["a", "a", "<ü>", None],
-                "obs_type": ["t", "t", "t", "t"],
-                "analytic": ["AVG", "SLR", "AVG", None],
-                "value": [1.0, None, float("nan"), -2.5],
-                "batch_id": [0, 0, 0, 0],
+                "seq": pa.array([3, 5, 7, 8, 9], pa.int64()),
+                "sensor_id": ["a", "<ü> & 漢字", None, "a/../b", "s"],
+                "obs_type": ["t", "t", "$x_1$", "", "t"],
+                "batch_id": [0, 0, 1, 1, 2],
+                "times": pa.array(
+                    [[0, 1_000_000, 1_500_000, None], [5], [], None, [1, 2]], pa.list_(TIMESTAMP)
+                ),
+                "analytic": [["AVG", "SLR", "AVG", "AVG"], ["_x"], [], None, ["AVG"]],
+                "value": [[1.0, None, float("nan"), 4.0], [float("inf")], [], None, [1e308, -1e308]],
             }
-        )
+        )  # fmt: skip
         yield Case(cls(), batch)
-        yield Case(cls(groups=("obs_type",), line=None, width=300, height=200), batch)
+        yield Case(cls(groups=("obs_type",), line=None, width=300, height=200), batch, "one line")
 
 
-def _groups(columns: list[pa.Array], n: int) -> list[npt.NDArray[np.int64]]:
-    """Row numbers of each group, groups in order of appearance."""
-    h1, _ = hash_columns(columns, n)
-    _, first, inverse = np.unique(h1, return_index=True, return_inverse=True)
-    return [np.flatnonzero(inverse == g) for g in np.argsort(first)]
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def file_name(parts: Iterable[object], suffix: str = "") -> str:
+    """A name for a file out of parts, another one for other parts.
+
+    >>> file_name(["a/b", "ü~", None, 7], ".svg")
+    'a%2Fb~ü%7E~null~7.svg'
+    """
+    texts = ("null" if part is None else str(part) for part in parts)
+    safe = (re.sub(r'[\x00-\x1f\x7f/\\:*?"<>|%~]', lambda m: f"%{ord(m[0]):02X}", text) for text in texts)
+    return "~".join(safe) + suffix
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _as_list(column: pa.Array) -> pa.Array:
+    """The column with its nulls as empty lists, from offset 0."""
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.list_(pa.null()))
+    return pa.concat_arrays([column])

@@ -1,0 +1,19 @@
+"""Project, record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+CARRIED = ("seq", "sub", "event_time")
+
+
+def project(
+    records: Iterable[dict[str, Any]], fields: tuple[str, ...], constants: tuple[tuple[str, str], ...] = ()
+) -> list[dict[str, Any]]:
+    """The records with some fields, and with texts added."""
+    out = []
+    for record in records:
+        kept = {name: record[name] for name in CARRIED if name in record and name not in fields}
+        out.append({**kept, **{name: record[name] for name in fields}, **dict(constants)})
+    return out

@@ -1,0 +1,187 @@
+"""Zip archives: entries, limits, names that are safe to unpack, the same bytes always, files that are whole."""
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import ConfigError, ConnectorError
+from riot_ops.archives import Entry, zip_bytes
+from riot_ops.schema import TIMESTAMP
+from riot_ops.tasks import Accumulator, LocalZip, MultiLinePlot, RemoteZip
+from tests.reference.splits import run
+
+
+def opened(data):
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    assert archive.testzip() is None
+    return archive
+
+
+FILES = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), st.text(max_size=12), st.one_of(st.none(), st.binary(max_size=40))),
+    max_size=30,
+)
+
+
+@given(FILES, st.integers(1, 5), st.integers(10, 60), st.lists(st.integers(0, 30), max_size=3))
+def test_all_entries_in_archives_within_the_limits(files, size, max_bytes, cuts):
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(files)), pa.int64()),
+            "key": pa.array([k for k, _, _ in files], pa.string()),
+            "name": pa.array([n for _, n, _ in files], pa.string()),
+            "data": pa.array([d for _, _, d in files], pa.binary()),
+        }
+    )
+    task = RemoteZip(size=size, max_bytes=max_bytes, by=("key",))
+    got, errors = run(task, batch, cuts)
+    assert run(task, batch, restart=False)[0] == got
+    found = {}
+    for row in got:
+        archive = opened(row["data"])
+        contents = [archive.read(info) for info in archive.infolist()]
+        assert row["entries"] == len(contents) <= size and sum(map(len, contents)) <= max_bytes
+        found.setdefault(row["key"], []).extend(contents)
+    wanted = {}
+    for key, _, data in files:
+        if data is not None and len(data) <= max_bytes:
+            wanted.setdefault(key, []).append(data)
+    assert found == wanted
+    assert len(errors) == len(files) - sum(map(len, wanted.values()))
+    assert {e["reason"] for e in errors} <= {"missing", "too_big"}
+
+
+@given(st.lists(st.text(max_size=30), max_size=10))
+def test_any_name_is_safe_to_unpack(names):
+    archive = opened(zip_bytes(Entry(n, n.encode("utf-8", "replace")) for n in names))
+    found = [info.filename for info in archive.infolist()]
+    assert len(found) == len(names) and len({n.casefold() for n in found}) == len(names)
+    for name in found:
+        assert not name.startswith("/") and ".." not in name.split("/") and "\\" not in name and "\x00" not in name
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("../../etc/passwd", "etc/passwd"),
+        ("/a.svg", "a.svg"),
+        ("C:\\x\\a.svg", "C_/x/a.svg"),
+        ("", "entry"),
+        ("..", "entry"),
+        ("ü/漢.svg", "ü/漢.svg"),
+        ("a\nb", "a_b"),
+        (".hidden", ".hidden"),
+    ],
+)
+def test_names(given, name):
+    assert opened(zip_bytes([Entry(given, b"")])).namelist() == [name]
+
+
+def test_times_are_those_of_the_records():
+    time = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+    schema = pa.schema([("event_time", TIMESTAMP), ("name", pa.string()), ("data", pa.binary())])
+    far = pa.array([253402300799 * 10**6 + 10**17, -(10**17)], pa.int64()).cast(TIMESTAMP)
+    times = pa.concat_arrays([pa.array([time, None], TIMESTAMP), far])
+    batch = pa.RecordBatch.from_arrays([times, pa.array(["a", "b", "c", "d"]), pa.array([b""] * 4)], schema=schema)
+    row = RemoteZip(size=4).session().push_batch(batch)
+    infos = opened(row["data"][0].as_py()).infolist()
+    assert [i.date_time for i in infos] == [
+        (2026, 2, 3, 4, 5, 6),
+        (1980, 1, 1, 0, 0, 0),
+        (2107, 12, 31, 23, 59, 58),
+        (1980, 1, 1, 0, 0, 0),
+    ]
+
+
+def test_the_same_entries_make_the_same_bytes_elsewhere():
+    script = (
+        "from riot_ops.tasks import RemoteZip; import sys;"
+        "s = RemoteZip(size=2).session(); s.push({'name': 'ü', 'data': b'a' * 1000});"
+        "r = s.push({'name': 'b', 'data': b'b'})[0]; sys.stdout.write(r['name'] + r['data'].hex())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True
+        ).stdout
+        for zone in ("UTC", "Asia/Tokyo")
+    }
+    assert len(outputs) == 1 and outputs.pop().startswith("archive~")
+
+
+def test_files_appear_whole(tmp_path):
+    folder = tmp_path / "neu" / "ü"
+    pack = LocalZip(directory=str(folder), size=2, prefix="plots").session()
+    row = pack.push_many([{"name": "a.svg", "data": "text"}, {"name": "a.svg", "data": "more"}])[0]
+    path = Path(row["path"])
+    assert path.parent == folder and path.name == row["name"] and path.stat().st_size == row["bytes"]
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert zipfile.ZipFile(path).namelist() == ["a.svg", "a-2.svg"] and row["entries"] == 2
+    again = LocalZip(directory=str(folder), size=2, prefix="plots").session()
+    assert again.push_many([{"name": "a.svg", "data": "text"}, {"name": "a.svg", "data": "more"}]) == [row]
+    assert os.listdir(folder) == [row["name"]]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    pack = LocalZip(directory=str(tmp_path), size=1).session()
+
+    def fails(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(ConnectorError, match="No space left"):
+        pack.push({"name": "a", "data": "text"})
+    assert os.listdir(tmp_path) == []
+
+
+def test_charts_into_archives(tmp_path):
+    n = 40
+    table = pa.table(
+        {
+            "seq": pa.array(range(n), pa.int64()),
+            "event_time": pa.array([i * 1_000_000 for i in range(n)], TIMESTAMP),
+            "sensor_id": pa.array([f"s{i % 4}" for i in range(n)]),
+            "obs_type": pa.array(["t"] * n),
+            "analytic": pa.array(["AVG"] * n),
+            "value": pa.array([float(i) for i in range(n)]),
+        }
+    )
+    flow = ro.Dataflow("plots")
+    gathered = flow.source("in", schema=table.schema).to(Accumulator(size=20), id="gather")
+    charts = gathered.to(MultiLinePlot(), id="chart")
+    flow.sink("out", charts.to(LocalZip(directory=str(tmp_path), size=6), id="zip"))
+    rows = flow.run(table, batch_size=7)["zip"].to_pylist()
+    assert [row["entries"] for row in rows] == [6, 2]
+    names = [name for row in rows for name in zipfile.ZipFile(row["path"]).namelist()]
+    assert names == [f"s{i}~t~{block}.svg" for block in (0, 1) for i in range(4)]
+    assert flow.run(table, batch_size=100)["zip"].to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"size": 0}, "size"),
+        ({"size": 70_000}, "size must be at most 65535"),
+        ({"max_bytes": 1 << 31}, "max_bytes must be at most"),
+        ({"by": ("data",)}, "cannot have that name"),
+        ({"output": "x"}, "no use for value, output and ttl"),
+    ],
+)
+def test_wrong_parameters_are_refused_by_name(wrong, match):
+    with pytest.raises(ConfigError, match=match):
+        RemoteZip(**wrong)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(ConfigError, match="directory must name a folder"):
+        LocalZip(directory=str(tmp_path / "x"))
