@@ -33,3 +33,12 @@ def spark():
     spark = session(cores=2, memory="2g")
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def azurite():
+    """One Azure storage emulator for all tests; those that stop it start their own."""
+    from riot_ops.testing.services import Azurite
+
+    with Azurite() as service:
+        yield service

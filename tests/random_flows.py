@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,26 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.testing import exact
 
-SCHEMA = {"seq": "int64", "device": "string", "obs_type": "string", "value": "double"}
+SCHEMA = {
+    "seq": "int64",
+    "event_time": "timestamp[us, tz=UTC]",
+    "device": "string",
+    "obs_type": "string",
+    "value": "double",
+}
 DEVICES = ["a", "b", "ü", "", None, "d7", "d8"]
 TYPES = ["light", "dust", None]
 KEYS = [(), ("device",), ("obs_type",), ("device", "obs_type"), ("obs_type", "device")]
 
 
 def random_input(choose: random.Random, rows: int) -> pa.Table:
-    """Records with missing, infinite and plain values."""
+    """Records with missing, infinite and plain values; times out of order, and missing."""
     values = [None, float("nan"), float("inf"), 0.0, -0.0, 1e300]
     return pa.Table.from_pylist(
         [
             {
                 "seq": i,
+                "event_time": None if choose.random() < 0.05 else 1_000_000 * (i + choose.randint(-6, 3)),
                 "device": choose.choice(DEVICES),
                 "obs_type": choose.choice(TYPES),
                 "value": choose.choice(values) if choose.random() < 0.15 else float(choose.randint(-400, 400)) / 8,
@@ -35,6 +43,7 @@ def random_input(choose: random.Random, rows: int) -> pa.Table:
         schema=pa.schema(
             [
                 pa.field("seq", pa.int64(), nullable=False),
+                ("event_time", pa.timestamp("us", tz="UTC")),
                 ("device", pa.string()),
                 ("obs_type", pa.string()),
                 ("value", pa.float64()),
@@ -52,6 +61,7 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
             lambda: t.KalmanFilter(by=by, initial="first", output=choose.choice([None, "smooth"])),
             lambda: t.BlockAverage(by=by, window=choose.choice([1, 2, 3]), partial=choose.random() < 0.5),
             lambda: t.BlockAverage(by=by, window=2, mode="sliding", partial=choose.random() < 0.5),
+            lambda: random_time_window(choose, by),
             lambda: t.SlidingRegression(by=by, window=2, horizon=2),
             lambda: t.DistinctCount(by=by, field="device", output="devices", precision=4),
             lambda: t.RangeFilter(
@@ -60,6 +70,17 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
             lambda: t.BloomFilterCheck(field="device", members=("a", "b", "", "d7")),
         ]
     )()
+
+
+def random_time_window(choose: random.Random, by: tuple[str, ...]) -> ro.tasks.Task:
+    """An average over windows of event time."""
+    return t.BlockAverage(
+        by=by,
+        window=None,
+        duration=timedelta(seconds=choose.choice([2, 5])),
+        lateness=timedelta(seconds=choose.choice([0, 4])),
+        partial=choose.random() < 0.5,
+    )
 
 
 def random_spread(choose: random.Random, stream: ro.Stream, *, functions: bool) -> ro.Stream:

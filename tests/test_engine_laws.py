@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -13,7 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.errors import ConfigError
 from riot_ops.task import Task
-from tests.random_flows import SCHEMA, assert_same, everything, random_flow, random_input
+from tests.random_flows import SCHEMA, assert_same, everything, random_flow, random_input, random_time_window
 
 SEEDS = st.integers(0, 2**32).map(random.Random)
 
@@ -60,12 +61,12 @@ def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
 @settings(max_examples=30)
 def test_order_by_event_time_sorts_within_a_batch(choose, rows):
     flow = ro.Dataflow("late")
-    source = flow.source("in", schema={**SCHEMA, "event_time": "timestamp[us, tz=UTC]"})
+    source = flow.source("in", schema=SCHEMA)
     flow.sink("out", source.to(t.KalmanFilter(by=("device",)), id="kalman"))
     table = random_input(choose, rows)
     times = list(range(rows))
     choose.shuffle(times)
-    table = table.append_column("event_time", pa.array(times, pa.timestamp("us", tz="UTC")))
+    table = table.set_column(1, "event_time", pa.array(times, pa.timestamp("us", tz="UTC")))
     sorted_ = table.sort_by("event_time")
     sorted_ = sorted_.set_column(0, table.schema.field("seq"), pa.array(range(rows), pa.int64()))
     late = flow.run(table, order="event_time")["kalman"].drop_columns(["seq"])
@@ -73,6 +74,22 @@ def test_order_by_event_time_sorts_within_a_batch(choose, rows):
         late.sort_by("event_time").to_pylist().__repr__()
         == flow.run(sorted_)["kalman"].drop_columns(["seq"]).sort_by("event_time").to_pylist().__repr__()
     )
+
+
+@given(SEEDS, st.integers(1, 60), st.sampled_from(["obs_type", "device"]))
+@settings(max_examples=60)
+def test_what_windows_of_time_give_has_an_order_of_its_own(choose, batch_size, by):
+    """A task with another key behind them sees their results in the same order however batches are cut."""
+    flow = ro.Dataflow("windows")
+    window = flow.source("in", schema=SCHEMA).to(random_time_window(choose, by=("device",)), id="window")
+    kalman = window.to(t.KalmanFilter(by=(by,)), id="kalman")
+    hour = kalman.to(t.BlockAverage(window=None, duration=timedelta(seconds=20), partial=True), id="longer")
+    flow.sink("out", window, kalman, hour.to(t.KalmanFilter(by=("obs_type",), output="smooth"), id="last"))
+    table = random_input(choose, 60)
+    result = flow.run(table, batch_size=batch_size)
+    assert_same(everything(result, flow), everything(flow.run(table), flow), flow)
+    numbers = result["window"].select(["seq", "sub"]).to_pylist()
+    assert len({(n["seq"], n["sub"]) for n in numbers}) == len(numbers)
 
 
 def test_tasks_without_key_count_their_own_records():

@@ -16,11 +16,11 @@ PACKAGE = Path(riot_ops.__file__).parent
 #: Layers from the bottom up: a module imports from its own layer and those below.
 LAYERS = (
     ("errors",),
-    ("schema", "kernels"),
+    ("schema", "secret", "kernels", "archives", "charts"),
     ("sketches", "task", "source"),
     ("state", "models"),
     ("session", "tasks", "sink", "connectors"),
-    ("dataflow", "diagram", "metrics"),
+    ("dataflow", "diagram", "metrics", "processes", "probe", "probe_report"),
     ("lowering", "engine"),
     ("plan",),
     ("runtime",),
@@ -28,7 +28,7 @@ LAYERS = (
     ("dataflows", "reuse", "testing"),
     ("job",),
     ("bench",),
-    ("cli", "__main__"),
+    ("cli", "cli_streams", "__main__"),
 )
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
 
@@ -40,9 +40,9 @@ HEAVY = (
     "numba",
     "pandas",
     "datasketch",
-    "lxml",
     "paho",
     "azure",
+    "sqlalchemy",
     "hypothesis",
     "pytest",
     "psutil",

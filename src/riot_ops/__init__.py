@@ -6,18 +6,21 @@
 [21.274]
 """
 
-from riot_ops import dataflows, streams, tasks
+from riot_ops import dataflows, models, streams, tasks
 from riot_ops.dataflow import Dataflow, Distribution, Stream, merge
 from riot_ops.errors import (
     ConfigError,
     ConnectorError,
     MissingExtraError,
+    ModelError,
     ParseError,
     RecordError,
     RiotError,
     StateError,
 )
+from riot_ops.probe import Probe
 from riot_ops.schema import StreamSchema, stream_schema
+from riot_ops.secret import Secret
 from riot_ops.session import Session
 from riot_ops.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source
@@ -38,10 +41,13 @@ __all__ = [
     "MemorySink",
     "MemorySource",
     "MissingExtraError",
+    "ModelError",
     "ParquetSink",
     "ParseError",
+    "Probe",
     "RecordError",
     "RiotError",
+    "Secret",
     "Session",
     "Sink",
     "Source",
@@ -54,6 +60,7 @@ __all__ = [
     "keyed",
     "map",
     "merge",
+    "models",
     "stream_schema",
     "streams",
     "tasks",

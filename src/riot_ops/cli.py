@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -11,10 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from riot_ops import __version__
+from riot_ops import __version__, cli_streams
 from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError, RiotError, did_you_mean
-from riot_ops.task import find_task, tasks
+from riot_ops.source import Source, sources
+from riot_ops.task import Task, find_task, tasks
 
 __all__ = ["app", "main"]
 
@@ -26,7 +28,7 @@ app = typer.Typer(
 )
 console = Console()
 
-StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city or taxi.")]
+StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city, taxi, fit or grid.")]
 
 
 @app.command(
@@ -36,15 +38,22 @@ StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and 
 
 `riot-ops run stats --runner local --messages 1000000` · the same records, in this process
 
+`riot-ops run stats --stream grid --sensors 6000` · smart meters
+
 `riot-ops run stats --input city.csv --out results` · a file of `<ms>,<SenML>` lines
 
-`riot-ops run stats --rate 7000 --messages 70000` · at the pace of the original benchmark"""
+`riot-ops run stats --rate 7000 --messages 70000` · at the pace of the original benchmark
+
+`riot-ops run train --stream taxi --out taxi` and `riot-ops run pred --stream taxi --out taxi` · learn, then predict
+
+`riot-ops run micro KAL --runner local` · a single task between a source and a sink"""
 )
 def run(
-    name: Annotated[str, typer.Argument(help="Application, such as stats.")],
+    name: Annotated[str, typer.Argument(help="Application: etl, stats, pred or train; or micro.")],
+    task: Annotated[str | None, typer.Argument(help="Of micro: code of the task.")] = None,
     stream: StreamName = "city",
     messages: Annotated[int, typer.Option(min=1, help="Messages to generate.")] = 200_000,
-    sensors: Annotated[int, typer.Option(min=1, help="Sensors (taxis) to generate.")] = 1_000,
+    sensors: Annotated[int, typer.Option(min=1, help="Sensors (taxis, subjects, meters) to generate.")] = 1_000,
     input: Annotated[Path | None, typer.Option(help="Replay this file instead of generating.")] = None,
     runner: Annotated[str, typer.Option(help="spark or local.")] = "spark",
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
@@ -56,11 +65,19 @@ def run(
     cores: Annotated[int | None, typer.Option(min=1, help="Cores for local Spark; default: all.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
     plot: Annotated[bool, typer.Option(help="Draw one sensor's series as a PNG.")] = True,
+    table: Annotated[
+        str | None, typer.Option(help="Table store, such as azure-table://; default: a file in --out.")
+    ] = None,
+    models: Annotated[str | None, typer.Option(help="Store of models: folder or azure-blob://container.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Such as mqtt://host:1883; default: a folder in --out.")] = None,
 ) -> None:
     """Run an application and write its results as Parquet files, one folder per stream."""
-    from riot_ops.job import Job
+    from riot_ops.job import Job, MicroJob
 
-    job = Job(
+    if (name == "micro") != (task is not None):
+        raise ConfigError("micro needs the code of a task" if task is None else f"{name} takes no task, got {task!r}")
+    kind = Job if task is None else functools.partial(MicroJob, task=task)
+    job = kind(
         name=name,
         stream=stream,
         messages=messages,
@@ -76,13 +93,17 @@ def run(
         cores=cores,
         seed=seed,
         plot=plot,
+        table=table,
+        models=models,
+        broker=broker,
     )
     job.run(console)
 
 
 @app.command("tasks", epilog="**Examples**\n\n`riot-ops tasks`\n\n`riot-ops tasks --json`")
 def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
-    """List the registered tasks."""
+    """List the registered tasks and sources."""
+    kinds: list[type[Task] | type[Source]] = [*tasks(), *sources()]
     entries = [
         {
             "code": k.code,
@@ -92,7 +113,7 @@ def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSO
             "selectivity": k.selectivity,
             "stateful": k.stateful,
         }
-        for k in tasks()
+        for k in kinds
     ]
     if as_json:
         print(json.dumps(entries, indent=1))
@@ -100,7 +121,7 @@ def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSO
     table = Table(title="Tasks")
     for column in ("code", "name", "category", "pattern", "selectivity", "state", "purpose"):
         table.add_column(column)
-    for kind, entry in zip(tasks(), entries, strict=True):
+    for kind, entry in zip(kinds, entries, strict=True):
         table.add_row(
             kind.code,
             kind.name(),
@@ -134,7 +155,8 @@ def show(
         return
     import inspect
 
-    kind = find_task(name)
+    known = {label: s for s in sources() for label in (s.code, s.name())}
+    kind: type[Task] | type[Source] = known.get(name) or find_task(name)
     console.print(f"[bold]{kind.__name__}[/bold] ({kind.code}, {kind.category}, {kind.pattern} {kind.selectivity})\n")
     console.print(inspect.getdoc(kind) or "", markup=False, highlight=False)
 
@@ -153,13 +175,22 @@ def plan(
 
 
 @app.command(
-    epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`"
+    epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`\n\n"
+    "`riot-ops bench micro --task KAL --task XML` · single tasks, beside the RIoTBench paper\n\n"
+    "`riot-ops bench app --name stats --stream city --runner spark --out results`"
 )
 def bench(
     name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,
     list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small data, for a look; not for quoting.")] = False,
+    task: Annotated[list[str] | None, typer.Option(help="Of micro: code of a task; default: all.")] = None,
+    application: Annotated[
+        list[str] | None, typer.Option("--name", help="Of app: an application; default: all.")
+    ] = None,
+    stream: Annotated[list[str] | None, typer.Option(help="Of app: a stream; default: city and taxi.")] = None,
+    runner: Annotated[str | None, typer.Option(help="Of micro and app: local (default) or spark.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Of micro and app: folder for page and pictures.")] = None,
 ) -> None:
     """Measure riot_ops against other ways to do the same work, side by side."""
     from riot_ops import bench as suites
@@ -168,7 +199,11 @@ def bench(
         for suite, purpose in suites.describe().items():
             print(f"{suite:10} {purpose}")
         return
-    suites.run(name, as_json=as_json, quick=quick)
+    options = {"task": task, "name": application, "stream": stream, "runner": runner, "out": out}
+    suites.run(name, as_json=as_json, quick=quick, **{k: v for k, v in options.items() if v})
+
+
+app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 
 
 @app.command()

@@ -42,7 +42,8 @@ class Distribution:
     ==========  =========================================================================
 
     An instance has state of its own, so ``shuffle`` into a keyed task counts each key once per
-    instance, as the papers' platforms do.
+    instance, as the papers' platforms do. Edges into one task may differ as long as all spread
+    over the same number of instances: readings by ``shuffle(4)``, models by ``broadcast(4)``.
     """
 
     kind: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"
@@ -297,8 +298,9 @@ class Dataflow:
                                 f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
                             )
                 assert node.task is not None
-                if any(e.distribution.kind == "broadcast" for e in self.inputs(node.id)) and "sub" not in schema.names:
-                    schema = schema.append(pa.field("sub", pa.int64()))  # tells the copies apart
+                copied = any(e.distribution.kind == "broadcast" for e in self.inputs(node.id))
+                if "sub" not in schema.names and (copied or any("sub" in one.names for one in given)):
+                    schema = schema.append(pa.field("sub", pa.int64()))  # tells copies apart; 0 where there is none
                 try:
                     found[node.id] = node.task.output_schema(schema)
                 except ConfigError as error:
@@ -326,11 +328,11 @@ class Dataflow:
                 problems.append(f"{node.id}: not connected: it has no input")
             if node.kind != "sink" and not outs:
                 problems.append(f"{node.id}: not connected: its output goes nowhere; send it to a sink")
-            if (
-                len({(e.distribution.kind, e.distribution.fields, e.distribution.parallelism) for e in ins}) > 1
-                and node.kind == "task"
-            ):
-                problems.append(f"{node.id}: its input edges have different distributions; merge them first")
+            if node.kind == "task" and not _agree([e.distribution for e in ins]):
+                problems.append(
+                    f"{node.id}: its input edges have different distributions; merge them first, or spread each "
+                    "over the same number of instances"
+                )
         if not self.kind("source"):
             problems.append("there is no source")
         try:
@@ -488,8 +490,18 @@ class Dataflow:
         return f"<Dataflow {self.name!r}: {tasks} tasks, {len(self.edges)} edges>"
 
 
+def _agree(spreads: list[Distribution]) -> bool:
+    """Whether edges into one task can be told apart by nothing, or by the same instances."""
+    if len({(d.kind, d.fields, d.parallelism) for d in spreads}) <= 1:
+        return True
+    named = all(d.kind in ("shuffle", "hash", "broadcast", "custom") and d.parallelism for d in spreads)
+    return named and len({d.parallelism for d in spreads}) == 1
+
+
 def _difference(a: pa.Schema, b: pa.Schema) -> str:
     for name in dict.fromkeys([*a.names, *b.names]):
+        if name == "sub":  # which need not be there
+            continue
         if name not in a.names or name not in b.names:
             return f"only one has the field {name!r}"
         if a.field(name).type != b.field(name).type:

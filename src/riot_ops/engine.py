@@ -91,6 +91,8 @@ class Engine:
             return []
         dead = self._dead[step.id]
         operator = step.operator
+        if step.numbered:
+            batches = [_numbered(b) for b in batches]
         if isinstance(operator, (StatelessTask, Route)):
             return [_without_instance(operator, operator.apply(b, dead)) for b in batches]
         batch = in_order(merged(batches), self.order)
@@ -99,7 +101,7 @@ class Engine:
         return [_without_instance(operator, out)]
 
     def _flushed(self, step: Step) -> list[pa.RecordBatch]:
-        out = self.states[step.id].flush()
+        out = self.states[step.id].flush(self._dead[step.id])
         if out is None or not out.num_rows:
             return []
         schema = self._schemas.get(step.id, step.schema)  # no record may have come since a restart
@@ -128,6 +130,12 @@ class Engine:
     def nbytes(self) -> int:
         """Bytes of state held."""
         return sum(s.nbytes for s in self.states.values())
+
+
+def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if "sub" in batch.schema.names:
+        return batch
+    return batch.append_column("sub", pa.array(np.zeros(batch.num_rows, np.int64)))
 
 
 def _without_instance(operator: Any, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ __all__ = [
     "ConfigError",
     "ConnectorError",
     "MissingExtraError",
+    "ModelError",
     "ParseError",
     "RecordError",
     "RiotError",
@@ -63,6 +64,12 @@ class StateError(RiotError):
     """State of another task, version or parameters."""
 
     code = "riot.state"
+
+
+class ModelError(RiotError, ValueError):
+    """A trained model that is missing, damaged or unfit for its use, or that cannot be trained."""
+
+    code = "riot.model"
 
 
 class ConnectorError(RiotError, OSError):

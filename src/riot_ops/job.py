@@ -21,14 +21,17 @@ from rich.table import Table
 from riot_ops import dataflows, streams
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.riotbench.micro import micro_source
+from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
+from riot_ops.embedded import Surroundings
 from riot_ops.errors import ConfigError, MissingExtraError, did_you_mean
 from riot_ops.metrics import Summary
 from riot_ops.schema import stream_schema
 from riot_ops.sink import MemorySink, ParquetSink
-from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.source import MemorySource, Source
+from riot_ops.task import find_task
 
-__all__ = ["Job"]
+__all__ = ["Job", "MicroJob"]
 
 PLOTTED = 300
 #: Messages per micro-batch on Spark, so that a run shows how it goes.
@@ -55,6 +58,9 @@ class Job:
     cores: int | None = None
     seed: int = 0
     plot: bool = True
+    table: str | None = None
+    models: str | None = None
+    broker: str | None = None
     summary: Summary = field(default_factory=Summary)
 
     def __post_init__(self) -> None:
@@ -63,17 +69,19 @@ class Job:
                 f"unknown application {self.name!r}; known are {', '.join(dataflows.BUILDERS)}"
                 f"{did_you_mean(self.name, dataflows.BUILDERS)}"
             )
+        self._check_runner()
+        stream_schema(self.stream)
+
+    def _check_runner(self) -> None:
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
-        stream_schema(self.stream)
 
     def run(self, console: Console) -> Summary:
         """Run it, with progress and a summary on the console."""
-        source = self.source(paced=True)
         self.out.mkdir(parents=True, exist_ok=True)
-        flow = self.dataflow()
-        what = self.input or f"{self.messages:,} messages of {self.sensors:,} generated {self.stream} sensors"
-        console.print(f"[bold]{self.name}[/bold] over {what}, runner {self.runner}")
+        source = self.sources(console)
+        flow = self.dataflow(self._around)
+        console.print(f"[bold]{self.name}[/bold] over {self.input_text()}, runner {self.runner}")
         with console.status("compiling kernels …"):
             self._warm_up(flow)
         progress = _Progress(console)
@@ -85,7 +93,7 @@ class Job:
         finally:
             progress.close()
             self._show(console)
-        if self.plot:
+        if self.plot and self.name == "stats":
             self._plot(console)
         return self.summary
 
@@ -96,26 +104,55 @@ class Job:
         pace: dict[str, Any] = {"rate": self.rate, "speed": self.speed} if paced else {}
         if self.input is not None:
             return streams.replay(self.input, **pace)
-        if self.stream == "city":
-            return streams.city(sensors=self.sensors, messages=self.messages, seed=self.seed, **pace)
-        if self.stream == "taxi":
-            return streams.taxi(taxis=self.sensors, messages=self.messages, seed=self.seed, **pace)
-        raise ConfigError(f"there is no generator for the stream {self.stream!r}; generated are city and taxi")
+        return streams.generate(self.stream, self.sensors, messages=self.messages, seed=self.seed, **pace)
 
-    def dataflow(self) -> Dataflow:
-        """The application, its Bloom filter trained on the sensors of the source."""
-        known = self.out / "known_sensors.bloom"
-        if self.form == "paper":
-            BloomFilter.of(self._sensors(), 0.01).save(known)
+    def input_text(self) -> str:
+        """What goes in, in words."""
+        generated = f"{self.messages:,} messages of {self.sensors:,} generated {self.stream} sensors"
+        return str(self.input) if self.input is not None else generated
+
+    def sources(self, console: Console) -> Source | pa.Table | dict[str, Source | pa.Table]:
+        """What the application reads; for that, a table is filled and models are trained where there are none."""
+        if self.name in ("etl", "stats"):
+            return self.source(paced=True)
+        around = self._around
+        if self.name == "train":
+            with console.status("storing readings to learn from …"):
+                return around.load(self.source(paced=False))
+        if not around.trained():
+            with console.status("training the first models …"):
+                around.train().run(around.load(self.source(paced=False)), sinks=MemorySink())
+        return {MODELS: around.news(str(self.seed)), self.stream: self.source(paced=True)}
+
+    @property
+    def _around(self) -> Surroundings:
+        return Surroundings(self.stream, self.out, self.table, self.models, self.broker)
+
+    def dataflow(self, around: Surroundings) -> Dataflow:
+        """The application among its stores, its Bloom filter trained on the sensors of the source."""
+        if self.name == "etl":
+            return around.etl(self._sensors())
+        if self.name == "train":
+            return around.train()
+        if self.name == "pred":
+            return around.pred(self.cores or os.cpu_count() or 1)
+        known = around.filter_of(self._sensors()) if self.form == "paper" else None
         return dataflows.stats(self.stream, form=self.form, known_sensors=known)  # type: ignore[arg-type]
 
     def _warm_up(self, flow: Dataflow) -> None:
         """Run over a few records, so that the kernels are compiled once and not in every worker."""
+        if self.name in ("etl", "pred"):  # among other stores: what is inserted and published stays there
+            around = Surroundings(self.stream, self.out, "memory", self._around.models_url, "memory://warm-up")
+            flow = self.dataflow(around)
+        elif self.name == "train":
+            return
         source = self.source(paced=False)
         start = source.initial()
         first = [b for split in source.splits(start, source.latest(start, 100), 1) for b in source.read(split)]
         if first:
-            flow.run(source=MemorySource(pa.Table.from_batches(first)), sinks=MemorySink())
+            records = MemorySource(pa.Table.from_batches(first))
+            news = {MODELS: UPDATES_SCHEMA.empty_table(), self.stream: records}
+            flow.run(source=news if self.name == "pred" else records, sinks=MemorySink())
 
     def _sensors(self) -> list[str]:
         ids: list[pa.Array] = []
@@ -135,7 +172,7 @@ class Job:
             offset = end
         source.close()
 
-    def _run_local(self, flow: Dataflow, source: Source, progress: _Progress) -> None:
+    def _run_local(self, flow: Dataflow, source: Any, progress: _Progress) -> None:
         result = flow.run(
             source=source,
             sinks=ParquetSink(self.out),
@@ -145,7 +182,7 @@ class Job:
         )
         self.summary = result.summary
 
-    def _run_spark(self, flow: Dataflow, source: Source, progress: _Progress, console: Console) -> None:
+    def _run_spark(self, flow: Dataflow, source: Any, progress: _Progress, console: Console) -> None:
         log = self.out / "spark.log"
         with _stderr_to(log), console.status("starting Spark …"):
             from riot_ops.runtime.spark import session
@@ -220,6 +257,33 @@ class Job:
             if rows >= PLOTTED:
                 break
         return pa.Table.from_batches(found).slice(0, PLOTTED) if found else None
+
+
+@dataclass
+class MicroJob(Job):
+    """A run of one task between a source and a sink; see :func:`riot_ops.dataflows.micro`."""
+
+    task: str = "KAL"
+
+    def __post_init__(self) -> None:
+        self._check_runner()
+        if self.input is not None:
+            raise ConfigError("micro generates its input; run an application with --input, or a dataflow of your own")
+        self.name, self.task = f"micro-{self.task.lower()}", find_task(self.task).code
+        self.plot = False
+
+    def source(self, *, paced: bool) -> Source:
+        pace: dict[str, Any] = {"rate": self.rate, "speed": self.speed} if paced else {}
+        return micro_source(self.task, self.messages, **pace)
+
+    def input_text(self) -> str:
+        return f"{self.messages:,} messages for the task {self.task}"
+
+    def sources(self, console: Console) -> Source:
+        return self.source(paced=True)
+
+    def dataflow(self, around: Surroundings) -> Dataflow:
+        return dataflows.micro(self.task)
 
 
 def _draw(path: Path, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> None:

@@ -16,14 +16,13 @@ import pyarrow as pa
 from riot_ops.dataflow import Dataflow, Distribution, Edge
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
+from riot_ops.schema import SUB_RANGE
 from riot_ops.task import DeadLetters, KeyedTask, Task
 
-__all__ = ["INSTANCE", "SUB_RANGE", "Route", "Step", "lower"]
+__all__ = ["INSTANCE", "Route", "Step", "lower"]
 
 #: Column with the instance of a record between a Route and its task.
 INSTANCE = "_instance"
-#: Records derived from one record get ``sub = parent * SUB_RANGE + place``.
-SUB_RANGE = 4096
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,8 @@ class Step:
     partition: tuple[str, ...] | None = None
     #: Most instances that it may run in.
     parallelism: int | None = None
+    #: Whether records may come without a ``sub``, as those of another input have one.
+    numbered: bool = False
     #: What it is called where its id is a planner's own.
     label: str = ""
     #: The schema of its output; None for a route.
@@ -118,7 +119,7 @@ def lower(flow: Dataflow) -> list[Step]:
         key = node.task.by if isinstance(node.task, KeyedTask) else ()
         partition: tuple[str, ...] | None = key if isinstance(node.task, KeyedTask) else None
         inputs = tuple(e.source for e in edges)
-        if _needs_route(spread, key, node.task):
+        if any(_needs_route(e.distribution, key, node.task) for e in edges):
             inputs = tuple(_route(steps, e) for e in edges)
             if partition is not None:
                 key, partition = (*key, INSTANCE), (INSTANCE,)
@@ -126,7 +127,10 @@ def lower(flow: Dataflow) -> list[Step]:
             partition = spread.fields  # other fields would spread the records of a key
         elif spread.kind == "one" and partition is not None:
             partition = ()
-        steps.append(Step(node.id, node.task, inputs, key, partition, spread.parallelism, schema=schemas[node.id]))
+        numbered = len({e.distribution.kind == "broadcast" or "sub" in schemas[e.source].names for e in edges}) > 1
+        steps.append(
+            Step(node.id, node.task, inputs, key, partition, spread.parallelism, numbered, schema=schemas[node.id])
+        )
     return steps
 
 

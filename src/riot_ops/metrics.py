@@ -1,13 +1,16 @@
-"""Latency and progress of a running dataflow."""
+"""Latency and progress of a running dataflow; jitter, and whether a rate can be kept up."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Latency", "Summary"]
+__all__ = ["Latency", "Stability", "Summary", "growth", "jitter", "quantiles", "stability"]
 
 POINTS = 8
 
@@ -48,11 +51,7 @@ class Latency:
         blocks = np.array(self._blocks)
         steps = (np.arange(POINTS) + 0.5) / POINTS
         points = (blocks[:, :1] + (blocks[:, 1:2] - blocks[:, :1]) * steps).ravel()
-        weights = np.repeat(blocks[:, 2] / POINTS, POINTS)
-        order = np.argsort(points)
-        reached = np.cumsum(weights[order])
-        index = np.searchsorted(reached, np.array(which) * reached[-1])
-        return [float(points[order[min(i, len(order) - 1)]] / 1e6) for i in index]
+        return quantiles(points / 1e6, np.repeat(blocks[:, 2] / POINTS, POINTS), which)
 
 
 @dataclass
@@ -96,3 +95,139 @@ class Summary:
     def throughput(self) -> float:
         """Messages per second."""
         return self.messages / self.seconds if self.seconds > 0 else 0.0
+
+
+def quantiles(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], which: Sequence[float]) -> list[float]:
+    """The least values that these shares of the weight do not exceed; NaN where there are none.
+
+    >>> quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (0.25, 0.5, 0.75, 1.0))
+    [1.0, 2.0, 2.0, 3.0]
+    """
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    if not reached.size or reached[-1] <= 0:
+        return [math.nan] * len(which)
+    # a sum of weights that is a little too large must not push a quantile to the next value
+    index = np.searchsorted(reached * (1 + 1e-12), np.asarray(which) * reached[-1])
+    return [float(values[order[min(i, order.size - 1)]]) for i in index]
+
+
+def jitter(
+    output_rate: npt.NDArray[np.float64],
+    input_rate: npt.NDArray[np.float64],
+    selectivity: float,
+    mean_input_rate: float | None = None,
+) -> npt.NDArray[np.float64]:
+    """How far the output of each interval is from what its input should give; ideally 0.
+
+    ``J_t = (out_t - s in_t) / (s in)``, with the rates of the interval above, and the long-term mean
+    input rate below.
+
+    Parameters
+    ----------
+    output_rate, input_rate : arrays of float, records per second
+        Rates in each interval.
+    selectivity : float
+        Outputs per input, s.
+    mean_input_rate : float, optional
+        By default the mean of ``input_rate``.
+
+    References
+    ----------
+    .. [1] A. Shukla, Y. Simmhan, *Benchmarking Distributed Stream Processing Platforms for IoT
+       Applications*, TPCTC 2016, section 4.
+
+    Examples
+    --------
+    >>> jitter(np.array([50.0, 40.0, 60.0]), np.array([100.0, 100.0, 100.0]), 0.5).tolist()
+    [0.0, -0.2, 0.2]
+    """
+    mean = float(np.mean(input_rate)) if mean_input_rate is None else mean_input_rate
+    if not selectivity * mean > 0:
+        return np.full(len(output_rate), math.nan)
+    return np.asarray((output_rate - selectivity * input_rate) / (selectivity * mean))
+
+
+def growth(times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> float:
+    """The slope of a series, per unit of time: the median of the slopes between all pairs of points.
+
+    A few points that stick out do not move it. NaN is left out; without two points there is none.
+
+    References
+    ----------
+    .. [1] P. K. Sen, *Estimates of the Regression Coefficient Based on Kendall's Tau*, JASA 1968.
+
+    Examples
+    --------
+    >>> growth(np.arange(5.0), np.array([1.0, 3.0, 90.0, 7.0, 9.0]))
+    2.0
+    """
+    known = np.isfinite(values)
+    x, y = times[known], values[known]
+    i, j = np.triu_indices(x.size, 1)
+    apart = x[j] != x[i]
+    if not apart.any():
+        return math.nan
+    return float(np.median((y[j] - y[i])[apart] / (x[j] - x[i])[apart]))
+
+
+@dataclass(frozen=True)
+class Stability:
+    """Whether a dataflow keeps up with its input.
+
+    Attributes
+    ----------
+    stable : bool
+    latency_growth : float
+        Seconds that the latency grows per second; NaN where nothing came out.
+    queue_growth : float
+        Share of the input that stays in the queue.
+    """
+
+    stable: bool
+    latency_growth: float
+    queue_growth: float
+
+
+def stability(
+    times: npt.NDArray[np.float64],
+    latency: npt.NDArray[np.float64],
+    queue: npt.NDArray[np.float64],
+    rate: float,
+    *,
+    tolerance: float = 0.02,
+    slack_s: float = 0.05,
+) -> Stability:
+    """Tell whether neither the latency of messages nor the input queue grows.
+
+    Where messages come faster than they are processed, both grow by the share of the input that is
+    left behind: at 5 % above capacity the latency of each second's messages is 0.05 s more.
+
+    Parameters
+    ----------
+    times, latency, queue : arrays of float
+        Moments (s), latency of the messages that came about then (s, NaN where there were none), and
+        messages that waited.
+    rate : float, messages per second
+        Input rate.
+    tolerance : float, default 0.02
+        Growth that counts as none.
+    slack_s : float, default 0.05
+        A growth that amounts to no more than this over the whole time counts as none, as does a queue
+        of so many seconds' messages: both are usual in a system that works in batches.
+
+    Examples
+    --------
+    >>> t = np.arange(10.0)
+    >>> stability(t, 0.02 + 0 * t, 100 + 0 * t, rate=1000).stable
+    True
+    >>> stability(t, 0.02 + 0.1 * t, 100 * t, rate=1000)
+    Stability(stable=False, latency_growth=0.1, queue_growth=0.1)
+    """
+    least = slack_s / max(float(np.ptp(times)), 1e-9) if times.size else math.inf
+    allowed = max(tolerance, least)
+    by_latency = growth(times, latency)
+    by_queue = growth(times, queue / rate)
+    # no growth to be seen is stable only where something was to be seen
+    stable = not by_latency > allowed and not by_queue > allowed and math.isfinite(by_queue)
+    return Stability(stable, by_latency, by_queue)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from riot_ops.errors import ConfigError, did_you_mean
 
-__all__ = ["ERRORS", "OBSERVATIONS", "RAW", "SCHEMAS", "TIMESTAMP", "StreamSchema", "stream_schema"]
+__all__ = ["ERRORS", "OBSERVATIONS", "RAW", "SCHEMAS", "SUB_RANGE", "TIMESTAMP", "StreamSchema", "stream_schema"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -35,6 +35,9 @@ OBSERVATIONS = pa.schema(
         pa.field("value", pa.float64()),
     ]
 )
+
+#: Records derived from one record get its ``seq`` and ``sub = parent * SUB_RANGE + place``.
+SUB_RANGE = 4096
 
 #: A record that could not be processed.
 ERRORS = pa.schema(

@@ -73,7 +73,8 @@ class Session:
 
     def flush(self) -> list[dict[str, Any]]:
         """What the task has left at the end of the stream."""
-        out = self._state.flush() if self._state is not None else None
+        out = self._state.flush(self._dead) if self._state is not None else None
+        self._collect()
         return [] if out is None else out.to_pylist()
 
     def snapshot(self) -> bytes:
@@ -84,6 +85,25 @@ class Session:
         """Continue from a snapshot of a session of an equal task."""
         if self._state is not None:
             self._state.restore(data)
+
+    def merge(self, data: bytes) -> None:
+        """Add what an equal task has seen elsewhere, from a snapshot of its session.
+
+        For sketches: they then say what one of them would over all records. Raises
+        :class:`~riot_ops.errors.StateError` for tasks whose states cannot be merged.
+
+        >>> from riot_ops import tasks
+        >>> here, there = tasks.DistinctCount().session(), tasks.DistinctCount().session()
+        >>> _ = here.push_many({"value": v} for v in (1.0, 2.0)), there.push_many({"value": v} for v in (2.0, 3.0))
+        >>> here.merge(there.snapshot())
+        >>> here.push({"value": 1.0})
+        [{'value': 3.0}]
+        """
+        if self._state is None:
+            return
+        other = KeyedState(self._state.task)
+        other.restore(data, " to merge")
+        self._state.merge(other)
 
     def _collect(self) -> None:
         for batch in self._dead.take():

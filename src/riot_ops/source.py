@@ -10,11 +10,14 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["MemorySource", "Offset", "Source", "Split"]
+from riot_ops.errors import ConfigError
+from riot_ops.task import registry_name
+
+__all__ = ["MemorySource", "Offset", "Source", "Split", "register_source", "sources"]
 
 #: A position in a source: small, JSON-able, comparable with ``==``.
 Offset = dict[str, Any]
@@ -32,6 +35,18 @@ class Source(ABC):
     (int64, non-null, growing along the log, the same for the same record at every read), and
     ``event_time`` (timestamp[us, tz=UTC]) where there is one.
     """
+
+    #: Code of a registered source; what it is, as for tasks.
+    code: ClassVar[str] = ""
+    category: ClassVar[str] = "Custom"
+    pattern: ClassVar[str] = "Source"
+    selectivity: ClassVar[str] = ""
+    stateful: ClassVar[bool] = False
+
+    @classmethod
+    def name(cls) -> str:
+        """Registry name: the class name in snake case."""
+        return registry_name(cls)
 
     @property
     @abstractmethod
@@ -62,7 +77,13 @@ class Source(ABC):
         """The records of a part, in order; batches of any size, none empty."""
 
     def waits(self) -> bool:
-        """Whether records become available only as time passes, as those of a paced source."""
+        """Whether a run has to wait for records, or has no end: as with a paced or an endless source.
+
+        Spark takes what is there and ends only where no source waits; else it polls until all have
+        ended, or it is stopped. By default: whether what can be read now, from the beginning on, is not
+        all. A source that is endless must answer True; one that finds it costly to look, and
+        knows the answer, gives it here.
+        """
         return not self.finished(self.latest(self.initial()))
 
     def count(self, start: Offset, end: Offset) -> int | None:
@@ -127,9 +148,30 @@ class MemorySource(Source):
         assert self._batch is not None
         yield self._batch.slice(split["start"], split["end"] - split["start"])
 
-    def waits(self) -> bool:
-        """Whether records become available only as time passes, as those of a paced source."""
-        return not self.finished(self.latest(self.initial()))
-
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["row"] - start["row"])
+
+
+# -- registry --------------------------------------------------------------------------------------
+
+_REGISTRY: dict[str, type[Source]] = {}
+T = TypeVar("T", bound=type[Source])
+
+
+def register_source(kind: T) -> T:
+    """List a source among the tasks, as the benchmark does."""
+    if not kind.code:
+        raise ConfigError(f"source {kind.__name__} cannot be registered: its code is empty")
+    _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
+    return kind
+
+
+def sources() -> list[type[Source]]:
+    """All registered sources, in order of category and code.
+
+    >>> [kind.code for kind in sources()]
+    ['MQS']
+    """
+    import riot_ops.connectors  # noqa: F401  (importing them registers them)
+
+    return sorted(set(_REGISTRY.values()), key=lambda s: (s.category, s.code))

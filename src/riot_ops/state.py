@@ -9,6 +9,7 @@ touched since the one before, so that its size follows the work done and not the
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,15 +20,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.errors import StateError
-from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.hashing import HashMemo
+from riot_ops.kernels.arrow import int_column, joined
+from riot_ops.kernels.hashing import HashMemo, hash_columns
 from riot_ops.kernels.index import KeyIndex
 from riot_ops.task import DeadLetters, KeyedTask
 
-__all__ = ["KeyedState", "StateField"]
+__all__ = ["KeyedState", "StateField", "key_numbers"]
 
 SNAPSHOT_FORMAT = "1"
+#: CRC-32 of what precedes it, at the end of a snapshot.
+CHECKSUM_BYTES = 4
 _META = b"riot_ops.state"
+_NAMES = b"riot_ops.output"
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class KeyedState:
         self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
+        self._names: list[str] = []  # fields of the output
         self._reset()
 
     def _reset(self) -> None:
@@ -86,7 +91,13 @@ class KeyedState:
 
     def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Run the task over a batch whose rows are in order."""
-        batch = self.task.admit(batch, dead)
+        out = self._update(self.task.admit(batch, dead), dead)
+        self._names = out.schema.names
+        return out
+
+    def _update(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        if self.task.pooled:
+            return self._update_pool(batch, dead)
         if batch.num_rows == 0 and not self.key_fields:
             return self.task.update(batch, np.empty(0, np.int64), self.arrays, dead)
         columns = [batch.column(name) for name in self.key_fields]
@@ -103,14 +114,57 @@ class KeyedState:
         self._touched[slots] = True
         return self.task.update(batch, slots, self.arrays, dead)
 
-    def flush(self) -> pa.RecordBatch | None:
-        """What the task has left to say at the end of a bounded stream."""
+    def _update_pool(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """Run a pooled task: its state is slot 0, and the rows held come before the new ones."""
         if self.index.size == 0:
-            return None
+            self.index.resolve(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+            self._reserve(1)
+        self._touched[0] = True
+        held = self.arrays["held"][0]
+        pool = batch if held is None else joined([held, batch])
+        slots = key_numbers([pool.column(name) for name in self.key_fields], pool.num_rows)
+        return self.task.update(pool, slots, self.arrays, dead)
+
+    def flush(self, dead: DeadLetters | None = None) -> pa.RecordBatch | None:
+        """What the task has left to say at the end of a bounded stream; ``dead`` collects what it rejects.
+
+        Fields of earlier output that the task does not fill are null.
+        """
+        out = self._left(dead) if self.index.size else None
+        return None if out is None else _with_fields(out, self._names)
+
+    def _left(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
+        dead = DeadLetters(self.task.name()) if dead is None else dead
+        if self.task.pooled:
+            held = self.arrays["held"][0]
+            if held is None:
+                return None
+            slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
+            return self.task.end(held, slots, self.arrays, dead)
         live = self.index.live(self._now)
         if live.size < self.index.size:
             self._compact(live)
         return self.task.flush(self.keys(), self._trimmed())
+
+    def merge(self, other: KeyedState) -> None:
+        """Add the state that an equal task has over another part of the stream.
+
+        Raises :class:`StateError` where the tasks differ, or states of this task cannot be merged:
+        most depend on the order of the records, or (with a time to live) on when they came.
+        """
+        self._check_identity(other._identity("full"), " to merge")
+        empty = {name: field.empty(0) for name, field in self.fields.items()}
+        if self.task.ttl or self.task.merge(empty, empty) is None:
+            raise StateError(f"two states of {self.task.name()} cannot be merged into one")
+        before = self.index.size
+        slots = self.index.resolve(*other.index.hashes)
+        if self.index.size > before:
+            self._add_keys(other.keys(), slots, before)
+        merged = self.task.merge({n: a[slots] for n, a in self.arrays.items()}, other._trimmed())
+        assert merged is not None
+        for name, array in merged.items():
+            self.arrays[name][slots] = array
+        self._touched[slots] = True
 
     def keys(self) -> pa.RecordBatch:
         """The key fields of each slot."""
@@ -199,27 +253,34 @@ class KeyedState:
             columns["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
             columns[f"state.{name}"] = _encode(field, self.arrays[name], slots)
-        keys = _tail(self.keys(), new) if self.key_fields else pa.RecordBatch.from_pydict({})
+        keys = _tail(self.keys(), new) if self._keys else pa.RecordBatch.from_pydict({})
         self._touched[: self.index.size] = False
         self._saved = self.index.size
         rows = pa.RecordBatch.from_pydict(columns)
         rows = rows.replace_schema_metadata({_META: json.dumps(self._identity(kind)).encode()})
-        return msgspec.msgpack.encode([_to_ipc(rows), _to_ipc(keys), new])
+        keys = keys.replace_schema_metadata({_NAMES: json.dumps(self._names).encode()})
+        body = msgspec.msgpack.encode([_to_ipc(rows), _to_ipc(keys), new])
+        return body + zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little")
 
     def restore(self, data: bytes, where: str = "") -> None:
         """Load a full snapshot, or the delta that follows what is loaded.
 
         Raises :class:`StateError` where the snapshot belongs to another task, version or parameters.
         """
+        body = memoryview(data)[:-CHECKSUM_BYTES]
+        if zlib.crc32(body) != int.from_bytes(data[-CHECKSUM_BYTES:], "little") or not body:
+            raise StateError(f"the state{where} is damaged or not riot_ops state: the checksum does not fit")
         try:
-            rows_ipc, keys_ipc, new = msgspec.msgpack.decode(data, type=tuple[bytes, bytes, int])
+            rows_ipc, keys_ipc, new = msgspec.msgpack.decode(body, type=tuple[bytes, bytes, int])
             rows, keys = _from_ipc(rows_ipc), _from_ipc(keys_ipc)
             identity = json.loads((rows.schema.metadata or {})[_META])
+            names = json.loads((keys.schema.metadata or {})[_NAMES])
         except (msgspec.MsgspecError, pa.ArrowInvalid, KeyError, ValueError) as error:
             raise StateError(f"the state{where} is damaged or not riot_ops state: {error}") from None
         self._check_identity(identity, where)
         if identity["kind"] == "full":
             self._reset()
+        self._names = names
         slots = rows.column("slot").to_numpy().astype(np.int64)
         size = int(slots.max()) + 1 if slots.size else 0
         self._reserve(max(size, self.index.size))
@@ -233,7 +294,7 @@ class KeyedState:
             held = sum(k.num_rows for k in self._keys)
             if held > new:
                 self._keys = [self.keys().slice(0, new)]
-            self._keys.append(keys)
+            self._keys.append(keys.replace_schema_metadata(None))
         self._saved = self.index.size
 
     def _identity(self, kind: str) -> dict[str, Any]:
@@ -274,6 +335,25 @@ def task_identity(task: KeyedTask) -> dict[str, Any]:
         parameters = json.loads(json.dumps(parameters, default=repr))
     parameters.pop("task", None)
     return {"task": task.name(), "version": task.version, "parameters": parameters}
+
+
+def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
+    """A number from 0 on for each distinct key of n rows, in order of appearance.
+
+    >>> key_numbers([pa.array([7, 9, 7])], 3).tolist()
+    [0, 1, 0]
+    """
+    return KeyIndex().resolve(*hash_columns(columns, n))
+
+
+def _with_fields(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """The batch with these fields first, null where it lacks them."""
+    have = batch.schema.names
+    if have[: len(names)] == names:
+        return batch
+    nothing = pa.nulls(batch.num_rows)
+    order = list(dict.fromkeys([*names, *have]))
+    return pa.RecordBatch.from_arrays([batch.column(n) if n in have else nothing for n in order], names=order)
 
 
 def _as_table(batch: pa.RecordBatch) -> pa.Table:

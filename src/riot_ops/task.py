@@ -26,6 +26,7 @@ import pyarrow as pa
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.kernels.arrow import float_column
 from riot_ops.schema import ERRORS, TIMESTAMP
+from riot_ops.secret import Secret, check_secret, is_secret_type, secret_from_json, secret_to_json
 
 if TYPE_CHECKING:
     from riot_ops.session import Session
@@ -43,8 +44,10 @@ __all__ = [
     "State",
     "StatelessTask",
     "Task",
+    "check_parameters",
     "find_task",
     "register",
+    "registry_name",
     "replace_column",
     "tasks",
 ]
@@ -156,10 +159,7 @@ class Task(ABC):
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        for name, kind in _parameter_types(type(self)).items():
-            value = getattr(self, name)
-            if kind is not Any:
-                object.__setattr__(self, name, _checked(type(self).__name__, name, value, kind))
+        check_parameters(self)
         self.validate()
 
     def validate(self) -> None:
@@ -173,8 +173,7 @@ class Task(ABC):
         >>> tasks.KalmanFilter.name()
         'kalman_filter'
         """
-        words = cls.__name__.replace("SenML", "Senml")
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()
+        return registry_name(cls)
 
     # -- schema ------------------------------------------------------------------------------
 
@@ -303,6 +302,9 @@ class KeyedTask(Task):
     """
 
     stateful: ClassVar[bool] = True
+    #: Whether one state serves all keys, by holding rows back in its field ``held`` (of dtype
+    #: ``rows``): they come again before the rows of the next batch. Keys then leave nothing behind.
+    pooled: ClassVar[bool] = False
 
     by: tuple[str, ...] = ()
     value: str = "value"
@@ -351,10 +353,27 @@ class KeyedTask(Task):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays."""
+        """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays.
+
+        Where the task is :attr:`pooled` the state arrays have one element, and slots number the keys
+        of this call.
+        """
+
+    def merge(self, state: State, other: State) -> State | None:
+        """State arrays of two parts of a stream as those of both; None where that cannot be told.
+
+        Element i of both is of one key. The result is what one pass over both would have left.
+        """
+        return None
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         """Output at the end of a bounded stream, such as partial windows (``keys[i]`` is slot i)."""
+        return None
+
+    def end(
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch | None:
+        """In place of :meth:`flush` for a :attr:`pooled` task, with the rows that it holds."""
         return None
 
 
@@ -379,14 +398,24 @@ def with_field(schema: pa.Schema, field: pa.Field) -> pa.Schema:
 # -- parameters ------------------------------------------------------------------------------------
 
 
+def check_parameters(owner: object) -> None:
+    """Check the fields of a frozen dataclass against their declared types, and convert them to those."""
+    of: Any = type(owner)
+    for name, kind in _parameter_types(of).items():
+        if kind is not Any:
+            object.__setattr__(owner, name, _checked(of.__name__, name, getattr(owner, name), kind))
+
+
 @functools.cache
-def _parameter_types(kind: type[Task]) -> dict[str, Any]:
+def _parameter_types(kind: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind, include_extras=True)
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def _checked(owner: str, name: str, value: Any, kind: Any) -> Any:
     """The value as its declared type (lists become tuples, integers floats) or a ConfigError."""
+    if is_secret_type(kind):
+        return check_secret(owner, name, value)
     try:
         plain = msgspec.to_builtins(value, builtin_types=(timedelta, bytes))
         result = msgspec.convert(plain, kind, builtin_types=(timedelta, bytes))
@@ -403,6 +432,8 @@ def _converted(owner: str, name: str, value: Any, kind: Any) -> Any:
     """A parameter from JSON data."""
     if kind is Any:
         return value
+    if is_secret_type(kind):
+        return secret_from_json(owner, name, value)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -410,8 +441,14 @@ def _converted(owner: str, name: str, value: Any, kind: Any) -> Any:
 
 
 def _parameters(task: Task) -> dict[str, Any]:
+    values = {name: getattr(task, name) for name in _parameter_types(type(task))}
+    for name, value in list(values.items()):
+        if isinstance(value, Secret):
+            values[name] = secret_to_json(value)
+            if values[name] is None:  # a value as such is not part of what the task is
+                del values[name]
     try:
-        encoded = msgspec.json.encode({name: getattr(task, name) for name in _parameter_types(type(task))})
+        encoded = msgspec.json.encode(values)
     except (TypeError, NotImplementedError) as error:
         raise ConfigError(
             f"{task.name()} has a parameter that is not JSON ({error}); a function has to be "
@@ -424,6 +461,12 @@ def _parameters(task: Task) -> dict[str, Any]:
 
 _REGISTRY: dict[str, type[Task]] = {}
 T = TypeVar("T", bound=type[Task])
+
+
+def registry_name(kind: type[Any]) -> str:
+    """The name of a class in snake case."""
+    words = kind.__name__.replace("SenML", "Senml")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()
 
 
 def register(kind: T) -> T:

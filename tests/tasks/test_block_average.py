@@ -83,7 +83,9 @@ def test_times_agree_with_the_reference(events, cuts, duration, lateness):
     expected, late, left = reference.by_time(plain, duration, lateness)
     for row in (*expected, *left):
         row["event_time"] = datetime.fromtimestamp(row.pop("time"), UTC)
-    same(got, [*expected, *({k: row[k] for k in ("key", "event_time", "seq", "value", "count")} for row in left)])
+    same(
+        got, [*expected, *({k: row[k] for k in ("key", "event_time", "seq", "sub", "value", "count")} for row in left)]
+    )
     assert [e["seq"] for e in errors] == [e["seq"] for e in late]
     assert {e["reason"] for e in errors} <= {"late"}
     assert run(task, batch, restart=False) == (got, errors)
@@ -132,20 +134,40 @@ def test_end_of_stream_emits_what_is_left():
     assert sliding.flush() == []
 
 
-def test_a_window_of_time_tells_its_end_and_its_last_record():
+def test_a_window_of_time_tells_its_end_and_comes_with_the_record_that_closed_it():
     def at(second: int, **fields: object) -> dict[str, object]:
         return {"event_time": datetime(2024, 5, 1, 12, 0, second, tzinfo=UTC), **fields}
 
     session = BlockAverage(window=None, duration=timedelta(seconds=10)).session()
     session.push(at(1, seq=1, value=1.0))
     session.push(at(9, seq=2, value=2.0))
-    assert session.push(at(10, seq=3, value=9.0)) == [at(10, seq=2, value=1.5, count=2)]
+    assert session.push(at(10, seq=3, value=9.0)) == [at(10, seq=3, sub=0, value=1.5, count=2)]
     assert session.push(at(9, seq=4, value=7.0)) == []
     assert [(e["seq"], e["reason"]) for e in session.errors] == [(4, "late")]
     assert session.push({"seq": 5, "event_time": None, "value": 1.0}) == []
     assert session.errors[-1]["reason"] == "no_event_time"
     # a missing reading does not count, but tells the time
-    assert session.push(at(25, seq=6, value=None)) == [at(20, seq=3, value=9.0, count=1)]
+    assert session.push(at(25, seq=6, value=None)) == [at(20, seq=6, sub=0, value=9.0, count=1)]
+
+
+def test_windows_that_one_record_closes_and_those_of_the_end_are_told_apart():
+    def at(second: int, sub: int, value: float) -> dict[str, object]:
+        return {"seq": 7, "sub": sub, "event_time": datetime(2024, 5, 1, 12, 0, second, tzinfo=UTC), "value": value}
+
+    session = BlockAverage(
+        window=None, duration=timedelta(seconds=10), lateness=timedelta(seconds=20), partial=True
+    ).session()
+    assert session.push_many([at(1, 0, 1.0), at(11, 1, 2.0), at(2, 2, 3.0)]) == []
+    closed = session.push(at(50, 3, 4.0))
+    assert [(row["seq"], row["sub"], row["value"]) for row in closed] == [(7, 3 * 4096, 2.0), (7, 3 * 4096 + 1, 2.0)]
+    assert [(row["seq"], row["sub"], row["value"]) for row in session.flush()] == [(7, 3 * 4096 + 4095, 4.0)]
+    plain = BlockAverage(window=None, duration=timedelta(seconds=10)).session()
+    plain.push({"event_time": at(1, 0, 1.0)["event_time"], "value": 1.0})
+    assert list(plain.push({"event_time": at(11, 0, 1.0)["event_time"], "value": 2.0})[0]) == [
+        "event_time",
+        "value",
+        "count",
+    ]
 
 
 def test_an_infinite_reading_leaves_the_window_alone():

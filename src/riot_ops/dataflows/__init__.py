@@ -3,9 +3,13 @@
 from collections.abc import Callable
 
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.riotbench.etl import etl
+from riot_ops.dataflows.riotbench.micro import micro
+from riot_ops.dataflows.riotbench.pred import pred
 from riot_ops.dataflows.riotbench.stats import stats
+from riot_ops.dataflows.riotbench.train import train
 
-__all__ = ["BUILDERS", "stats"]
+__all__ = ["BUILDERS", "etl", "micro", "pred", "stats", "train"]
 
 #: Every builder by the name that the command line uses.
-BUILDERS: dict[str, Callable[..., Dataflow]] = {"stats": stats}
+BUILDERS: dict[str, Callable[..., Dataflow]] = {"etl": etl, "stats": stats, "pred": pred, "train": train}

@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError
-from riot_ops.kernels.arrow import float_column, int_column, readonly
-from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.arrow import float_column, int_column
 from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
+from riot_ops.kernels.windows import NEVER, slide, tumble, tumble_time
+from riot_ops.schema import SUB_RANGE
 from riot_ops.state import StateField
 from riot_ops.task import (
     Case,
@@ -30,154 +31,9 @@ from riot_ops.task import (
 
 __all__ = ["BlockAverage"]
 
-#: Most windows of one key that lateness may keep open.
+#: Most windows of one key that lateness may keep open (below SUB_RANGE).
 MAX_OPEN = 1024
-NEVER = np.iinfo(np.int64).min
 ORDER = ("seq", "sub")
-
-
-@kernel
-def add(total: Any, rest: Any, x: Any) -> Any:
-    """Neumaier's step: the sum of total and x, and what rounding has taken from it so far."""
-    t = total + x
-    if abs(total) >= abs(x):
-        rest += (total - t) + x
-    else:
-        rest += (x - t) + total
-    return t, rest
-
-
-@kernel
-def tumble(
-    values: Any, slots: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any, rows: Any, means: Any
-) -> Any:
-    """Means of full windows and the rows that filled them; returns how many."""
-    out = 0
-    for i in range(values.size):
-        if np.isnan(values[i]):
-            continue
-        s = slots[i]
-        total[s], rest[s] = add(total[s], rest[s], values[i] * scale)
-        n[s] += 1
-        if n[s] == window:
-            rows[out] = i
-            means[out] = (total[s] + rest[s]) / (window * scale)
-            out += 1
-            total[s] = 0.0
-            rest[s] = 0.0
-            n[s] = 0
-    return out
-
-
-@kernel
-def slide(
-    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any, rows: Any, means: Any
-) -> Any:
-    """As :func:`tumble` for windows that end at every reading.
-
-    Readings come in blocks of the window's length. A window is the tail of one block and the head
-    of the next: the ring holds sums over tails of the last block where the current one has not
-    overwritten them, so that nothing is ever subtracted and no error can build up.
-    """
-    out = 0
-    for i in range(values.size):
-        if np.isnan(values[i]):
-            continue
-        s = slots[i]
-        place = n[s] % window
-        x = values[i] * scale
-        total[s], rest[s] = add(total[s], rest[s], x)
-        ring[s, place] = x
-        n[s] += 1
-        if n[s] >= window:
-            tail = ring[s, place + 1] if place + 1 < window else 0.0
-            rows[out] = i
-            means[out] = (total[s] + (rest[s] + tail)) / (window * scale)
-            out += 1
-        if place + 1 == window:
-            t = 0.0
-            c = 0.0
-            for j in range(window - 1, -1, -1):
-                t, c = add(t, c, ring[s, j])
-                ring[s, j] = t + c
-            total[s] = 0.0
-            rest[s] = 0.0
-    return out
-
-
-@kernel
-def tumble_time(
-    values: Any,
-    times: Any,
-    timed: Any,
-    seq: Any,
-    sub: Any,
-    slots: Any,
-    total: Any,
-    rest: Any,
-    n: Any,
-    last_seq: Any,
-    last_sub: Any,
-    newest: Any,
-    duration: Any,
-    lateness: Any,
-    scale: Any,
-    bad: Any,
-    start: Any,
-    rows: Any,
-    means: Any,
-    counts: Any,
-    ends: Any,
-    seqs: Any,
-    subs: Any,
-) -> Any:
-    """Means of windows of event time that rows from ``start`` on close.
-
-    ``bad`` is set to 1 for late rows and 2 for rows without time. Returns the number of results
-    and the row reached: one before which the space for results ran out, or the end.
-    """
-    room = n.shape[1]
-    out = 0
-    for i in range(start, values.size):
-        if out + room > rows.size:
-            return out, i
-        missing = np.isnan(values[i])
-        if not timed[i]:
-            if not missing:
-                bad[i] = 2
-            continue
-        s = slots[i]
-        t = times[i]
-        known = newest[s] != NEVER
-        if known and not missing and (t // duration + 1) * duration <= newest[s] - lateness:
-            bad[i] = 1
-            continue
-        if known and t > newest[s]:
-            w = (newest[s] - lateness) // duration
-            final = newest[s] // duration
-            while w <= final and (w + 1) * duration <= t - lateness:
-                p = w % room
-                if n[s, p] > 0:
-                    rows[out] = i
-                    means[out] = (total[s, p] + rest[s, p]) / (n[s, p] * scale)
-                    counts[out] = n[s, p]
-                    ends[out] = (w + 1) * duration
-                    seqs[out] = last_seq[s, p]
-                    subs[out] = last_sub[s, p]
-                    out += 1
-                    total[s, p] = 0.0
-                    rest[s, p] = 0.0
-                    n[s, p] = 0
-                w += 1
-        if not known or t > newest[s]:
-            newest[s] = t
-        if not missing:
-            p = (t // duration) % room
-            total[s, p], rest[s, p] = add(total[s, p], rest[s, p], values[i] * scale)
-            n[s, p] += 1
-            last_seq[s, p] = seq[i]
-            last_sub[s, p] = sub[i]
-    return out, values.size
 
 
 @register
@@ -215,9 +71,11 @@ class BlockAverage(KeyedTask):
     mean is a few units in the last place of the mean of ``|x|``.
 
     A result is the record that completed the window, with the mean in the output field and the
-    number of readings in ``count``. For a window of time ``event_time`` is its end, and ``seq``
-    and ``sub`` are those of the last record in it; the other fields are those of the record that
-    closed it.
+    number of readings in ``count``. For a window of time it is the record that closed it, with the
+    window's end as ``event_time``; as a record can close several, ``sub`` (int64) becomes 4096 times
+    its own (0 without one) plus the place of the window among them, where there is a ``seq``. What is
+    left at the end has the ``seq`` and ``sub`` of the last record in the window, in a window of time
+    with 4095 for the place.
 
     Missing values
     --------------
@@ -297,11 +155,13 @@ class BlockAverage(KeyedTask):
         schema = super().output_schema(schema)
         if self.duration is not None:
             check_time_field(self.name(), schema)
+            if "seq" in schema.names:
+                schema = with_field(schema, pa.field("sub", pa.int64()))
         return with_field(schema, pa.field("count", pa.int64()))
 
     def writes(self) -> frozenset[str] | None:
         fields = {self.target, "count"}
-        return frozenset(fields if self.duration is None else {*fields, "event_time", *ORDER})
+        return frozenset(fields if self.duration is None else {*fields, "event_time", "sub"})
 
     def state_fields(self) -> Mapping[str, StateField]:
         room = 0 if self.duration is None else self._open
@@ -312,8 +172,9 @@ class BlockAverage(KeyedTask):
         }
         if self.window is not None and self.mode == "sliding":
             fields["ring"] = StateField("float64", self.window)
-        if self.duration is not None or self.partial:
+        if self.partial:
             fields |= {name: StateField("int64", room, NEVER) for name in ORDER}
+        if self.duration is not None or self.partial:
             fields["time"] = StateField("int64", initial=NEVER)
         return fields
 
@@ -343,10 +204,10 @@ class BlockAverage(KeyedTask):
             )
         if self.partial:
             read = np.flatnonzero(~np.isnan(values))
-            for name in (*ORDER, "time"):
-                column = "event_time" if name == "time" else name
-                if column in batch.schema.names:
-                    state[name][slots[read]] = _numbers(batch, column)[read]
+            _note(batch, read, slots[read], state)
+            if "event_time" in batch.schema.names:
+                times, timed = microseconds(batch.column("event_time"))
+                state["time"][slots[read]] = np.where(timed, times, NEVER)[read]
         counts = np.full(found, self.window, np.int64)
         return self._output(batch.take(pa.array(rows[:found])), means[:found], counts)
 
@@ -354,31 +215,26 @@ class BlockAverage(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         assert self.duration is not None
+        duration = _us(self.duration)
         values, _ = float_column(batch.column(self.value))
         times, timed = microseconds(batch.column("event_time"))
-        names = batch.schema.names
-        seq, sub = (_numbers(batch, name) if name in names else readonly(np.full(values.size, NEVER)) for name in ORDER)
         bad = np.zeros(values.size, np.uint8)
         size = values.size + self._open
         parts = []
         row = 0
         while True:
-            rows, counts, ends, seqs, subs = (np.empty(size, np.int64) for _ in range(5))
+            rows, counts, ends, places = (np.empty(size, np.int64) for _ in range(4))
             means = np.empty(size)
             found, row = tumble_time(
                 values,
                 times,
                 timed,
-                seq,
-                sub,
                 slots,
                 state["total"],
                 state["rest"],
                 state["n"],
-                state["seq"],
-                state["sub"],
                 state["time"],
-                _us(self.duration),
+                duration,
                 _us(self.lateness),
                 self._scale,
                 bad,
@@ -387,24 +243,20 @@ class BlockAverage(KeyedTask):
                 means,
                 counts,
                 ends,
-                seqs,
-                subs,
+                places,
             )
-            out = self._output(batch.take(pa.array(rows[:found])), means[:found], counts[:found])
+            closing = batch.take(pa.array(rows[:found]))
             kind = batch.schema.field("event_time").type
-            parts.append(
-                _set(
-                    out,
-                    event_time=from_microseconds(ends[:found], kind),
-                    **{
-                        name: pa.array(a[:found]).cast(batch.schema.field(name).type)
-                        for name, a in zip(ORDER, (seqs, subs), strict=True)
-                        if name in names
-                    },
-                )
-            )
+            closing = replace_column(closing, "event_time", from_microseconds(ends[:found], kind))
+            if "seq" in batch.schema.names:
+                parent = int_column(closing.column("sub")) if "sub" in batch.schema.names else 0
+                closing = replace_column(closing, "sub", pa.array(parent * SUB_RANGE + places[:found]))
+            parts.append(self._output(closing, means[:found], counts[:found]))
             if row == values.size:
                 break
+        if self.partial:
+            read = np.flatnonzero(~np.isnan(values) & (bad == 0))
+            _note(batch, read, (slots[read], times[read] // duration % self._open), state)
         dead.reject(batch, bad == 1, "late", "the window of its event time is closed")
         dead.reject(batch, bad == 2, "no_event_time", "a window of time needs an event time")
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
@@ -437,6 +289,9 @@ class BlockAverage(KeyedTask):
         for name in ORDER:
             if slots.size and state[name][place].min() != NEVER:
                 columns[name] = pa.array(state[name][place])
+        if self.duration is not None and "seq" in columns:
+            parent = np.maximum(state["sub"][place], 0)
+            columns["sub"] = pa.array(parent * SUB_RANGE + (SUB_RANGE - 1))
         columns[self.target] = pa.array((state["total"][place] + state["rest"][place]) / (n[place] * self._scale))
         columns["count"] = pa.array(n[place])
         return pa.RecordBatch.from_pydict(columns)
@@ -463,14 +318,8 @@ def _us(time: timedelta) -> int:
     return time // timedelta(microseconds=1)
 
 
-def _numbers(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
-    if name == "event_time":
-        times, timed = microseconds(batch.column(name))
-        return np.where(timed, times, NEVER)
-    return int_column(batch.column(name))
-
-
-def _set(batch: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
-    for name, column in columns.items():
-        batch = replace_column(batch, name, column)
-    return batch
+def _note(batch: pa.RecordBatch, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:
+    """Keep the numbers of the last record at each place of the state."""
+    for name in ORDER:
+        if name in batch.schema.names:
+            state[name][places] = int_column(batch.column(name))[rows]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.csv import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
-from riot_ops.kernels.strings import name_table
+from riot_ops.kernels.strings import name_table, not_utf8
 from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -109,7 +109,7 @@ class CsvToSenML(StatelessTask):
         lines = raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw
         data, starts, ends, valid = byte_spans(lines)
         null = ~valid if valid.size else np.zeros(batch.num_rows, np.bool_)
-        spoiled = _not_utf8(lines)
+        spoiled = not_utf8(lines)
         skip = null | spoiled
         ends = readonly(np.where(skip, starts, ends)) if skip.any() else ends
         heads, head_starts, head_ends, numeric = _heads(schema.columns, schema.units, schema.kinds)
@@ -207,19 +207,3 @@ def _heads(
     ]
     table = name_table([*parts, '{"e":[', ',"sv":', ',"v":', '],"bt":'])
     return *table, readonly(np.array([kind == "v" for kind in kinds]))
-
-
-def _not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which values of a binary column are no text."""
-    spoiled = np.zeros(len(column), np.bool_)
-    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-        return spoiled
-    try:
-        column.cast(pa.large_string() if pa.types.is_large_binary(column.type) else pa.string())
-    except pa.ArrowInvalid:  # rare, so the search may be slow
-        for i, value in enumerate(column.to_pylist()):
-            try:
-                (value or b"").decode()
-            except UnicodeDecodeError:
-                spoiled[i] = True
-    return spoiled

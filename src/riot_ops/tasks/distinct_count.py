@@ -87,6 +87,18 @@ def count_loglog(
         out[i] = latest[s]
 
 
+@kernel
+def recount(registers: Any, filled: Any, weight: Any, latest: Any, precision: Any, constant: Any, linear: Any) -> None:
+    """What :func:`count_distinct` keeps beside the registers, from the registers."""
+    for s in range(registers.shape[0]):
+        for j in range(registers.shape[1]):
+            r = np.int64(registers[s, j])
+            if r > 0:
+                filled[s] += 1
+                weight[s] += np.uint64(1) << np.uint64(65 - precision - r)
+        latest[s] = np.floor(estimate(registers.shape[1] - filled[s], weight[s], precision, constant, linear) + 0.5)
+
+
 @register
 @dataclass(frozen=True, kw_only=True)
 class DistinctCount(KeyedTask):
@@ -195,6 +207,19 @@ class DistinctCount(KeyedTask):
                 out,
             )
         return replace_column(batch, self.target, out)
+
+    def merge(self, state: State, other: State) -> State | None:
+        registers = np.maximum(state["registers"], other["registers"])
+        n, m = registers.shape
+        if self.method == "loglog":
+            total = registers.sum(axis=1, dtype=np.int64)
+            counted = (state["latest"] > 0) | (other["latest"] > 0)
+            latest = np.where(counted, np.floor(LOGLOG * m * 2.0 ** (total / m)), 0.0)
+            return {"registers": registers, "total": total, "latest": latest}
+        filled, weight, latest = np.zeros(n, np.int64), np.zeros(n, np.uint64), np.zeros(n)
+        linear = linear_counts(self.precision)
+        recount(registers, filled, weight, latest, self.precision, alpha(self.precision), linear)
+        return {"registers": registers, "filled": filled, "weight": weight, "latest": latest}
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.errors import RecordError, excerpt
+from riot_ops.schema import SUB_RANGE
 from riot_ops.task import DeadLetters
 
-__all__ = ["CARRIED", "MOST", "Collector", "Row", "add_all", "as_dict", "short"]
+__all__ = ["CARRIED", "Collector", "Row", "add_all", "as_dict", "short"]
 
 Row = dict[str, Any]
-#: Results of one record at most.
-MOST = 4096
 #: Fields that a result has from its record where it does not set them.
 CARRIED = ("seq", "sub", "event_time")
 
@@ -36,10 +35,10 @@ def add_all(row: Row, results: Any, collect: Collector) -> None:
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
         raise RecordError(f"the function returned {short(results)}, not an iterable of dicts", reason="wrong_type")
     parent = {name: row[name] for name in CARRIED if name in row}
-    base = (row.get("sub") or 0) * MOST
+    base = (row.get("sub") or 0) * SUB_RANGE
     for i, result in enumerate(results):
-        if i == MOST:
-            raise RecordError(f"the function returned more than {MOST} results for a record", reason="too_many")
+        if i == SUB_RANGE:
+            raise RecordError(f"the function returned more than {SUB_RANGE} results for a record", reason="too_many")
         collect.add({**parent, **as_dict(result), "sub": base + i})
 
 

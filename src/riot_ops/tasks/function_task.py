@@ -17,7 +17,7 @@ from riot_ops.errors import ConfigError
 from riot_ops.task import DeadLetters, StatelessTask, Task, with_field
 from riot_ops.tasks.function_results import CARRIED, Collector, Row
 
-__all__ = ["FunctionTask", "RecordFunction"]
+__all__ = ["FunctionTask", "RecordFunction", "arrow_type", "canonical_schema"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class FunctionTask(Task):
             )
         if not callable(self.function):
             raise ConfigError(f"{name} needs a function of one record, got {self.function!r}")
-        object.__setattr__(self, "schema", _canonical(name, self.schema))
+        object.__setattr__(self, "schema", canonical_schema(name, self.schema))
         if self.label is None:
             label = getattr(self.function, "__name__", type(self.function).__name__)
             object.__setattr__(self, "label", label)
@@ -84,7 +84,7 @@ class FunctionTask(Task):
     def _declared(self, schema: pa.Schema, *, sub: bool) -> pa.Schema:
         """The output schema: what is declared, and the fields that order records."""
         if self.schema is not None:
-            made = pa.schema([pa.field(name, _type(text)) for name, text in self.schema])
+            made = pa.schema([pa.field(name, arrow_type(text)) for name, text in self.schema])
             carried = [schema.field(name) for name in CARRIED if name in schema.names and name not in made.names]
             schema = pa.schema([*carried, *made])
         return with_field(schema, pa.field("sub", pa.int64())) if sub else schema
@@ -124,7 +124,7 @@ def _reference(task: str, function: Any) -> str:
     return f"{module}:{name}"
 
 
-def _canonical(task: str, schema: Any) -> tuple[tuple[str, str], ...] | None:
+def canonical_schema(task: str, schema: Any) -> tuple[tuple[str, str], ...] | None:
     """Names and types as text, whichever way the schema was given."""
     if schema is None:
         return None
@@ -144,8 +144,8 @@ def _canonical(task: str, schema: Any) -> tuple[tuple[str, str], ...] | None:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"{task}: schema has {name!r} for the name of a field")
         try:
-            known = _type(kind) if isinstance(kind, str) else kind
-            if not isinstance(known, pa.DataType) or _type(str(known)) != known:
+            known = arrow_type(kind) if isinstance(kind, str) else kind
+            if not isinstance(known, pa.DataType) or arrow_type(str(known)) != known:
                 raise ValueError(f"{kind!r} is no Arrow type that has a short name")
         except ValueError as error:
             raise ConfigError(f"{task}: schema field {name!r}: {error}") from None
@@ -155,12 +155,12 @@ def _canonical(task: str, schema: Any) -> tuple[tuple[str, str], ...] | None:
     return tuple(made)
 
 
-def _type(text: str) -> pa.DataType:
+def arrow_type(text: str) -> pa.DataType:
     """An Arrow type by its text."""
     if match := re.fullmatch(r"timestamp\[(\w+), tz=([^\]]+)\]", text):
         return pa.timestamp(match[1], match[2])
     if match := re.fullmatch(r"(?:list<(?:item|element): (.+)>)", text):
-        return pa.list_(_type(match[1]))
+        return pa.list_(arrow_type(match[1]))
     try:
         return pa.type_for_alias(text)
     except ValueError:

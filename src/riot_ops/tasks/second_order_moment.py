@@ -213,7 +213,8 @@ class SecondOrderMoment(KeyedTask):
     exact       O(1)                  up to 43 max_distinct + 16    none
     =========== ===================== ============================= ==========================
 
-    Counters of two sketches of equal parameters add up to that of both streams.
+    Counters of two sketches of equal parameters add up to that of both streams: see
+    :meth:`Session.merge`.
 
     Missing values
     --------------
@@ -335,6 +336,13 @@ class SecondOrderMoment(KeyedTask):
                 )
                 batch, out = batch.filter(pa.array(~full)), out[~full]
         return replace_column(batch, self.target, out)
+
+    def merge(self, state: State, other: State) -> State | None:
+        if self.method != "tug_of_war":  # a reservoir depends on order, and two tables may hold too much
+            return None
+        counters = state["counters"] + other["counters"]
+        squares = (counters.reshape(-1, self.depth, self.width) ** 2).sum(axis=2)
+        return {"counters": counters, "squares": squares}
 
     def _binned(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         if self.round_to is None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import byte_spans, int_column, readonly, strings_from_spans
 from riot_ops.kernels.strings import name_table
-from riot_ops.kernels.xml import walk_all
+from riot_ops.kernels.xml import Names, walk_all
+from riot_ops.schema import SUB_RANGE
 from riot_ops.task import (
     Case,
     Count,
@@ -28,7 +29,6 @@ from riot_ops.task import (
 
 __all__ = ["XMLParse"]
 
-_SUB = 4096
 _UTF8 = ("utf-8", "utf8", "us-ascii", "ascii")
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
@@ -159,7 +159,7 @@ class XMLParse(StatelessTask):
         wanted, slow = self._check(batch, documents, dead)
         records, depths, checksums = (np.zeros(n, np.int64) for _ in range(3))
         plain = np.ones(n, np.bool_)
-        tables, todo = self._tables(), readonly(wanted & ~slow)
+        names, todo = self._names(), readonly(wanted & ~slow)
         spans = np.empty((2, 64 if self.layout == "records" else 0, len(self.fields)), np.int64)
         document, row = 0, 0 if self.layout == "records" else -1
         while True:
@@ -168,10 +168,10 @@ class XMLParse(StatelessTask):
                 starts,
                 ends,
                 todo,
-                *tables,
+                names,
                 document,
                 row,
-                _SUB,
+                SUB_RANGE,
                 spans[0],
                 spans[1],
                 checksums,
@@ -200,10 +200,10 @@ class XMLParse(StatelessTask):
             batch = replace_column(batch, "checksum", pa.array(checksums))
             batch = replace_column(batch, "records", pa.array(records))
             return batch if good.all() else batch.filter(pa.array(good))
-        many = good & (records > _SUB)
-        dead.reject(batch, many, "too_many", f"more than {_SUB} records in a document", documents)
+        many = good & (records > SUB_RANGE)
+        dead.reject(batch, many, "too_many", f"more than {SUB_RANGE} records in a document", documents)
         good &= ~many
-        kept = np.where(wanted & ~slow & (records <= _SUB), records, 0)
+        kept = np.where(wanted & ~slow & (records <= SUB_RANGE), records, 0)
         origin = np.repeat(np.arange(n), kept)
         place = np.arange(origin.size) - (np.cumsum(kept) - kept)[origin]
         data, origin, place, spans = _with_rows(data, origin, place, spans[:, :row], read, self.fields)
@@ -250,11 +250,11 @@ class XMLParse(StatelessTask):
             encoded[:] = False  # text is text, whatever it declares
         return wanted, encoded
 
-    def _tables(self) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]:
+    def _names(self) -> Names:
         """The names as the kernel wants them."""
         attributes = tuple(a.removeprefix("@") for a in self.attributes)
         places = [self.fields.index(name) for name in self.elements]
-        return (
+        return Names(
             *name_table([self.record, *self.elements]),
             *name_table(attributes),
             len(self.record),
@@ -274,7 +274,7 @@ class XMLParse(StatelessTask):
         index = pa.array(origin)
         columns = {name: batch.column(name).take(index) for name in batch.schema.names if name != self.field}
         sub = int_column(columns["sub"]) if "sub" in columns else 0
-        columns["sub"] = pa.array(sub * _SUB + place)
+        columns["sub"] = pa.array(sub * SUB_RANGE + place)
         for f, name in enumerate(self.columns):
             starts, ends = spans[0][:, f], spans[1][:, f]
             columns[name] = strings_from_spans(

@@ -1,0 +1,127 @@
+"""ETL: clean, complete and annotate the messages of a sensor stream, store and publish them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow, Stream
+from riot_ops.errors import ConfigError
+from riot_ops.schema import stream_schema
+from riot_ops.secret import Secret
+
+__all__ = ["ROW_KEY", "etl"]
+
+KEY = ("sensor_id", "obs_type")
+#: Window of the interpolation, where a stream departs from the usual 5; 0: none.
+WINDOW = {"taxi": 0}
+#: Rows of the table sort by time.
+ROW_KEY = "{event_time:ms}|{sensor_id}|{seq}"
+
+
+def etl(
+    schema: str = "city",
+    *,
+    known_sensors: str | Path | Sequence[str] | None = None,
+    annotations: str | Path | Mapping[str, Any] | None = None,
+    window: int | None = None,
+    timeout_s: float = 60.0,
+    partial: Literal["drop", "emit"] = "emit",
+    store: str | None = None,
+    table: str = "readings",
+    variant: Literal["table", "sql"] = "table",
+    credential: Secret | None = None,
+    publish: dict[str, object] | None = None,
+) -> Dataflow:
+    """Build ETL: parse → range filter → Bloom filter → interpolation → join → annotate → {insert, SenML → publish}.
+
+    Every observation that is out of range, or of an unknown sensor, becomes null; the interpolation
+    fills it from the last ones of its sensor and type; the join puts a message together again.
+
+    Parameters
+    ----------
+    schema : str, default "city"
+        Stream to read: city, taxi, fit or grid.
+    known_sensors : path or sequence of str, optional
+        Sensors whose values count: a trained Bloom filter's file, or their ids. Without it the filter is
+        left out.
+    annotations : path or mapping, optional
+        What to add to the messages of a sensor, see :class:`riot_ops.tasks.Annotate`; the field is
+        ``annotation``. Without it that step is left out.
+    window : int, default 5 (taxi: 0)
+        Values that the interpolation averages; 0 leaves it out.
+    timeout_s : float, default 60
+        Event time after which a message that is not complete goes on as it is, or not.
+    partial : "emit" or "drop", default "emit"
+        Which of the two.
+    store, table : str, optional
+        Address and name of the table to insert into; without ``store`` nothing is inserted.
+    variant : "table" or "sql", default "table"
+        Insert by partition and row key (the row key is made of time and sensor, so that TRAIN can
+        fetch a span of time), or into columns of a database.
+    credential : Secret, optional
+        Of the store.
+    publish : dict, optional
+        Parameters of :class:`riot_ops.tasks.MqttPublish`, such as ``url`` and ``topic``. Without it
+        messages end in the sink alone.
+
+    Examples
+    --------
+    >>> etl("grid", known_sensors=["1", "2"]).diagram().count("-->")
+    8
+    """
+    if variant not in ("table", "sql"):
+        raise ConfigError(f"variant must be 'table' or 'sql', got {variant!r}")
+    stream = stream_schema(schema)
+    flow = Dataflow("etl")
+    obs = flow.source(schema).shuffle().to(t.SenMLParse(schema=schema, meta=True), id="parse")
+    obs = obs.hash(*KEY).to(t.RangeFilter(bounds=schema, on_fail="null"), id="range")
+    if known_sensors is not None:
+        obs = obs.hash(*KEY).to(_known(known_sensors), id="bloom")
+    window = WINDOW.get(schema, 5) if window is None else window
+    if window:
+        obs = obs.hash(*KEY).to(t.Interpolation(by=KEY, window=window, fields=stream.numeric), id="interpolate")
+    message = obs.hash("seq").to(
+        t.Join(schema=schema, layout="both", timeout=timedelta(seconds=timeout_s), partial=partial), id="join"
+    )
+    columns = stream.observed
+    if annotations is not None:
+        table_of = annotations if isinstance(annotations, Mapping) else str(annotations)
+        message = message.shuffle().to(t.Annotate(table=table_of, columns=("annotation",)), id="annotate")
+        columns = (*columns, "annotation")
+    stored = message
+    if store is not None:
+        stored = message.shuffle().to(_insert(variant, schema, store, table, columns, credential), id="insert")
+    senml = message.shuffle().to(t.CsvToSenML(schema=schema), id="senml")
+    if publish is not None:
+        senml = senml.shuffle().to(t.MqttPublish(**publish), id="publish")  # type: ignore[arg-type]
+    flow.sink("sink", *_different(stored, senml))
+    return flow
+
+
+def _known(known: str | Path | Sequence[str]) -> t.Task:
+    model = str(known) if isinstance(known, (str, Path)) else tuple(known)
+    return t.MultiBloomFilter(models={"sensor_id": model}, on_fail="null")
+
+
+def _insert(
+    variant: str, schema: str, store: str, table: str, columns: tuple[str, ...], credential: Secret | None
+) -> t.Task:
+    if variant == "sql":
+        fields = ("seq", "event_time", "sensor_id", *columns)
+        return t.SqlInsert(store=store, table=table, key=("seq",), fields=fields, credential=credential)
+    return t.TableInsert(
+        store=store,
+        table=table,
+        partition=schema,
+        row=ROW_KEY,
+        fields=("event_time", "sensor_id", *columns),
+        credential=credential,
+    )
+
+
+def _different(*streams: Stream) -> list[Stream]:
+    return list({s.nodes: s for s in streams}.values())

@@ -1,0 +1,204 @@
+"""Micro-benchmarks: one task between a source and a sink."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow
+from riot_ops.errors import ConfigError
+from riot_ops.models import fit_linear, fit_tree
+from riot_ops.schema import CITY
+from riot_ops.source import Source
+from riot_ops.streams.city import CitySource
+from riot_ops.streams.loop import Loop
+from riot_ops.streams.pace import paced
+from riot_ops.task import Case, KeyedTask, Task, find_task
+
+__all__ = ["SOURCE", "micro", "micro_case", "micro_source"]
+
+SOURCE, SINK = "source", "sink"
+KEY = ("sensor_id", "obs_type")
+SENSORS = 90
+#: Records of the table that a source repeats: texts are long.
+ROWS, LINES = 32_768, 8192
+#: Records with which an input is tried out.
+TRIED = 256
+#: Students in an XML document, as many as in the benchmark's.
+STUDENTS = 37
+
+
+def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
+    """Build source → task → sink for a task by its code.
+
+    Parameters
+    ----------
+    code : str, default "KAL"
+        Code or name of the task.
+    task : Task, optional
+        The task with parameters of one's own; it reads the records of :func:`micro_source` for the code.
+
+    Examples
+    --------
+    >>> flow = micro("KAL")
+    >>> [n.id for n in flow.nodes.values()]
+    ['source', 'kalman_filter', 'sink']
+    >>> flow.run(micro_source("KAL", messages=100)).summary.rows
+    {'kalman_filter': 100}
+    """
+    case = micro_case(code)
+    task = task or case.task
+    flow = Dataflow(f"micro-{task.code.lower()}")
+    return flow.sink(SINK, flow.source(SOURCE, schema=case.batch.schema).to(task, id=task.name()))
+
+
+def micro_source(
+    code: str = "KAL", messages: int | None = None, rate: float | None = None, speed: float | None = None
+) -> Source:
+    """The records for :func:`micro`: readings of CITY where they suit the task.
+
+    Parameters
+    ----------
+    messages : int or None
+        Length; None: without end.
+    rate, speed : float, optional
+        See :class:`~riot_ops.streams.pace.Paced`.
+    """
+    return paced(Loop(pa.Table.from_batches([micro_case(code).batch]), messages), speed, rate)
+
+
+@functools.lru_cache(64)
+def micro_case(code: str) -> Case:
+    """The task of a code with parameters, and the records that its source repeats.
+
+    Tasks of the benchmark get what the benchmark gives them; others the readings of CITY, if they take
+    them; else the records of their own example cases that they accept.
+    """
+    kind = find_task(code)
+    if kind.code in _RECIPES:
+        return _RECIPES[kind.code]()
+    found = list(_candidates(kind))
+    for case in found:
+        if not _rejects(case.task, case.batch.slice(0, TRIED)):
+            return case
+    if found:  # what it has seen before makes it reject some
+        return found[0]
+    raise ConfigError(f"{kind.name()} has no example case whose records it accepts: give it one in cases()")
+
+
+def _candidates(kind: type[Task]) -> Iterator[Case]:
+    try:
+        task = kind(by=KEY) if issubclass(kind, KeyedTask) else kind()
+        task.output_schema(observations().schema)
+        yield Case(task, observations())
+    except (ConfigError, TypeError):  # it has parameters without default, or reads other fields
+        pass
+    for case in kind.cases():
+        rows = numbered(case.batch)
+        good = [i for i in range(rows.num_rows) if not _rejects(case.task, rows.slice(i, 1))]
+        if good:
+            yield Case(case.task, numbered(rows.take(pa.array(np.resize(good, LINES)))), case.name)
+
+
+def _rejects(task: Task, rows: pa.RecordBatch) -> bool:
+    """Whether a task, started afresh, rejects any of the rows."""
+    session = task.session()
+    session.push_batch(rows)
+    return bool(session.errors)
+
+
+def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with its rows numbered as messages, from 0."""
+    names = [n for n in batch.schema.names if n != "seq"]
+    fields = [pa.field("seq", pa.int64(), nullable=False), *(batch.schema.field(n) for n in names)]
+    columns = [pa.array(np.arange(batch.num_rows)), *(batch.column(n) for n in names)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(1)
+def observations() -> pa.RecordBatch:
+    """Readings of CITY, each a message of its own."""
+    messages = -(-ROWS // len(CITY.observed))
+    rows = CitySource(SENSORS, messages, drop=0.0).observations(0, messages).slice(0, ROWS)
+    return numbered(rows.drop_columns(["sub"]))
+
+
+def _messages() -> pa.RecordBatch:
+    """Readings of CITY, five to a message."""
+    return CitySource(SENSORS, LINES, drop=0.0).observations(0, LINES)
+
+
+def _lines(format: str) -> pa.RecordBatch:
+    return CitySource(SENSORS, LINES, format=format, drop=0.0).lines(0, LINES)  # type: ignore[arg-type]
+
+
+INPUTS, TARGET = ("temperature", "humidity", "light", "dust"), "airquality_raw"
+LEVELS = ("GOOD", "AVERAGE", "BAD", "VERYBAD")
+
+
+@functools.lru_cache(1)
+def _wide() -> pa.RecordBatch:
+    """Messages of CITY with a column for each field, and the quarter in which the air quality is."""
+    rows = numbered(CitySource(SENSORS, ROWS, format="wide", drop=0.0, dirt=False).wide(0, ROWS))
+    values = rows.column(TARGET).to_numpy(zero_copy_only=False)
+    place = np.searchsorted(np.nanquantile(values, (0.25, 0.5, 0.75)), values)
+    return rows.append_column("level", pa.array(LEVELS).take(pa.array(place)))
+
+
+def _numbers(rows: pa.RecordBatch) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in INPUTS], 1)
+
+
+def _regression() -> t.LinearRegressionPredict:
+    rows = _wide()
+    model = fit_linear(_numbers(rows), rows.column(TARGET).to_numpy(zero_copy_only=False), INPUTS, TARGET)
+    return t.LinearRegressionPredict(inputs=INPUTS, model=model.to_json())
+
+
+def _tree() -> t.DecisionTreeClassify:
+    rows = _wide().slice(0, 4096)
+    model = fit_tree(_numbers(rows), rows.column("level").to_pylist(), INPUTS, "level", min_leaf=20)
+    return t.DecisionTreeClassify(inputs=INPUTS, model=model.to_json())
+
+
+def _documents() -> pa.RecordBatch:
+    """XML documents with a class of students each."""
+    rng = np.random.default_rng(0)
+
+    def student(number: int) -> str:
+        return (
+            f'<student rollno="{number}"><firstname>Ada {number}</firstname><lastname>Ünal</lastname>'
+            f"<nickname>a{number}</nickname><marks>{rng.integers(40, 100)}</marks></student>"
+        )
+
+    texts = ["<class>" + "".join(student(i * STUDENTS + k) for k in range(STUDENTS)) + "</class>" for i in range(256)]
+    return numbered(pa.RecordBatch.from_pydict({"payload": pa.array(texts)}))
+
+
+def _half() -> tuple[str, ...]:
+    """Every other sensor: the benchmark's Bloom filter lets half of its input pass."""
+    return tuple(sorted(observations().column("sensor_id").unique().to_pylist())[::2])
+
+
+_RECIPES: dict[str, Callable[[], Case]] = {
+    "XML": lambda: Case(t.XMLParse(), _documents()),
+    "SML": lambda: Case(t.SenMLParse(schema="city"), _lines("senml")),
+    "C2S": lambda: Case(t.CsvToSenML(schema="city"), _lines("csv")),
+    "BLF": lambda: Case(t.BloomFilterCheck(field="sensor_id", members=_half()), observations()),
+    "MBL": lambda: Case(t.MultiBloomFilter(models={"sensor_id": _half(), "obs_type": CITY.observed}), observations()),
+    "RGF": lambda: Case(t.RangeFilter(bounds="city"), observations()),
+    "DAC": lambda: Case(t.DistinctCount(by=("obs_type",)), observations()),
+    "BLT": lambda: Case(t.BloomFilterTrain(field="sensor_id"), observations()),
+    "MLR": lambda: Case(_regression(), _wide()),
+    "MLT": lambda: Case(t.LinearRegressionTrain(inputs=INPUTS, target_field=TARGET), _wide()),
+    "DTC": lambda: Case(_tree(), _wide()),
+    "DTT": lambda: Case(t.DecisionTreeTrain(inputs=INPUTS, target_field="level"), _wide()),
+    "JON": lambda: Case(t.Join(schema=None, fields=CITY.observed, by=("seq",)), _messages()),
+}

@@ -1,0 +1,93 @@
+"""PRED: classify and predict from live sensor readings, with models that are replaced while it runs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow, Stream, merge
+from riot_ops.dataflows.riotbench.learning import LEARNING, rows
+from riot_ops.schema import RAW
+
+__all__ = ["MODELS", "pred"]
+
+#: The source of the names of new models; what an MQTT subscription delivers.
+MODELS = "models"
+UPDATES_SCHEMA = pa.schema([*RAW, pa.field("topic", pa.string())])
+UPDATE = "payload"
+
+
+def pred(
+    schema: str = "city",
+    *,
+    store: str = "models",
+    classifier: str | None = None,
+    regression: str | None = None,
+    window: int = 10,
+    parallelism: int = 1,
+    publish: dict[str, object] | None = None,
+) -> Dataflow:
+    """Build PRED: parse → {decision tree, regression → error ← average} → publish.
+
+    It has two sources: the stream, and ``models``, whose payloads are the names of new models in the
+    store. Every instance of a predicting task goes over to a new model at the same place of the
+    stream.
+
+    Parameters
+    ----------
+    schema : str, default "city"
+        Stream to read: city, taxi, fit or grid.
+    store : str, default "models"
+        Folder or blob container with the models, see :meth:`riot_ops.models.ModelStore.open`.
+    classifier, regression : str, optional
+        Names of the models to begin with; without them records are rejected as ``no_model`` until
+        the first of each kind comes.
+    window : int, default 10
+        Observations of a sensor per average, to which errors are relative.
+    parallelism : int, default 1
+        Instances of the predicting tasks.
+    publish : dict, optional
+        Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
+        published as JSON. Without it they end in the sink alone.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> pred("taxi", store=tempfile.mkdtemp()).diagram().count("-->")
+    12
+    """
+    learning = LEARNING[schema]
+    flow = Dataflow("pred")
+    observed = rows(flow.source(schema), schema)
+    columns = pa.schema([("sensor_id", pa.string()), *((name, pa.float64()) for name in learning.features)])
+    updates = flow.source(MODELS, schema=UPDATES_SCHEMA)
+    live = observed.to(t.Project(fields=tuple(columns.names), nulls={UPDATE: "binary"}), id="readings")
+    news = updates.to(t.Project(fields=(UPDATE,), nulls=columns), id="updates")
+    spread = (live.shuffle(parallelism), news.broadcast(parallelism))
+    tree = t.DecisionTreeClassify(inputs=learning.features, store=store, model=classifier, updates=UPDATE)
+    dtc = flow.add(tree, *spread, id="dtc")
+    line = t.LinearRegressionPredict(inputs=learning.inputs, store=store, model=regression, updates=UPDATE)
+    mlr = flow.add(line, *spread, id="mlr")
+    average = observed.hash("sensor_id").to(
+        t.BlockAverage(by=("sensor_id",), value=learning.target, window=window, output="average"), id="avg"
+    )
+    error = _error(mlr, average, learning.target)
+    results = [dtc.to(t.Project(fields=("sensor_id", "class", "class_index")), id="classes"), error]
+    if publish is not None:
+        results = [
+            one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.nodes[0]}")  # type: ignore[arg-type]
+            for one in results
+        ]
+    flow.sink("publish", *results)
+    return flow
+
+
+def _error(mlr: Stream, average: Stream, target: str) -> Stream:
+    """Predictions and averages together, as the error estimate reads them."""
+    both = merge(
+        mlr.to(t.Project(fields=("sensor_id", target, "prediction"), nulls={"average": "double"}), id="predictions"),
+        average.to(
+            t.Project(fields=("sensor_id", "average"), nulls={target: "double", "prediction": "double"}), id="averages"
+        ),
+    )
+    return both.hash("sensor_id").to(t.ErrorEstimate(observed=target), id="error")

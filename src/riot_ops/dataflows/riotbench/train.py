@@ -1,0 +1,102 @@
+"""TRAIN: learn models from stored readings, span by span, and tell those who use them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.riotbench.learning import LEARNING, MODELS_TOPIC
+from riot_ops.schema import TIMESTAMP
+from riot_ops.secret import Secret
+
+__all__ = ["TICKS", "train"]
+
+#: What starts a training: the span of event time to learn from, in milliseconds since the epoch, half-open.
+TICKS = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("event_time", TIMESTAMP),
+        pa.field("start", pa.int64()),
+        pa.field("end", pa.int64()),
+    ]
+)
+
+
+def train(
+    schema: str = "city",
+    *,
+    store: str = "models",
+    table_store: str = "sqlite:///store.db",
+    table: str = "readings",
+    credential: Secret | None = None,
+    reverse: bool | None = None,
+    max_depth: int = 8,
+    publish: dict[str, object] | None = None,
+) -> Dataflow:
+    """Build TRAIN: ticks → table range → {regression, label → decision tree} → blob → publish.
+
+    Its source ``ticks`` gives spans of time. The rows of a span are fetched from the table that ETL
+    fills; each span gives two models, which are stored and then announced.
+
+    Parameters
+    ----------
+    schema : str, default "city"
+        Stream that the rows are of: city, taxi, fit or grid.
+    store : str, default "models"
+        Folder or blob container for the models.
+    table_store, table : str, default "sqlite:///store.db" and "readings"
+        Address of the table's store, and the table.
+    credential : Secret, optional
+        For both stores, see :class:`riot_ops.tasks.TableRange`.
+    reverse : bool, optional
+        Whether high values are bad; by default so for city, where the target is air pollution.
+    max_depth : int, default 8
+        Of the decision tree.
+    publish : dict, optional
+        Parameters of :class:`riot_ops.tasks.MqttPublish`, such as its ``url``: the name of each model
+        is published, retained, on ``models/<stream>/<kind>``. Without it they end in the sink alone.
+
+    Examples
+    --------
+    >>> train("taxi", store="memory://models", table_store="memory").diagram().count("-->")
+    7
+    """
+    learning = LEARNING[schema]
+    flow = Dataflow("train")
+    span = flow.source("ticks", schema=TICKS).to(
+        t.TableRange(
+            store=table_store,
+            table=table,
+            partition=schema,
+            start="{start}",
+            end="{end}",
+            schema=dict.fromkeys(learning.features, "double"),
+            credential=credential,
+        ),
+        id="range",
+    )
+    learnt = {"size": None, "dataset": schema.upper(), "start_field": "start", "end_field": "end"}
+    line = t.LinearRegressionTrain(inputs=learning.inputs, target_field=learning.target, **learnt)  # type: ignore[arg-type]
+    label = t.QuartileLabel(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
+    tree = t.DecisionTreeTrain(
+        inputs=learning.features,
+        target_field="class",
+        classes=label.labels,
+        max_depth=max_depth,
+        **learnt,  # type: ignore[arg-type]
+    )
+    upload = t.BlobUpload(store=store, blob="{model}", value="content", credential=credential)
+    results = []
+    for kind, models in (
+        ("MLR", span.one().to(line, id="mlt")),
+        ("DTC", span.to(label, id="label").one().to(tree, id="dtt")),
+    ):
+        done = models.to(upload, id=f"upload_{kind.lower()}")
+        if publish is not None:
+            topic = MODELS_TOPIC.format(stream=schema, kind=kind)
+            parameters = {"topic": topic, "payload": "model", "retain": True, **publish}
+            done = done.to(t.MqttPublish(**parameters), id=f"publish_{kind.lower()}")  # type: ignore[arg-type]
+        results.append(done)
+    flow.sink("models", *results)
+    return flow

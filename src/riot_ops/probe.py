@@ -1,0 +1,321 @@
+"""A probe: measures a running dataflow at its sources and sinks, with either runner.
+
+Sources and sinks are wrapped. The source's wrapper notes which message numbers (``seq``) were due and
+read when, the sink's wrapper samples the numbers that arrive. What they note goes to files in one
+folder, since with Spark they live in other processes; :meth:`Probe.report` puts both together.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.dataflow import ERRORS_STREAM, Dataflow
+from riot_ops.errors import ConfigError
+from riot_ops.kernels.arrow import int_column
+from riot_ops.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
+from riot_ops.processes import ProcessTree
+from riot_ops.sink import Message, Sink, Writer
+from riot_ops.source import Offset, Source, Split
+
+__all__ = ["Probe", "ProbedSink", "ProbedSource"]
+
+#: Entries held in memory before they are written.
+HELD = 4096
+
+
+class Probe:
+    """Measures one run of a dataflow: latency, throughput, jitter, queue, CPU and memory.
+
+    Pass it to ``run`` or ``start``. Latency is by message number: a record that a task derives keeps
+    the number of the message that triggered it, so that the latency of a window's result is that of
+    the window's last message. What a task puts out at the end of its input, without being triggered, is
+    counted but has no latency.
+
+    Parameters
+    ----------
+    samples : int, default 64
+        Most records of a batch whose latency is noted, evenly spread; each stands for its neighbours.
+    every_s : float or None, default 5
+        Time between samples of CPU and memory, of this process and all below it; None takes none.
+    folder : Path, optional
+        For what is noted; by default a temporary one. Spark's workers must reach it, and what they note
+        is by their own clocks.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("smooth")
+    >>> obs = flow.source("readings", schema={"value": "double"})
+    >>> _ = flow.sink("out", obs >> ro.tasks.KalmanFilter())
+    >>> probe = ro.Probe()
+    >>> _ = flow.run([{"value": 1.0}, {"value": 2.0}], probe=probe)
+    >>> report = probe.report()
+    >>> report.inputs, report.outputs, report.latency(0.5)[0] > 0
+    (2, 2, True)
+    """
+
+    def __init__(self, *, samples: int = 64, every_s: float | None = 5.0, folder: Path | None = None) -> None:
+        if samples < 1:
+            raise ConfigError(f"samples must be >= 1, got {samples}")
+        self.samples = samples
+        self._tree = None if every_s is None else ProcessTree(every_s)
+        self.folder = Path(tempfile.mkdtemp(prefix="riot_ops-probe-")) if folder is None else folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if folder is None:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self._flow: Dataflow | None = None
+        self._sources: dict[str, Any] = {}
+        self._by_commit = False
+        self._ended = math.inf
+
+    def attach(
+        self, flow: Dataflow, sources: Mapping[str, Any], sinks: Mapping[str, Sink], *, by_commit: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Sink]]:
+        """Wrap the sources and sinks of a run, by name, and begin to watch CPU and memory.
+
+        Parameters
+        ----------
+        by_commit : bool, default False
+            A record is delivered when its batch is committed, not when the sink gets it.
+        """
+        if self._flow is not None:
+            raise ConfigError("a probe measures one run: make another one")
+        self._flow, self._by_commit = flow, by_commit
+        streams = (*flow.nodes, ERRORS_STREAM)
+        self._sources = {
+            name: ProbedSource(source, self.folder, i) if isinstance(source, Source) else source
+            for i, (name, source) in enumerate(sources.items())
+        }
+        if self._tree is not None:
+            self._tree.start()
+        return self._sources, {n: ProbedSink(s, self.folder, streams, self.samples) for n, s in sinks.items()}
+
+    def ended(self) -> None:
+        """The input is over: what is delivered from now on was not triggered by a message."""
+        self._ended = time.time()
+
+    def stop(self) -> None:
+        """Stop to watch CPU and memory; may be called twice."""
+        if self._tree is not None:
+            self._tree.stop()
+
+    def report(self) -> Report:
+        """What was measured so far; at the sinks, what has been committed."""
+        assert self._flow is not None, "the probe was not passed to a run"
+        for source in self._sources.values():
+            if isinstance(source, ProbedSource):
+                source.flush()
+        arrived = [np.empty(0, ARRIVED)]
+        for commit in _entries(self.folder, "committed-*", COMMITTED):
+            for part in self.folder.glob(f"arrived-{commit['writer'].decode()}"):
+                samples = np.fromfile(part, ARRIVED)
+                samples["seq"][samples["time"] >= self._ended] = NO_SEQ
+                if self._by_commit:
+                    samples["time"] = commit["time"]
+                arrived.append(samples)
+        return Report(
+            _entries(self.folder, "sent-*", SENT),
+            np.concatenate(arrived),
+            list(self._sources),
+            (*self._flow.nodes, ERRORS_STREAM),
+            _upstream(self._flow),
+            None if self._tree is None else self._tree.usage(),
+        )
+
+
+def _entries(folder: Path, pattern: str, dtype: Any) -> Any:
+    return np.concatenate([np.empty(0, dtype), *(np.fromfile(path, dtype) for path in sorted(folder.glob(pattern)))])
+
+
+def _upstream(flow: Dataflow) -> dict[str, frozenset[str]]:
+    """The sources that records of each stream may come from."""
+    found: dict[str, frozenset[str]] = {ERRORS_STREAM: frozenset(n.id for n in flow.kind("source"))}
+    for node in flow.order():
+        before = [found[e.source] for e in flow.inputs(node.id)]
+        found[node.id] = frozenset({node.id}) if node.kind == "source" else frozenset().union(*before)
+    return found
+
+
+class _Log:
+    """Entries of one kind, appended to a file of one's own."""
+
+    def __init__(self, folder: Path, kind: str, token: str = "") -> None:
+        self.token = token or uuid.uuid4().hex
+        self._path = folder / f"{kind}-{self.token}"
+        self._held: list[bytes] = []
+        self._lock = threading.Lock()
+
+    def add(self, entries: Any) -> None:
+        with self._lock:
+            self._held.append(entries.tobytes())
+        if len(self._held) >= HELD:
+            self.flush()
+
+    def flush(self) -> None:
+        with self._lock:
+            if self._held:
+                with open(self._path, "ab") as file:
+                    file.write(b"".join(self._held))
+                self._held.clear()
+
+    def drop(self) -> None:
+        with self._lock:
+            self._held.clear()
+            self._path.unlink(missing_ok=True)
+
+
+class ProbedSource(Source):
+    """A source that notes which messages it gave, and when they were due and read."""
+
+    def __init__(self, source: Source, folder: Path, number: int) -> None:
+        self.source = source
+        self._folder, self._number = folder, number
+        self._log: _Log | None = _Log(folder, "sent")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the log: a copy in another process has its own for each split."""
+        return {**self.__dict__, "_log": None}
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    def initial(self) -> Offset:
+        return self.source.initial()
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return self.source.latest(start, limit)
+
+    def waits(self) -> bool:
+        return self.source.waits()
+
+    def finished(self, offset: Offset) -> bool:
+        return self.source.finished(offset)
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        return self.source.splits(start, end, n)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        read: list[tuple[int, int, int, float]] = []
+        try:
+            for batch in self.source.read(split):
+                seq = int_column(batch.column("seq"))
+                messages = 1 + int(np.count_nonzero(seq[1:] != seq[:-1]))
+                read.append((int(seq[0]), int(seq[-1]), messages, time.time()))
+                yield batch
+        finally:
+            self._note(read, split.get("due"))
+
+    def _note(self, read: Sequence[tuple[int, int, int, float]], due: Sequence[float] | None) -> None:
+        entries = np.empty(len(read), SENT)
+        total, before = sum(messages for _, _, messages, _ in read), 0
+        for entry, (first, last, messages, at) in zip(entries, read, strict=True):
+            if due is None:
+                times = at, at
+            else:  # the messages of a split are taken as due in equal distances
+                start, step = due[0] / 1e6, (due[1] - due[0]) / 1e6 / max(total - 1, 1)
+                times = start + before * step, start + (before + messages - 1) * step
+            entry["source"], entry["first"], entry["last"], entry["messages"] = self._number, first, last, messages
+            entry["due"], entry["due_last"], entry["read"] = *times, at
+            before += messages
+        log = self._log or _Log(self._folder, "sent")
+        log.add(entries)
+        if log is not self._log:
+            log.flush()
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return self.source.count(start, end)
+
+    def commit(self, end: Offset) -> None:
+        self.source.commit(end)
+
+    def flush(self) -> None:
+        """Write down what was noted."""
+        if self._log is not None:
+            self._log.flush()
+
+    def close(self) -> None:
+        self.flush()
+        self.source.close()
+
+
+class ProbedSink(Sink):
+    """A sink that samples the numbers of the messages that arrive."""
+
+    def __init__(self, sink: Sink, folder: Path, streams: Sequence[str], samples: int) -> None:
+        self.sink = sink
+        self.__dict__["in_process"] = sink.in_process  # elsewhere it is one of the class
+        self._folder, self._samples = folder, samples
+        self._streams = {name: i for i, name in enumerate(streams)}
+
+    def writer(self, batch_id: int, partition: int) -> Writer:
+        return _Sampling(
+            self.sink.writer(batch_id, partition), _Log(self._folder, "arrived"), self._streams, self._samples
+        )
+
+    def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
+        self.sink.commit(batch_id, [m["sink"] for m in messages])
+        entries = np.empty(len(messages), COMMITTED)
+        entries["time"] = time.time()
+        entries["writer"] = [m["probe"] for m in messages]
+        log = _Log(self._folder, "committed", f"{batch_id}-{uuid.uuid4().hex}")
+        log.add(entries)
+        log.flush()
+
+    def begin(self, overwrite: bool) -> None:
+        self.sink.begin(overwrite)
+
+    def recover(self, batch_id: int) -> None:
+        self.sink.recover(batch_id)
+
+    def end(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self.sink.end(schemas)
+
+
+class _Sampling(Writer):
+    def __init__(self, writer: Writer, log: _Log, streams: Mapping[str, int], samples: int) -> None:
+        self._writer, self._log, self._streams, self._samples = writer, log, streams, samples
+
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        self._writer.write(stream, batch)
+        n = batch.num_rows
+        if n == 0:
+            return
+        k = min(n, self._samples)
+        entries = np.empty(k, ARRIVED)
+        entries["stream"] = self._streams[stream]
+        entries["weight"] = n / k
+        entries["time"] = time.time()
+        place = batch.schema.get_field_index("seq")
+        if place < 0 or batch.column(place).null_count == n:
+            entries["seq"] = NO_SEQ
+        else:
+            seq = batch.column(place)
+            numbers = seq.to_numpy(zero_copy_only=False) if seq.null_count == 0 else _filled(seq)
+            entries["seq"] = numbers[(2 * np.arange(k) + 1) * n // (2 * k)]
+        self._log.add(entries)
+
+    def finish(self) -> Message:
+        message = self._writer.finish()
+        self._log.flush()
+        return {"sink": message, "probe": self._log.token}
+
+    def abort(self) -> None:
+        self._writer.abort()
+        self._log.drop()
+
+
+def _filled(seq: pa.Array) -> Any:
+    return seq.fill_null(NO_SEQ).to_numpy()
