@@ -7,13 +7,14 @@ import re
 import sys
 from pathlib import Path
 
+from riot_ops.source import Source, sources
 from riot_ops.task import Task, tasks
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "tasks.md"
 HEADING = re.compile(r"^(?P<title>\S.*)\n-{3,}$", re.MULTILINE)
 
 
-def section(kind: type[Task]) -> str:
+def section(kind: type[Task] | type[Source]) -> str:
     """One task's part of the page."""
     text = inspect.getdoc(kind) or ""
     text = HEADING.sub(lambda m: f"#### {m['title']}", text)
@@ -31,7 +32,7 @@ def section(kind: type[Task]) -> str:
 
 def page() -> str:
     """The whole page."""
-    kinds = tasks()
+    kinds = sorted([*tasks(), *sources()], key=lambda k: (k.category, k.code))
     lines = [
         "# Tasks",
         "",

@@ -127,6 +127,25 @@ def test_orjson_parses_the_same() -> None:
     assert parse(lines.column("payload").to_pylist()).equals(ours)
 
 
+@pytest.mark.parametrize("code", ["MLR", "DTC"])
+def test_models_give_what_scikit_learn_gives(code: str) -> None:
+    from riot_ops.bench.models import INPUTS, prepared, readings
+    from riot_ops.bench.opponents.models import predict_all_at_once, predict_one_at_a_time
+
+    task, estimator = prepared()[code]
+    batch = readings(300, seed=9)
+    ours = task.session().push_batch(batch).column(task.target)
+    rows = np.column_stack([batch.column(name) for name in INPUTS]).tolist()
+    theirs = predict_all_at_once(estimator, rows)
+    single = predict_one_at_a_time(estimator, rows[:20])
+    if code == "MLR":  # sums are taken in another order, in their two ways as well
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+        np.testing.assert_allclose(single, theirs[:20], rtol=1e-12)
+    else:
+        assert ours.to_pylist() == theirs.tolist()
+        assert single == theirs[:20].tolist()
+
+
 def test_plain_python_stats_gives_the_same(city: Path, expected: dict[str, Any], tmp_path: Path) -> None:
     from riot_ops.bench.opponents.stats_python import stats
 

@@ -1,4 +1,4 @@
-"""A dataflow as a process of its own, to be killed: ``job.py local|spark <folder>``."""
+"""A dataflow as a process of its own, to be killed: ``job.py local|spark <folder> <rows> <until>``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.source import Offset
 
 DEVICES = 9
 
@@ -37,16 +38,33 @@ def dataflow(process_noise: float = 0.125, *, average: str = "average") -> ro.Da
     return flow
 
 
-def run(runner: str, folder: Path) -> Any:
+class GatedSource(ro.MemorySource):
+    """Records of which only the first ``until`` are there yet: a run over them waits for more and cannot end."""
+
+    def __init__(self, records: pa.Table, until: int) -> None:
+        super().__init__(records)
+        self._until = until
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return {"row": max(start["row"], min(super().latest(start, limit)["row"], self._until))}
+
+
+def run(runner: str, folder: Path, rows: int, until: int) -> Any:
     """Run it in small steps, so that there are many moments to be killed in."""
     options: dict[str, Any] = {"out": folder / "out", "checkpoint": folder / "checkpoint"}
+    source = GatedSource(table(rows), until)
     if runner == "local":
-        return dataflow().run(table(8_000), batch_size=64, epoch_rows=128, **options)
+        return dataflow().run(source, batch_size=64, epoch_rows=128, **options)
     from riot_ops.runtime.spark import session
 
-    query = dataflow().start(session(cores=2, memory="1g"), table(3_000), max_records=500, partitions=2, **options)
-    return query.wait()
+    # a JVM that lives for seconds is not worth optimising code for
+    spark = session(
+        cores=2,
+        memory="1g",
+        settings={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+    )
+    return dataflow().start(spark, source, max_records=500, partitions=2, **options).wait()
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], Path(sys.argv[2]))
+    run(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from riot_ops.bench.measure import Measure, machine, table
 from riot_ops.errors import ConfigError, did_you_mean
@@ -18,18 +20,22 @@ SUITES: dict[str, str] = {
     "stats": "the STATS application, against PySpark and plain Python",
     "latency": "time from source to sink at 7,000 messages per second",
     "growth": "cost, state and memory as the number of keys grows",
+    "models": "predictions by stored models, against scikit-learn message by message",
+    "micro": "each task alone: peak rate, latency, jitter, CPU and memory, beside the RIoTBench paper",
+    "app": "the same for each application, over the benchmark's streams",
+    "mqtt": "publishing and receiving through a broker, against paho-mqtt alone",
 }
 
 
-def suite(name: str) -> Callable[[bool], Iterator[Measure]]:
-    """The function ``measures(quick)`` of a suite.
+def suite(name: str) -> Callable[..., Iterator[Measure]]:
+    """The function ``measures(quick)`` of a suite; it may have options of its own, by name.
 
     >>> callable(suite("kernels"))
     True
     """
     if name not in SUITES:
         raise ConfigError(f"unknown benchmark {name!r}; known are {', '.join(SUITES)}{did_you_mean(name, SUITES)}")
-    measures: Callable[[bool], Iterator[Measure]] = importlib.import_module(f"riot_ops.bench.{name}").measures
+    measures: Callable[..., Iterator[Measure]] = importlib.import_module(f"riot_ops.bench.{name}").measures
     return measures
 
 
@@ -37,12 +43,12 @@ def describe() -> dict[str, str]:
     """The suites by name, and what they measure.
 
     >>> list(describe())
-    ['kernels', 'keyed', 'stats', 'latency', 'growth']
+    ['kernels', 'keyed', 'stats', 'latency', 'growth', 'models', 'micro', 'app', 'mqtt']
     """
     return dict(SUITES)
 
 
-def run(name: str, as_json: bool = False, quick: bool = False) -> list[Measure]:
+def run(name: str, /, as_json: bool = False, quick: bool = False, **options: Any) -> list[Measure]:
     """Run a suite and print what it finds.
 
     Parameters
@@ -53,17 +59,24 @@ def run(name: str, as_json: bool = False, quick: bool = False) -> list[Measure]:
         Print a JSON object per measure and line as it is found, instead of a table at the end.
     quick : bool, default False
         Small data and few repetitions: for trying out, not for figures.
+    **options
+        Of the suite, where it has any.
     """
     from rich.console import Console
 
     console = Console()
     where = machine()
     found: list[Measure] = []
-    for measure in suite(name)(quick):
+    measures = suite(name)
+    known = inspect.signature(measures).parameters
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"the benchmark {name!r} has no option --{option}")
+    for measure in measures(quick, **options):
         found.append(replace(measure, machine=where))
         if as_json:
             print(found[-1].to_json(), flush=True)
     if not as_json:
-        console.print(table(found))
+        console.print(getattr(importlib.import_module(f"riot_ops.bench.{name}"), "table", table)(found))
         console.print(f"{where}{' (quick)' if quick else ''}", style="dim")
     return found

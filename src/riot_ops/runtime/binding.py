@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 from riot_ops.dataflow import ERRORS_STREAM, Dataflow
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.sink import MemorySink, ParquetSink, Sink
-from riot_ops.source import MemorySource, Source
+from riot_ops.source import MemorySource, Offset, Source, Split
 
 __all__ = ["bind_sinks", "bind_sources", "end_sinks"]
 
 
 def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
-    """The source for each source node, by id."""
+    """The source for each source node, by id; it delivers the fields that the node declares, and no more."""
     names = [n.id for n in flow.kind("source")]
     if given is None:
         raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, names))}")
@@ -38,9 +38,9 @@ def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
     for name in names:
         node_schema = flow.nodes[name].schema
         assert node_schema is not None
-        bound[name] = _as_source(given[name], node_schema)
-        if isinstance(bound[name], Source):
-            _check_schema(name, bound[name].schema, node_schema)
+        source = _as_source(given[name], node_schema)
+        fit = _fit_source if isinstance(source, Source) else _fit_frame
+        bound[name] = fit(name, source, node_schema)
     return bound
 
 
@@ -63,15 +63,80 @@ def _as_source(given: Any, schema: pa.Schema) -> Any:
     )
 
 
-def _check_schema(name: str, have: pa.Schema, want: pa.Schema) -> None:
+def _fit_source(name: str, source: Source, schema: pa.Schema) -> Source:
+    have = source.schema
+    _check_fields(name, have.names, schema)
+    _check_types(name, have, schema)
+    return source if set(have.names) == set(schema.names) else _Projection(source, schema)
+
+
+def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
+    """The declared columns of a Spark DataFrame; ``seq`` may be missing, its rows are then numbered."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = schema if "seq" in frame.columns else pa.schema([f for f in schema if f.name != "seq"])
+    _check_fields(name, frame.columns, wanted)
+    picked = frame.select(*("`{}`".format(n.replace("`", "``")) for n in wanted.names))
+    _check_types(name, to_arrow_schema(picked.schema, timezone="UTC"), wanted)
+    return picked
+
+
+def _check_fields(name: str, have: list[str], want: pa.Schema) -> None:
+    for field in want.names:
+        if have.count(field) != 1:
+            number = "lacks the field" if field not in have else f"has {have.count(field)} fields"
+            raise ConfigError(
+                f"the source {name!r} {number} {field!r}; it has {', '.join(have)}{did_you_mean(field, have)}"
+            )
+
+
+def _check_types(name: str, have: pa.Schema, want: pa.Schema) -> None:
     for field in want:
-        if field.name not in have.names:
-            raise ConfigError(f"the source {name!r} lacks the field {field.name!r}; it has {', '.join(have.names)}")
         if have.field(field.name).type != field.type:
             raise ConfigError(
                 f"the source {name!r}: the field {field.name!r} is {have.field(field.name).type}, "
                 f"the dataflow declares {field.type}"
             )
+
+
+class _Projection(Source):
+    """Some fields of a source."""
+
+    def __init__(self, source: Source, schema: pa.Schema) -> None:
+        self._source = source
+        self._schema = pa.schema([source.schema.field(name) for name in schema.names])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def initial(self) -> Offset:
+        return self._source.initial()
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return self._source.latest(start, limit)
+
+    def finished(self, offset: Offset) -> bool:
+        return self._source.finished(offset)
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        return self._source.splits(start, end, n)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for batch in self._source.read(split):
+            yield batch.select(self._schema.names)
+
+    def waits(self) -> bool:
+        return self._source.waits()
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return self._source.count(start, end)
+
+    def commit(self, end: Offset) -> None:
+        self._source.commit(end)
+
+    def close(self) -> None:
+        self._source.close()
 
 
 def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:

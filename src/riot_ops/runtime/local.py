@@ -20,6 +20,7 @@ from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine
 from riot_ops.errors import ConfigError, StateError
 from riot_ops.lowering import lower
 from riot_ops.metrics import Summary
+from riot_ops.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks
 from riot_ops.sink import Fan, MemorySink, Sink
 from riot_ops.source import Offset, Source
@@ -70,6 +71,7 @@ def run(
     checkpoint: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[Summary], None] | None = None,
+    probe: Probe | None = None,
 ) -> Result:
     """Run a dataflow in this process until its sources end.
 
@@ -94,6 +96,8 @@ def run(
         Whether a new run may replace the output of an earlier one in ``out``.
     progress : function, optional
         Called with the :class:`Summary` so far after each batch.
+    probe : Probe, optional
+        Measures the run, see :class:`riot_ops.Probe`.
     """
     if batch_size < 1 or queue_size < 1:
         raise ConfigError(f"batch_size and queue_size must be >= 1, got {batch_size} and {queue_size}")
@@ -105,19 +109,25 @@ def run(
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
     targets, routes = bind_sinks(flow, sinks, out)
     engine = Engine(lower(flow), set(routes), order=ARRIVAL if order == "arrival" else EVENT_TIME)
+    watched_sources, watched_sinks = (bound, targets) if probe is None else probe.attach(flow, bound, targets)
     job = _Job(
         flow,
         engine,
-        bound,
-        targets,
+        watched_sources,
+        watched_sinks,
         routes,
         epoch_rows,
         epoch_s,
         progress,
         None if checkpoint is None else Path(checkpoint),
         overwrite,
+        probe,
     )
-    job.run(batch_size, linger_s, queue_size)
+    try:
+        job.run(batch_size, linger_s, queue_size)
+    finally:
+        if probe is not None:
+            probe.stop()
     return Result(flow, job.summary, targets)
 
 
@@ -144,6 +154,7 @@ class _Job:
     progress: Callable[[Summary], None] | None
     checkpoint: Path | None
     overwrite: bool
+    probe: Probe | None
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
     ended: bool = False
@@ -167,6 +178,8 @@ class _Job:
                 if isinstance(arrival, BaseException):
                     raise arrival
                 self._process(arrival)
+            if self.probe is not None:
+                self.probe.ended()
             if not self.ended:  # a run that had ended and went on without new records has nothing to add
                 self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
             self.ended = True
@@ -276,6 +289,8 @@ class _Job:
         self.epoch += 1
         if self.checkpoint is not None:
             self._save()
+        for name, source in self.sources.items():
+            source.commit(self.offsets[name])
 
     def _save(self) -> None:
         assert self.checkpoint is not None

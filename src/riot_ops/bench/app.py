@@ -1,0 +1,73 @@
+"""Each application over each stream: its peak rate, and what it does at the stream's own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from riot_ops import dataflows
+from riot_ops.bench import paper_table, trial
+from riot_ops.bench.cost import probe_cost
+from riot_ops.bench.data import needs
+from riot_ops.bench.feeds import feed
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.paper import published
+from riot_ops.bench.report import Results
+from riot_ops.bench.sparks import folder
+from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.streams.catalog import catalog_entry
+
+__all__ = ["measures", "table"]
+
+STREAMS = ("city", "taxi")
+
+
+def measures(
+    quick: bool = False,
+    *,
+    name: Sequence[str] = (),
+    stream: Sequence[str] = (),
+    runner: str = "local",
+    out: Path | None = None,
+) -> Iterator[Measure]:
+    """The suite.
+
+    Parameters
+    ----------
+    name : sequence of str
+        Names of applications; by default all.
+    stream : sequence of str
+        Names of streams; by default city and taxi, which the paper has.
+    runner : "local" or "spark", default "local"
+    out : Path, default ``out/bench/app``
+        Folder for the page, its pictures and the figures as JSON.
+    """
+    needs("this benchmark", "bench", "psutil")
+    needs("drawing the results", "plot", "matplotlib")
+    known = dataflows.BUILDERS
+    for one in name:
+        if one not in known:
+            raise ConfigError(f"unknown application {one!r}; known are {', '.join(known)}{did_you_mean(one, known)}")
+    streams = [catalog_entry(one) for one in stream or STREAMS]
+    with (
+        folder() as base,
+        Results("app", runner, quick, out) as results,
+        trial.runner(runner, quick) as run,
+    ):
+        results.where = run.where
+        for one in name or known:
+            for entry in streams:
+                given = feed(one, entry.name, base / f"{one}-{entry.name}")
+                pace = {"curve": entry.curve(entry.speedup)} if entry.name in given.sources else None
+                outcome = run.outcome(f"{one}/{entry.name}", one, given, pace)
+                results.add(outcome)
+                yield from outcome.measures(
+                    "app", paper_table.notes(outcome, published("app", outcome.name), run.where)
+                )
+    yield from probe_cost(quick)
+
+
+def table(found: Iterable[Measure]) -> Any:
+    """The applications beside the paper's figures, for the terminal."""
+    return paper_table.table("app", "application", found)

@@ -1,0 +1,362 @@
+"""Runs of a dataflow at a given pace, measured by a probe."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.bench.data import Discard
+from riot_ops.bench.measure import Measure, one_core
+from riot_ops.bench.peak import LEAST, Peak, highest
+from riot_ops.bench.sparks import spark_session
+from riot_ops.dataflow import Dataflow
+from riot_ops.errors import ConfigError, RiotError
+from riot_ops.metrics import Stability, quantiles
+from riot_ops.probe import Probe
+from riot_ops.probe_report import Report
+from riot_ops.source import Offset, Source
+from riot_ops.streams.pace import Paced
+
+__all__ = ["BOX", "Feed", "Outcome", "Pace", "Runner", "runner"]
+
+#: A rate that nothing reaches.
+ENDLESS = 1e12
+#: Micro-batches, and messages in each, that start up what runs on Spark: workers, compiled code.
+WARM_BATCHES, WARM_MESSAGES = 2, 100
+FIRST = WARM_BATCHES * WARM_MESSAGES
+#: Shares of the records at the parts of a box plot: whiskers, box, median.
+BOX = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+Pace = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A dataflow and what goes into it.
+
+    Attributes
+    ----------
+    sources : mapping of name to source
+        Endless, and not paced.
+    side : mapping of name to source
+        What the sources that are not paced give, such as updates of a model.
+    most : int
+        Most messages of a batch.
+    """
+
+    flow: Dataflow
+    sources: Mapping[str, Source]
+    side: Mapping[str, Source] = field(default_factory=dict)
+    most: int = 65_536
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A dataflow measured.
+
+    Attributes
+    ----------
+    name, group : str
+        What was measured, such as ``KAL``, and what it is shown with, such as ``Statistical``.
+    peak : Peak
+        Highest sustainable rate.
+    report : Report
+        Of the run that the other figures are of.
+    since, until : float
+        The part of that run, in seconds, that counts.
+    stability : Stability
+        Whether it kept up in that run.
+    interval_s : float
+        For throughput and jitter.
+    cores : int
+        Cores that there were.
+    """
+
+    name: str
+    group: str
+    peak: Peak
+    report: Report
+    since: float
+    until: float
+    stability: Stability
+    interval_s: float
+    cores: int
+
+    @property
+    def latency_ms(self) -> list[float]:
+        """Latency at the shares of :data:`BOX`, and at 99 %."""
+        return [1e3 * v for v in self.report.latency(*BOX, 0.99, since_s=self.since, until_s=self.until)]
+
+    @property
+    def jitter(self) -> npt.NDArray[np.float64]:
+        """Jitter of each interval; none where no message triggered anything."""
+        if not self.report.latencies(self.since, self.until)[0].size:
+            return np.empty(0)
+        return self.report.jitter(self.interval_s, self.since, self.until)
+
+    @property
+    def cpu_percent(self) -> npt.NDArray[np.float64]:
+        """CPU of each sample, in percent of the cores that there were."""
+        return 100 * self._usage("cpu") / self.cores
+
+    @property
+    def memory_mib(self) -> npt.NDArray[np.float64]:
+        """Memory of each sample."""
+        return self._usage("memory") / 2**20
+
+    def _usage(self, what: str) -> npt.NDArray[np.float64]:
+        usage = self.report.usage
+        assert usage is not None
+        part = usage.between(self.report.begin + self.since, self.report.begin + self.until)
+        return np.asarray(getattr(part if part.times.size else usage, what))
+
+    def figures(self) -> dict[str, tuple[float, str]]:
+        """The figures by name, with their units."""
+        box = dict(zip(("p5", "p25", "p50", "p75", "p95", "p99"), self.latency_ms, strict=True))
+        swings = self.jitter
+        return {
+            "peak": (self.peak.rate, "messages/s"),
+            "rate": (self.report.input_rate(self.since, self.until), "messages/s"),
+            "selectivity": (self.report.selectivity, "records/message"),
+            **{f"latency-{k}": (box[k], "ms") for k in ("p25", "p50", "p75", "p99")},
+            "jitter": (_median(swings), "ratio"),
+            "jitter-spread": (_spread(swings), "ratio"),
+            "cpu": (_median(self.cpu_percent), "% of cores"),
+            "memory": (_median(self.memory_mib), "MiB"),
+        }
+
+    def measures(self, prefix: str, notes: Mapping[str, str]) -> Iterator[Measure]:
+        """A measure per figure."""
+        for name, (value, unit) in self.figures().items():
+            yield Measure(f"{prefix}/{self.name}/{name}", value, unit, notes.get(name, ""))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON-able data, the series included."""
+
+        def plain(values: Any) -> list[float | None]:
+            return [float(f"{v:.6g}") if math.isfinite(v) else None for v in np.asarray(values).tolist()]
+
+        run = self.report.series(self.interval_s, 0.0, self.until)
+        return {
+            "name": self.name,
+            "group": self.group,
+            "figures": {k: plain([v])[0] for k, (v, _) in self.figures().items()},
+            "stable": self.stability.stable,
+            "closed": self.peak.closed,
+            "tried": [[round(rate, 1), good] for rate, good in self.peak.tried],
+            "latency_ms": dict(zip(map(str, (*BOX, 0.99)), plain(self.latency_ms), strict=True)),
+            "jitter": plain(self.jitter),
+            "cpu_percent": plain(self.cpu_percent),
+            "memory_mib": plain(self.memory_mib),
+            "interval_s": self.interval_s,
+            "cores": self.cores,
+            "counted_from_s": self.since,
+            "times_s": plain(run.times),
+            "input_rate": plain(run.input_rate),
+            "output_rate": plain(run.output_rate),
+            "queue": plain(run.queue),
+        }
+
+
+def _median(values: npt.NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else math.nan
+
+
+def _spread(values: npt.NDArray[np.float64]) -> float:
+    """Distance of the quartiles."""
+    known = values[np.isfinite(values)]
+    low, high = quantiles(known, np.ones(known.size), (0.25, 0.75))
+    return high - low
+
+
+class _Until(Paced):
+    """Paced, and over after a time, however much is left."""
+
+    def __init__(self, source: Source, seconds: float, **pace: Any) -> None:
+        super().__init__(source, **pace)
+        self.seconds = seconds
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return start if self._over() else super().latest(start, limit)
+
+    def finished(self, offset: Offset) -> bool:
+        return self._over() or super().finished(offset)
+
+    def _over(self) -> bool:
+        return self._wall is not None and self.clock() - self._wall >= self.seconds
+
+
+class _Warmed(Paced):
+    """Paced, after a few messages that start up all processes; its clock begins behind them."""
+
+    warm_up = 0
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        if self.warm_up < WARM_BATCHES:
+            self.warm_up += 1
+            return self.source.latest(start, WARM_MESSAGES)
+        return super().latest(start, limit)
+
+
+class Runner(ABC):
+    """How dataflows are run to be measured.
+
+    Attributes
+    ----------
+    trial_s, warm_s : float
+        Length of a trial, and of its beginning that does not count.
+    run_s : float
+        Length of the run that the figures are of.
+    interval_s : float
+        For throughput and jitter.
+    search_s : float
+        After this time the search for a peak tries no further rate.
+    limits : tuple of float
+        Tolerance and slack of the test of stability, see :func:`riot_ops.metrics.stability`.
+    every_s : float
+        Time between samples of CPU and memory.
+    batch_s : float
+        Work in a batch, at most; a trial that does not keep up goes on for some batches.
+    least, most : int
+        Messages in a batch, at most: at first, when nothing is known of the dataflow, and in the end.
+    """
+
+    name: str
+    trial_s: float
+    warm_s: float
+    run_s: float
+    interval_s: float
+    search_s: float
+    limits: tuple[float, float]
+    every_s: float
+    batch_s: float
+    least: int
+    most: int
+    cores: int
+    where: str
+
+    @abstractmethod
+    def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
+        """Run a dataflow for a time; ``every_s``: time between samples of CPU and memory."""
+
+    def sized(self, feed: Feed) -> tuple[Feed, float]:
+        """The dataflow with batches of a fitting size, and the rate at which it takes all it can get."""
+        feed = replace(feed, most=self.least)
+        while True:
+            report = self.run(feed, self.trial_s, {"rate": ENDLESS})
+            rate = report.read_rate(self.warm_s) or report.read_rate()
+            most = min(self.most, max(1, int(rate * self.batch_s)))
+            if most <= 2 * feed.most:
+                return feed, rate
+            feed = replace(feed, most=min(most, 64 * feed.most))
+
+    def keeps_up(self, feed: Feed, rate: float) -> bool:
+        """One trial."""
+        return self.stability(self.run(feed, self.trial_s, {"rate": rate}), self.trial_s).stable
+
+    def stability(self, report: Report, seconds: float) -> Stability:
+        """Whether a run kept up."""
+        return report.stability(self.warm_s, seconds, tolerance=self.limits[0], slack_s=self.limits[1])
+
+    def outcome(self, name: str, group: str, feed: Feed, pace: Pace | None = None) -> Outcome:
+        """Measure a dataflow: its peak, and the rest at that rate or at a given pace."""
+        feed, taken = self.sized(feed)
+        peak = highest(lambda rate: self.keeps_up(feed, rate), max(0.8 * taken, LEAST), limit_s=self.search_s)
+        rate = max(peak.rate, LEAST)
+        report, kept_up = self._final(feed, pace or {"rate": rate})
+        for _ in range(3):
+            if pace is not None or kept_up.stable:
+                break
+            # the longer run shows what the trials did not: so much was left behind
+            behind = np.nanmax([0.04, kept_up.queue_growth, kept_up.latency_growth])
+            rate *= max(0.5, 1 - 1.2 * float(behind))
+            report, kept_up = self._final(feed, {"rate": rate})
+            peak = Peak(rate, (*peak.tried, (rate, kept_up.stable)), peak.closed)
+        return Outcome(name, group, peak, report, self.warm_s, self.run_s, kept_up, self.interval_s, self.cores)
+
+    def _final(self, feed: Feed, pace: Pace) -> tuple[Report, Stability]:
+        report = self.run(feed, self.run_s, pace, self.every_s)
+        return report, self.stability(report, self.run_s)
+
+
+class Local(Runner):
+    """In this process."""
+
+    name = "local"
+
+    def __init__(self, quick: bool) -> None:
+        self.trial_s, self.warm_s, self.run_s = (0.5, 0.15, 0.9) if quick else (3.0, 1.0, 11.0)
+        self.interval_s, self.search_s = (0.1, 2.0) if quick else (0.5, 45.0)
+        self.limits = 0.02, 0.05
+        self.batch_s, self.least, self.most = 0.1, 16, 65_536
+        self.cores = len(os.sched_getaffinity(0))
+        self.where = "in process, one core" if self.cores == 1 else f"in process, {self.cores} cores"
+        self.every_s = 0.2 if quick else 1.0
+
+    def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
+        probe = Probe(every_s=every_s)
+        sources = {n: _Until(s, seconds, **pace) for n, s in feed.sources.items()}
+        feed.flow.run({**sources, **feed.side}, sinks=Discard(), probe=probe, batch_size=feed.most)
+        return probe.report()
+
+
+class OnSpark(Runner):
+    """On a local Spark."""
+
+    name = "spark"
+
+    def __init__(self, quick: bool, spark: Any) -> None:
+        self.trial_s, self.warm_s, self.run_s = (8.0, 3.0, 9.0) if quick else (20.0, 8.0, 32.0)
+        self.interval_s, self.search_s = 1.0, 20.0 if quick else 120.0
+        # micro-batches: the queue goes up and down by one of them
+        self.limits = 0.05, 1.5
+        self.batch_s, self.least, self.most = 8.0, 2000, 2_000_000
+        self.cores = spark.sparkContext.defaultParallelism
+        self.where = f"Spark {spark.version}, {spark.sparkContext.master}"
+        self._spark = spark
+        self.every_s = 0.5 if quick else 2.0
+
+    def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
+        probe = Probe(every_s=every_s)
+        sources: dict[str, Source] = {n: _Warmed(s, **pace) for n, s in feed.sources.items()}
+        watched, sinks = probe.attach(feed.flow, {**sources, **feed.side}, {"out": Discard()}, by_commit=True)
+        query = feed.flow.start(self._spark, watched, sinks=sinks["out"], max_records=feed.most)
+        until = time.monotonic() + seconds + START_SECONDS
+        try:
+            while not (report := probe.report()).begin_at(FIRST) and time.monotonic() < until:
+                query.wait(0.2)
+            query.wait(max(0.1, report.begin + seconds - time.time()))
+        finally:
+            query.stop()
+            probe.stop()
+        report = probe.report()
+        if not report.begin_at(FIRST):
+            raise RiotError(f"Spark did not begin to read {feed.flow.name!r} within {START_SECONDS:g} s")
+        return report
+
+
+START_SECONDS = 120.0
+
+
+@contextmanager
+def runner(name: str, quick: bool, cores: int | None = None) -> Iterator[Runner]:
+    """A runner by name; ``cores=1`` keeps the one in process on one core."""
+    if name not in ("local", "spark"):
+        raise ConfigError(f"--runner must be local or spark, got {name!r}")
+    with ExitStack() as stack:
+        if name == "spark":
+            yield OnSpark(quick, stack.enter_context(spark_session()))
+            return
+        if cores == 1:
+            stack.enter_context(one_core())
+        yield Local(quick)

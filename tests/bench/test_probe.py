@@ -1,0 +1,296 @@
+"""Probes: what they count and time, against records and times that are known."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from riot_ops import tasks as t
+from riot_ops.bench.data import Discard
+from riot_ops.dataflow import Dataflow
+from riot_ops.errors import ConfigError
+from riot_ops.probe import Probe, ProbedSource
+from riot_ops.probe_report import SENT, Report
+from riot_ops.processes import ProcessTree
+from riot_ops.sink import MemorySink, ParquetSink
+from riot_ops.source import MemorySource
+from riot_ops.streams.city import CitySource, city
+from riot_ops.streams.pace import Paced
+
+
+def smooth() -> Dataflow:
+    flow = Dataflow("smooth")
+    source = flow.source("in", schema={"value": "double"})
+    flow.sink("out", source.to(t.KalmanFilter(), id="kalman"), source.to(t.BlockAverage(window=10), id="avg"))
+    return flow
+
+
+def values(n: int) -> pa.Table:
+    return pa.table({"value": np.arange(float(n))})
+
+
+class Slow(MemorySink):
+    """Takes its time with each batch."""
+
+    def writer(self, batch_id: int, partition: int) -> Any:
+        writer = super().writer(batch_id, partition)
+        write = writer.write
+        writer.write = lambda stream, batch: (time.sleep(0.02), write(stream, batch))  # type: ignore[method-assign]
+        return writer
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [1, 7, 1000])
+def test_counts_equal_the_records(samples: int) -> None:
+    probe = Probe(samples=samples, every_s=None)
+    result = smooth().run(values(12_345), batch_size=1000, probe=probe)
+    report = probe.report()
+    assert report.inputs == result.summary.messages == 12_345
+    assert report.rows == result.summary.rows == {"kalman": 12_345, "avg": 1234}
+    assert report.outputs == 12_345 + 1234
+    assert report.selectivity == pytest.approx(1.1, abs=1e-3)
+    assert len(result["kalman"]) == 12_345  # the wrapped sink still is the user's own
+
+
+def test_errors_are_counted_as_well() -> None:
+    flow = Dataflow("parse")
+    flow.sink("out", flow.source("in").to(t.SenMLParse(schema="city"), id="parse"))
+    records = pa.table({"payload": [b"{", b"[", None]}).cast(pa.schema([("payload", pa.binary())]))
+    records = records.append_column("event_time", pa.nulls(3, pa.timestamp("us", tz="UTC")))
+    probe = Probe(every_s=None)
+    summary = flow.run(MemorySource(records), probe=probe).summary
+    assert probe.report().rows == summary.rows == {"errors": 3}
+    assert math.isfinite(probe.report().latency(0.5)[0])
+
+
+def test_several_records_of_a_message_are_one_message() -> None:
+    flow = Dataflow("smooth")
+    source = flow.source("city", schema=CitySource(format="observations").schema)
+    flow.sink("out", source.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
+    probe = Probe(every_s=None)
+    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=Discard(), probe=probe)
+    report = probe.report()
+    assert (report.inputs, report.outputs, report.selectivity) == (1000, 5000, 5.0)
+
+
+def test_no_input_at_all() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(0), probe=probe)
+    report = probe.report()
+    assert (report.inputs, report.outputs) == (0, 0)
+    assert math.isnan(report.latency(0.5)[0])
+    assert report.series(1.0).times.size == 0
+    assert not report.stability().stable
+    assert math.isnan(report.cpu())
+
+
+def test_a_failed_run_counts_nothing_that_was_not_committed() -> None:
+    class Failing(MemorySink):
+        def writer(self, batch_id: int, partition: int) -> Any:
+            raise OSError("no room")
+
+    probe = Probe(every_s=None)
+    with pytest.raises(OSError, match="no room"):
+        smooth().run(values(10), sinks=Failing(), probe=probe)
+    assert probe.report().outputs == 0
+
+
+def test_a_checkpointed_run_goes_on_with_another_probe(tmp_path: Path) -> None:
+    for n in (30, 75):
+        probe = Probe(every_s=None)
+        smooth().run(MemorySource(values(n)), out=tmp_path / "out", checkpoint=tmp_path / "c", probe=probe)
+        assert probe.report().inputs == (30 if n == 30 else 45)
+    assert len(ParquetSink(tmp_path / "out").files()) == 4
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+
+def test_latency_is_by_message_from_the_moment_it_was_due() -> None:
+    """A sink of 20 ms per batch, at 100 messages per second: nothing is faster."""
+    probe = Probe(every_s=None)
+    begun = time.time()
+    smooth().run(Paced(MemorySource(values(60)), rate=100), sinks=Slow(), probe=probe)
+    report = probe.report()
+    assert begun <= report.begin <= begun + 5
+    assert report.end - report.begin == pytest.approx(0.59, abs=1e-3)
+    least, median, most = report.latency(0.0, 0.5, 1.0)
+    assert 0.02 <= least <= median <= most < 5
+
+
+def test_latency_of_a_window_is_that_of_the_message_that_closed_it() -> None:
+    flow = Dataflow("windows")
+    flow.sink("out", flow.source("in", schema={"value": "double"}).to(t.BlockAverage(window=50), id="avg"))
+    probe = Probe(every_s=None)
+    flow.run(Paced(MemorySource(values(100)), rate=200), sinks=Discard(), probe=probe)
+    latencies, weights = probe.report().latencies()
+    assert weights.tolist() == [1.0, 1.0]
+    assert latencies.max() < 0.2  # the first message of a window came 0.25 s before it closed
+
+
+def test_what_only_the_end_brings_out_is_counted_and_not_timed() -> None:
+    flow = Dataflow("train")
+    sensors = flow.source("in", schema={"sensor_id": "string"})
+    flow.sink("out", sensors.to(t.BloomFilterTrain(expected_insertions=10), id="train"))
+    probe = Probe(every_s=None)
+    flow.run([{"sensor_id": "a"}, {"sensor_id": "ü"}], probe=probe)
+    report = probe.report()
+    assert report.rows == {"train": 1}
+    assert report.latencies()[0].size == 0
+
+
+def test_rates_and_queue_of_a_steady_run() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(Paced(MemorySource(values(3000)), rate=3000), sinks=Discard(), probe=probe)
+    report = probe.report()
+    run = report.series(0.1)
+    assert run.times.size == 9
+    np.testing.assert_allclose(run.input_rate, 3000, rtol=0.02)
+    assert run.output_rate.sum() * 0.1 == pytest.approx(0.9 * 1.1 * 3000, rel=0.2)
+    assert report.input_rate() == pytest.approx(3000, rel=0.01)
+    assert report.jitter(0.1).mean() == pytest.approx(0, abs=0.2)
+
+
+def sent(*batches: tuple[int, int, int, float, float, float], source: int = 0) -> Any:
+    return np.array([(source, *b) for b in batches], SENT)
+
+
+def arrived(*samples: tuple[int, int, float, float]) -> Any:
+    from riot_ops.probe_report import ARRIVED
+
+    return np.array(list(samples), ARRIVED)
+
+
+def report_of(sent_: Any, arrived_: Any, sources: tuple[str, ...] = ("a",)) -> Report:
+    streams = ("a", "b", "both")
+    upstream = {"a": frozenset("a"), "b": frozenset("b"), "both": frozenset("ab")}
+    return Report(sent_, arrived_, sources, streams, upstream)
+
+
+def test_a_message_between_two_has_a_time_between_theirs() -> None:
+    batches = sent((0, 10, 11, 100.0, 101.0, 101.5), (11, 11, 1, 102.0, 102.0, 102.1))
+    samples = arrived((0, 0, 1, 105.0), (0, 5, 1, 105.0), (0, 10, 1, 105.0), (0, 11, 1, 105.0), (0, 12, 1, 105.0))
+    latencies, _ = report_of(batches, samples).latencies()
+    np.testing.assert_allclose(latencies, [5.0, 4.5, 4.0, 3.0])  # 12 was never sent
+
+
+def test_a_batch_that_is_read_again_counts_once() -> None:
+    batches = sent((0, 9, 10, 1.0, 2.0, 2.5), (0, 9, 10, 1.0, 2.0, 7.0), (10, 19, 10, 2.1, 3.0, 3.5))
+    assert report_of(batches, arrived()).inputs == 20
+
+
+def test_of_two_sources_with_the_same_numbers_the_last_that_can_be_counts() -> None:
+    batches = np.concatenate([sent((0, 0, 1, 1.0, 1.0, 1.0)), sent((0, 0, 1, 5.0, 5.0, 5.0), source=1)])
+    samples = arrived((2, 0, 1, 6.0), (2, 0, 1, 4.0), (0, 0, 1, 6.0), (1, 0, 1, 6.0))
+    latencies, _ = report_of(batches, samples, ("a", "b")).latencies(-10)
+    assert latencies.tolist() == [1.0, 3.0, 5.0, 1.0]
+
+
+def test_the_queue_is_what_is_due_and_not_read() -> None:
+    # ten messages a second, all read at the end of the fourth second
+    batches = sent((0, 39, 40, 0.0, 4.0, 4.0))
+    run = report_of(batches, arrived()).series(1.0)
+    np.testing.assert_allclose(run.input_rate, 10)
+    np.testing.assert_allclose(run.queue[:3], [10, 20, 30])
+
+
+# -- use -------------------------------------------------------------------------------------------
+
+
+def test_a_probe_serves_one_run() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(1), probe=probe)
+    with pytest.raises(ConfigError, match="one run"):
+        smooth().run(values(1), probe=probe)
+    with pytest.raises(ConfigError, match="samples must be >= 1, got 0"):
+        Probe(samples=0)
+
+
+def test_a_copy_of_a_source_in_another_process_writes_down_what_it_reads(tmp_path: Path) -> None:
+    source = ProbedSource(MemorySource(values(5)), tmp_path, 0)
+    copy = pickle.loads(pickle.dumps(source))
+    assert sum(b.num_rows for b in copy.read({"start": 1, "end": 4, "due": [1_000_000, 3_000_000]})) == 3
+    (file,) = tmp_path.glob("sent-*")
+    entry = np.fromfile(file, SENT)[0]
+    assert (entry["first"], entry["last"], entry["messages"], entry["due"], entry["due_last"]) == (1, 3, 3, 1.0, 3.0)
+    source.close()
+
+
+def test_files_of_a_probe_go_with_it() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(1), probe=probe)
+    folder = probe.folder
+    assert any(folder.iterdir())
+    del probe
+    assert not folder.exists()
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+BUSY = "import time\nend = time.time() + {s}\nwhile time.time() < end: pass"
+
+
+def test_the_tree_has_the_cpu_and_memory_of_a_child() -> None:
+    before = ProcessTree(every_s=10).start()
+    before.stop()
+    alone = before.usage().memory.min()
+    with ProcessTree(every_s=0.1) as tree:
+        child = subprocess.Popen([sys.executable, "-c", "x = bytearray(80_000_000)\n" + BUSY.format(s=1.5)])
+        time.sleep(1.0)
+        child.wait()
+    usage = tree.usage()
+    assert usage.cpu.max() > 0.2  # this process only waits
+    assert usage.memory.max() - alone > 40e6
+
+
+def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:
+    with ProcessTree(every_s=60) as tree:
+        subprocess.run([sys.executable, "-c", BUSY.format(s=0.5)], check=True)
+    usage = tree.usage()
+    spent = float(usage.cpu[0]) * 1.0
+    assert usage.cpu.size == 1
+    assert spent > 0.05
+
+
+def test_a_root_that_has_ended_gives_no_more_samples() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    tree = ProcessTree(every_s=0.05, pid=child.pid)
+    child.wait()
+    with tree:
+        time.sleep(0.15)
+    assert tree.usage().cpu.size == 0
+
+
+def test_every_s_must_be_a_time() -> None:
+    with pytest.raises(ConfigError, match="every_s must be a finite number > 0, got 0"):
+        ProcessTree(every_s=0)
+
+
+# -- Spark -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_counts_and_times_on_spark(spark: Any) -> None:
+    flow = smooth()
+    probe = Probe(every_s=0.2)
+    sources, sinks = probe.attach(flow, {"in": MemorySource(values(5000))}, {"out": Discard()}, by_commit=True)
+    summary = flow.start(spark, sources, sinks=sinks["out"], max_records=2000).wait()
+    probe.stop()
+    report = probe.report()
+    assert report.inputs == 5000
+    assert report.rows == summary.rows == {"kalman": 5000, "avg": 500}
+    least, most = report.latency(0.0, 1.0)
+    assert 0 < least <= most < 60
+    tree = report.usage
+    assert tree is not None and tree.memory.max() > 200e6  # the JVM is among them

@@ -1,0 +1,222 @@
+"""The suites micro and app: figures, tables, pictures, the page, and the command."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from riot_ops import bench
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.paper import APPS, MICRO, published
+from riot_ops.bench.paper_table import notes, table
+from riot_ops.bench.peak import Peak
+from riot_ops.bench.plots import TITLES
+from riot_ops.bench.report import Results
+from riot_ops.bench.trial import Outcome
+from riot_ops.cli import app
+from riot_ops.errors import ConfigError
+from riot_ops.metrics import Stability
+from riot_ops.probe_report import ARRIVED, SENT, Report
+from riot_ops.processes import Usage
+
+FIGURES = {
+    "peak",
+    "rate",
+    "selectivity",
+    "latency-p25",
+    "latency-p50",
+    "latency-p75",
+    "latency-p99",
+    "jitter",
+    "jitter-spread",
+    "cpu",
+    "memory",
+}
+
+
+def outcome(name: str = "KAL", *, silent: bool = False, stable: bool = True) -> Outcome:
+    """Ten seconds at 100 messages per second, each delivered after 20 ms."""
+    sent = np.array([(0, 100 * i, 100 * i + 99, 100, 50.0 + i, 50.99 + i, 50.99 + i) for i in range(10)], SENT)
+    arrived = np.array([(0, i, 1.0, 50.0 + i / 100 + 0.02) for i in range(0 if silent else 1000)], ARRIVED)
+    usage = Usage(50.0 + np.arange(1.0, 10.0), np.full(9, 0.5), np.full(9, 100.0 * 2**20))
+    report = Report(sent, arrived.reshape(-1), ["s"], ["s"], {"s": frozenset("s")}, usage)
+    peak = Peak(100.0, ((80.0, True), (100.0, True), (105.0, False)), closed=stable)
+    return Outcome(name, "Statistical", peak, report, 1.0, 10.0, Stability(stable, 0.0, 0.0), 1.0, 2)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def test_figures_of_a_known_run() -> None:
+    figures = {k: v for k, (v, _) in outcome().figures().items()}
+    assert set(figures) == FIGURES
+    assert figures["latency-p50"] == pytest.approx(20, abs=0.1)
+    assert figures["rate"] == pytest.approx(100, rel=0.02)
+    assert (figures["peak"], figures["selectivity"], figures["cpu"], figures["memory"]) == (100, 1, 25, 100)
+    assert figures["jitter"] == pytest.approx(0, abs=0.02)
+
+
+def test_a_task_that_puts_nothing_out_has_no_latency_and_no_jitter() -> None:
+    silent = outcome("BLT", silent=True)
+    assert all(math.isnan(silent.figures()[name][0]) for name in ("latency-p50", "jitter"))
+    text = json.dumps(silent.as_dict(), allow_nan=False)
+    assert json.loads(text)["figures"]["latency-p50"] is None
+
+
+def test_measures_say_what_they_are_beside() -> None:
+    one = outcome()
+    found = {m.measure: m for m in one.measures("micro", notes(one, published("micro", "KAL"), "in process"))}
+    assert set(found) == {f"micro/KAL/{name}" for name in FIGURES}
+    assert found["micro/KAL/peak"].against == "highest stable rate; in process; paper, another machine: 68,000"
+    behind = outcome(stable=False)
+    texts = notes(behind, published("micro", "VAR"), "in process")
+    assert "not kept up with" in texts["cpu"]
+    assert "ran out" in texts["peak"]
+    assert "paper" not in texts["peak"]
+
+
+def test_the_papers_figures() -> None:
+    assert (MICRO["XML"].rate, MICRO["BLF"].rate, MICRO["KAL"].rate, MICRO["DAC"].rate) == (310, 68e3, 68e3, 68e3)
+    assert MICRO["AVG"].at_least
+    assert set(APPS) == {"stats/city", "stats/taxi", "pred/city", "pred/taxi"}
+    assert published("micro", "VAR").peak == ""
+
+
+def test_table_in_the_terminal() -> None:
+    from rich.console import Console
+
+    measures = [*outcome().measures("micro", {}), *outcome("VAR", silent=True).measures("micro", {})]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(table("micro", "task", [*measures, Measure("micro/probe-cost/x", 1.01, "ratio", "y", 1.03)]))
+    shown = console.export_text()
+    assert "68,000" in shown
+    assert "another machine" in shown
+    assert "probe-cost" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+# -- page ------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What a page refers to, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.images: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        assert tag != "script"
+        for name in ("src", "href", "data", "action", "srcset", "background"):
+            if name in given:
+                self.references.append(given[name] or "")
+        if tag == "img":
+            self.images.append(given["src"] or "")
+            assert given["alt"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("suite", ["micro", "app"])
+def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str) -> None:
+    with Results(suite, "local", quick=True, folder=tmp_path / "ü") as results:
+        results.where = "in process, <one> core"
+        for one in (outcome("KAL"), outcome("BLT", silent=True), outcome("stats/city", stable=False)):
+            results.add(one)
+    text = (tmp_path / "ü" / "index.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert all(r.startswith("data:") for r in page.references)
+    assert not re.search(r"https?:|@import|url\(", text)
+    names = [n for n in TITLES if suite == "app" or n != "over-time"]
+    pictures = [(tmp_path / "ü" / f"{n}.png").read_bytes() for n in names]
+    assert [base64.b64decode(i.partition(",")[2]) for i in page.images] == pictures
+    assert all(p.startswith(b"\x89PNG") for p in pictures)
+    for words in (*(TITLES[n] for n in names), "KAL", "BLT", "another machine", "<one> core", "not for quoting", "σ"):
+        assert words in page.text
+    assert "Not kept up with in the long run: stats/city" in page.text
+    data = json.loads((tmp_path / "ü" / "results.json").read_text(encoding="utf-8"))
+    assert [o["name"] for o in data["outcomes"]] == ["KAL", "BLT", "stats/city"]
+    assert data["quick"] is True
+
+
+def test_what_was_measured_before_a_failure_is_written(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with Results("micro", "local", quick=True, folder=tmp_path) as results:
+            results.add(outcome())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (tmp_path / "index.html").exists()
+    with Results("micro", "local", quick=True, folder=tmp_path / "none"):
+        pass
+    assert not any((tmp_path / "none").iterdir())
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def lines(*args: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(app, ["bench", *args, "--json", "--quick"], catch_exceptions=False)
+    assert result.exit_code == 0
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert all(set(m) == {"measure", "value", "unit", "against", "reach", "machine"} for m in found)
+    return found
+
+
+def test_micro(tmp_path: Path) -> None:
+    found = {m["measure"]: m for m in lines("micro", "--task", "XML", "--task", "blt".upper(), "--out", str(tmp_path))}
+    assert set(found) == {f"micro/{code}/{name}" for code in ("XML", "BLT") for name in FIGURES}
+    assert found["micro/XML/peak"]["value"] > 310 / 10
+    assert "paper, another machine: 310" in found["micro/XML/peak"]["against"]
+    assert found["micro/XML/latency-p25"]["value"] <= found["micro/XML/latency-p75"]["value"]
+    assert found["micro/XML/memory"]["value"] > 20
+    assert found["micro/BLT/latency-p50"]["value"] is None
+    assert (tmp_path / "index.html").exists()
+
+
+def test_app(tmp_path: Path) -> None:
+    found = {m["measure"]: m for m in lines("app", "--name", "stats", "--stream", "city", "--out", str(tmp_path))}
+    assert {f"app/stats/city/{name}" for name in FIGURES} < set(found)
+    assert found["app/probe-cost/full-speed"]["reach"] == 1.03
+    assert (tmp_path / "over-time.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("kernels", {"task": ["KAL"]}, "the benchmark 'kernels' has no option --task"),
+        ("micro", {"stream": ["city"]}, "the benchmark 'micro' has no option --stream"),
+        ("micro", {"task": ["KALL"]}, "unknown task 'KALL'"),
+        ("micro", {"runner": "flink"}, "--runner must be local or spark, got 'flink'"),
+        ("app", {"name": ["stat"]}, "unknown application 'stat'"),
+        ("app", {"stream": ["sity"]}, "sity"),
+    ],
+)
+def test_misuse(name: str, options: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=text):
+        bench.run(name, quick=True, **options)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_micro_on_spark(tmp_path: Path) -> None:
+    found = {m["measure"]: m for m in lines("micro", "--task", "KAL", "--runner", "spark", "--out", str(tmp_path))}
+    assert found["micro/KAL/peak"]["value"] > 0
+    assert "Spark" in found["micro/KAL/peak"]["against"]
