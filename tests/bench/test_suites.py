@@ -33,6 +33,7 @@ FIGURES = {
     "peak",
     "rate",
     "selectivity",
+    "task-latency",
     "latency-p25",
     "latency-p50",
     "latency-p75",
@@ -187,6 +188,8 @@ def test_micro(tmp_path: Path) -> None:
     assert found["micro/XML/latency-p25"]["value"] <= found["micro/XML/latency-p75"]["value"]
     assert found["micro/XML/memory"]["value"] > 20
     assert found["micro/BLT/latency-p50"]["value"] is None
+    assert found["micro/BLT/task-latency"]["value"] is None
+    assert 0 < found["micro/XML/task-latency"]["value"] < 1e6
     assert (tmp_path / "index.html").exists()
 
 

@@ -24,7 +24,16 @@ INPUTS = ("x", "y")
 SCHEMA = pa.schema([("key", pa.string()), ("x", pa.float64()), ("y", pa.float64()), ("model", pa.string())])
 FILES = [f"CITY-MLR-{i}.model" for i in range(3)]
 TREES = [f"CITY-DTC-{i}.model" for i in range(3)]
-BAD = ["CITY-MLR-9.model", "CITY-MLR-77.model", "CITY-MLR-88.model", "CITY-MLR-99.model", "../../etc/passwd", "", "ü", '{"kind"']
+BAD = [
+    "CITY-MLR-9.model",
+    "CITY-MLR-77.model",
+    "CITY-MLR-88.model",
+    "CITY-MLR-99.model",
+    "../../etc/passwd",
+    "",
+    "ü",
+    '{"kind"',
+]
 
 
 def line(number):

@@ -27,6 +27,7 @@ COLUMNS = (
     "CPU %",
     "paper",
     "memory MiB",
+    "task alone µs",
 )
 
 
@@ -45,6 +46,7 @@ def notes(outcome: Outcome, paper: Published, where: str) -> dict[str, str]:
         "peak": beside(f"highest stable rate{sure}; {where}", paper.peak),
         "rate": "input rate of the run that the other figures are of",
         "selectivity": "records at the sinks per message",
+        "task-latency": "time of the task alone, by record that it puts out, in batches of 1,024 messages",
         **{f"latency-{share}": latency for share in ("p25", "p50", "p75", "p99")},
         "jitter": beside(f"median; {at}", paper.jitter),
         "jitter-spread": f"distance of the quartiles, intervals of {outcome.interval_s:g} s; {at}",
@@ -73,6 +75,7 @@ def rows(suite: str, figures: Mapping[str, Mapping[str, float]]) -> list[list[st
                 short(f["cpu"]),
                 theirs.cpu,
                 short(f["memory"]),
+                short(f["task-latency"]),
             ]
         )
     return made

@@ -40,6 +40,8 @@ METHOD = {
     "Latency": "time from the moment when a message is due to that when a record that it triggered is delivered, by "
     "message number. In process a record is delivered when the sink gets it, on Spark when its micro-batch is "
     "committed.",
+    "Task alone": "time that the task takes for the messages that led to a record, by record that it puts out; without "
+    "source, queue and sink.",
     "Jitter": "J = (output rate − σ · input rate) / (σ · mean input rate) in each interval, σ being the records "
     "delivered per message.",
     "CPU and memory": "of the process and all that it started (the JVM and Python workers on Spark); source, probe and "

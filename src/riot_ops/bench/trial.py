@@ -79,6 +79,8 @@ class Outcome:
         For throughput and jitter.
     cores : int
         Cores that there were.
+    task_us : float
+        Time of the task alone per record that it puts out (µs); NaN where that is not known.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Outcome:
     stability: Stability
     interval_s: float
     cores: int
+    task_us: float = math.nan
 
     @property
     def latency_ms(self) -> list[float]:
@@ -127,6 +130,7 @@ class Outcome:
             "peak": (self.peak.rate, "messages/s"),
             "rate": (self.report.input_rate(self.since, self.until), "messages/s"),
             "selectivity": (self.report.selectivity, "records/message"),
+            "task-latency": (self.task_us, "µs/record"),
             **{f"latency-{k}": (box[k], "ms") for k in ("p25", "p50", "p75", "p99")},
             "jitter": (_median(swings), "ratio"),
             "jitter-spread": (_spread(swings), "ratio"),
@@ -196,8 +200,8 @@ class _Until(Paced):
         return self._wall is not None and self.clock() - self._wall >= self.seconds
 
 
-class _Warmed(Paced):
-    """Paced, after a few messages that start up all processes; its clock begins behind them."""
+class _Warmed(_Until):
+    """The same, after a few messages that start up all processes; its clock begins behind them."""
 
     warm_up = 0
 
@@ -206,6 +210,9 @@ class _Warmed(Paced):
             self.warm_up += 1
             return self.source.latest(start, WARM_MESSAGES)
         return super().latest(start, limit)
+
+    def finished(self, offset: Offset) -> bool:
+        return self.source.finished(offset)  # it gives no more, but ends nothing either
 
 
 class Runner(ABC):
@@ -328,7 +335,7 @@ class OnSpark(Runner):
 
     def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
         probe = Probe(every_s=every_s)
-        sources: dict[str, Source] = {n: _Warmed(s, **pace) for n, s in feed.sources.items()}
+        sources: dict[str, Source] = {n: _Warmed(s, seconds, **pace) for n, s in feed.sources.items()}
         watched, sinks = probe.attach(feed.flow, {**sources, **feed.side}, {"out": Discard()}, by_commit=True)
         query = feed.flow.start(self._spark, watched, sinks=sinks["out"], max_records=feed.most)
         until = time.monotonic() + seconds + START_SECONDS
@@ -336,6 +343,10 @@ class OnSpark(Runner):
             while not (report := probe.report()).begin_at(FIRST) and time.monotonic() < until:
                 query.wait(0.2)
             query.wait(max(0.1, report.begin + seconds - time.time()))
+            idle = 0
+            while idle < 3 and time.monotonic() < until:  # what was read is to be delivered
+                query.wait(0.2)
+                idle = 0 if query.streaming.status["isDataAvailable"] else idle + 1
         finally:
             query.stop()
             probe.stop()
