@@ -54,7 +54,7 @@ def pred(
     --------
     >>> import tempfile
     >>> pred("taxi", store=tempfile.mkdtemp()).diagram().count("-->")
-    12
+    15
     """
     learning = LEARNING[schema]
     flow = Dataflow("pred")

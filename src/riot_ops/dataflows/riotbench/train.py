@@ -60,7 +60,7 @@ def train(
     Examples
     --------
     >>> train("taxi", store="memory://models", table_store="memory").diagram().count("-->")
-    7
+    8
     """
     learning = LEARNING[schema]
     flow = Dataflow("train")
