@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import struct
 import tempfile
 import threading
 import time
@@ -31,8 +32,11 @@ from riot_ops.source import Offset, Source, Split
 
 __all__ = ["Probe", "ProbedSink", "ProbedSource"]
 
-#: Entries held in memory before they are written.
-HELD = 4096
+#: Entries held in memory before they are written, and batches of which samples are gathered for entries.
+HELD, GATHERED = 4096, 256
+#: An entry of the kind SENT.
+SENT_ENTRY = struct.Struct("<qqqqddd")
+INT64 = pa.int64()
 
 
 class Probe:
@@ -157,9 +161,9 @@ class _Log:
         self._held: list[bytes] = []
         self._lock = threading.Lock()
 
-    def add(self, entries: Any) -> None:
+    def add(self, entries: bytes) -> None:
         with self._lock:
-            self._held.append(entries.tobytes())
+            self._held.append(entries)
         if len(self._held) >= HELD:
             self.flush()
 
@@ -219,19 +223,15 @@ class ProbedSource(Source):
             self._note(read, split.get("due"))
 
     def _note(self, read: Sequence[tuple[int, int, int, float]], due: Sequence[float] | None) -> None:
-        entries = np.empty(len(read), SENT)
-        total, before = sum(messages for _, _, messages, _ in read), 0
-        for entry, (first, last, messages, at) in zip(entries, read, strict=True):
-            if due is None:
-                times = at, at
-            else:  # the messages of a split are taken as due in equal distances
-                start, step = due[0] / 1e6, (due[1] - due[0]) / 1e6 / max(total - 1, 1)
-                times = start + before * step, start + (before + messages - 1) * step
-            entry["source"], entry["first"], entry["last"], entry["messages"] = self._number, first, last, messages
-            entry["due"], entry["due_last"], entry["read"] = *times, at
-            before += messages
         log = self._log or _Log(self._folder, "sent")
-        log.add(entries)
+        start, step, before = 0.0, 0.0, 0
+        if due is not None:  # the messages of a split are taken as due in equal distances
+            total = sum(messages for _, _, messages, _ in read)
+            start, step = due[0] / 1e6, (due[1] - due[0]) / 1e6 / max(total - 1, 1)
+        for first, last, messages, at in read:
+            times = (start + before * step, start + (before + messages - 1) * step) if due is not None else (at, at)
+            log.add(SENT_ENTRY.pack(self._number, first, last, messages, *times, at))
+            before += messages
         if log is not self._log:
             log.flush()
 
@@ -271,7 +271,7 @@ class ProbedSink(Sink):
         entries["time"] = time.time()
         entries["writer"] = [m["probe"] for m in messages]
         log = _Log(self._folder, "committed", f"{batch_id}-{uuid.uuid4().hex}")
-        log.add(entries)
+        log.add(entries.tobytes())
         log.flush()
 
     def begin(self, overwrite: bool) -> None:
@@ -285,37 +285,45 @@ class ProbedSink(Sink):
 
 
 class _Sampling(Writer):
+    """Gathers samples of several batches, which may be small, before it makes entries of them."""
+
     def __init__(self, writer: Writer, log: _Log, streams: Mapping[str, int], samples: int) -> None:
         self._writer, self._log, self._streams, self._samples = writer, log, streams, samples
+        self._gathered: list[tuple[int, float, float, pa.Array]] = []
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         self._writer.write(stream, batch)
         n = batch.num_rows
         if n == 0:
             return
-        k = min(n, self._samples)
-        entries = np.empty(k, ARRIVED)
-        entries["stream"] = self._streams[stream]
-        entries["weight"] = n / k
-        entries["time"] = time.time()
         place = batch.schema.get_field_index("seq")
-        if place < 0 or batch.column(place).null_count == n:
-            entries["seq"] = NO_SEQ
-        else:
-            seq = batch.column(place)
-            numbers = seq.to_numpy(zero_copy_only=False) if seq.null_count == 0 else _filled(seq)
-            entries["seq"] = numbers[(2 * np.arange(k) + 1) * n // (2 * k)]
-        self._log.add(entries)
+        seq = pa.nulls(n, INT64) if place < 0 else batch.column(place)
+        k = min(n, self._samples)
+        if k < n:
+            seq = seq.take(pa.array((2 * np.arange(k) + 1) * n // (2 * k)))
+        self._gathered.append((self._streams[stream], n / k, time.time(), seq))
+        if len(self._gathered) >= GATHERED:
+            self._note()
+
+    def _note(self) -> None:
+        if not self._gathered:
+            return
+        streams, weights, times, columns = zip(*self._gathered, strict=True)
+        counts = [len(c) for c in columns]
+        entries = np.empty(sum(counts), ARRIVED)
+        for name, values in (("stream", streams), ("weight", weights), ("time", times)):
+            entries[name] = np.repeat(values, counts)
+        seq = pa.concat_arrays([c if c.type == INT64 else c.cast(INT64) for c in columns])
+        entries["seq"] = seq.fill_null(NO_SEQ).to_numpy()
+        self._log.add(entries.tobytes())
+        self._gathered.clear()
 
     def finish(self) -> Message:
         message = self._writer.finish()
+        self._note()
         self._log.flush()
         return {"sink": message, "probe": self._log.token}
 
     def abort(self) -> None:
         self._writer.abort()
         self._log.drop()
-
-
-def _filled(seq: pa.Array) -> Any:
-    return seq.fill_null(NO_SEQ).to_numpy()

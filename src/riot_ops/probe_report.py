@@ -17,19 +17,19 @@ __all__ = ["ARRIVED", "COMMITTED", "NO_SEQ", "SENT", "Report", "Series"]
 #: A batch that a source gave: its message numbers, and when (s since the epoch) they were due and read.
 SENT = np.dtype(
     [
-        ("source", "i8"),
-        ("first", "i8"),
-        ("last", "i8"),
-        ("messages", "i8"),
-        ("due", "f8"),
-        ("due_last", "f8"),
-        ("read", "f8"),
+        ("source", "<i8"),
+        ("first", "<i8"),
+        ("last", "<i8"),
+        ("messages", "<i8"),
+        ("due", "<f8"),
+        ("due_last", "<f8"),
+        ("read", "<f8"),
     ]
 )
 #: Records that arrived at a sink: a message number that stands for ``weight`` records.
-ARRIVED = np.dtype([("stream", "i8"), ("seq", "i8"), ("weight", "f8"), ("time", "f8")])
+ARRIVED = np.dtype([("stream", "<i8"), ("seq", "<i8"), ("weight", "<f8"), ("time", "<f8")])
 #: Arrivals of a writer that were committed.
-COMMITTED = np.dtype([("time", "f8"), ("writer", "S32")])
+COMMITTED = np.dtype([("time", "<f8"), ("writer", "S32")])
 
 #: Stands for the number of a record that has none.
 NO_SEQ = np.iinfo(np.int64).min
