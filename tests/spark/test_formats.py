@@ -33,6 +33,12 @@ def test_batch_read_is_the_stream(session):
     assert rows["event_time"].to_pylist() == [r["event_time"] for r in wanted]
 
 
+@pytest.mark.parametrize(("name", "make"), [("riot_fit", streams.fit), ("riot_grid", streams.grid)])
+def test_every_stream_has_a_name(session, name, make):
+    rows = session.read.format(name).option("messages", "50").load().orderBy("seq").toArrow().to_pylist()
+    assert [bytes(r["payload"]) for r in rows] == [bytes(r["payload"]) for r in _local(make(messages=50))]
+
+
 def test_streaming_read_feeds_a_task(session, tmp_path):
     raw = session.readStream.format("riot_taxi").option("messages", "300").option("maxRows", "100").load()
     parsed = on_spark.transform(t.SenMLParse(schema="taxi"), raw)

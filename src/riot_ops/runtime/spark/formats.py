@@ -49,6 +49,8 @@ OWN = ("maxrows", "partitions")
 SOURCES: dict[str, Callable[..., Source]] = {
     "riot_city": streams.city,
     "riot_taxi": streams.taxi,
+    "riot_fit": streams.fit,
+    "riot_grid": streams.grid,
     "riot_replay": streams.replay,
 }
 
