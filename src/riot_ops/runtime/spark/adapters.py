@@ -27,7 +27,7 @@ from riot_ops.errors import ConfigError
 from riot_ops.plan import Plan, plan
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Packer, blocks_to_batch, bucket_labels, decode
 from riot_ops.runtime.spark.sink import Outlet
-from riot_ops.runtime.spark.stage import StageProcessor
+from riot_ops.runtime.spark.stage import StageProcessor, stage_zero
 from riot_ops.state import KeyedState
 from riot_ops.task import DeadLetters, KeyedTask, StatelessTask, Task
 
@@ -154,24 +154,12 @@ def pack_stage_zero(
     """The function that runs stage 0 over the rows of a DataFrame and packs the result."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = stages.stages[0]
-        engine = Engine(stage.steps, stage.outputs, None, order)
         context = TaskContext.get()
         writer = outlet.writer(0, context.partitionId()) if outlet is not None and context is not None else None
         packer = Packer(stages, 0, labels, compression, writer=writer)
         now = time.time() * 1e6
         packer.stamp(now, now)
-        try:
-            for batch in numbered(batches):
-                full = list(packer.add(engine.process({stream: [batch]})))
-                if full:
-                    yield blocks_to_batch(full)
-            rest = list(packer.close())
-        except BaseException:
-            packer.abort()
-            raise
-        if rest:
-            yield blocks_to_batch(rest)
+        return stage_zero(stages, stream, numbered(batches), order, packer)
 
     return pack
 

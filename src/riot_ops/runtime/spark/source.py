@@ -12,12 +12,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from riot_ops.engine import Engine
 from riot_ops.plan import Plan
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Block, Packer, blocks_to_batch
 from riot_ops.runtime.spark.sink import Outlet
-from riot_ops.runtime.spark.stage import FLUSH
-from riot_ops.source import Offset, Source, Split
+from riot_ops.runtime.spark.stage import FLUSH, stage_zero
+from riot_ops.source import Source, Split
 
 __all__ = ["SourceStage", "packed_source"]
 
@@ -40,28 +39,19 @@ class SourceStage:
         """Read a split, run the stage over it, pack the result."""
         context = TaskContext.get()
         assert context is not None
-        stage = self.plan.stages[0]
-        engine = Engine(stage.steps, stage.outputs, None, self.order)
         writer = self.outlet.writer(0, context.partitionId())
         packer = Packer(self.plan, 0, self.labels, self.compression, writer=writer)
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
-        try:
-            for batch in self.source.read(split):
-                full = list(packer.add(engine.process({self.stream: [batch]})))
-                if full:
-                    yield blocks_to_batch(full)
-            rest = list(packer.close())
-        except BaseException:
-            packer.abort()
-            raise
+        yield from stage_zero(self.plan, self.stream, self.source.read(split), self.order, packer)
         if split.get("last"):
-            rest += [
+            ends = [
                 Block(index, label, FLUSH, 0, now, now, self.stream.encode())
                 for index, labels in self.labels.items()
                 for label in labels
             ]
-        yield blocks_to_batch(rest)
+            if ends:
+                yield blocks_to_batch(ends)
 
 
 class _Part(InputPartition):
@@ -72,7 +62,6 @@ class _Part(InputPartition):
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, stage: SourceStage) -> None:
         self._stage = stage
-        self._target: Offset | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return self._stage.source.initial()

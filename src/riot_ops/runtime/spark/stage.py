@@ -29,7 +29,7 @@ from riot_ops.plan import Plan
 from riot_ops.runtime.spark.blocks import BLOCKS, LEFT_OVER, Block, Packer, blocks_to_batch, decode
 from riot_ops.runtime.spark.sink import Outlet
 
-__all__ = ["FLUSH", "StageProcessor"]
+__all__ = ["FLUSH", "StageProcessor", "stage_zero"]
 
 #: Stream name of the block that tells a bucket that a source, named in the payload, has ended.
 FLUSH = ""
@@ -218,6 +218,25 @@ class StageProcessor(StatefulProcessor):
         self._head.update(astuple(new))
         cached.generation, cached.token = generation, token
         _cached(self._run)[self._stage.index, bucket] = cached
+
+
+def stage_zero(
+    plan: Plan, stream: str, batches: Iterable[pa.RecordBatch], order: tuple[str, ...], packer: Packer
+) -> Iterator[pa.RecordBatch]:
+    """Run stage 0 over the records of a source; yields its blocks."""
+    stage = plan.stages[0]
+    engine = Engine(stage.steps, stage.outputs, None, order)
+    try:
+        for batch in batches:
+            full = list(packer.add(engine.process({stream: [batch]})))
+            if full:
+                yield blocks_to_batch(full)
+        rest = list(packer.close())
+    except BaseException:
+        packer.abort()
+        raise
+    if rest:
+        yield blocks_to_batch(rest)
 
 
 def _by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
