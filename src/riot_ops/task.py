@@ -44,6 +44,7 @@ __all__ = [
     "State",
     "StatelessTask",
     "Task",
+    "ValueTask",
     "check_parameters",
     "find_task",
     "register",
@@ -292,10 +293,6 @@ class KeyedTask(Task):
     ----------
     by : tuple of str
         Fields that make up the key; empty: one state for the whole stream.
-    value : str
-        Numeric input field.
-    output : str
-        Field for the result; None overwrites the input field.
     ttl : timedelta
         A key not seen for longer than this, in event time, starts afresh and its state is
         dropped; None keeps keys for ever.
@@ -307,8 +304,6 @@ class KeyedTask(Task):
     pooled: ClassVar[bool] = False
 
     by: tuple[str, ...] = ()
-    value: str = "value"
-    output: str | None = None
     ttl: timedelta | None = None
 
     def __post_init__(self) -> None:
@@ -318,36 +313,17 @@ class KeyedTask(Task):
         if self.ttl is not None and self.ttl <= timedelta(0):
             raise ConfigError(f"ttl must be longer than 0, got {self.ttl!r}")
 
-    @property
-    def target(self) -> str:
-        """The field that receives the result."""
-        return self.output or self.value
-
     def requires(self) -> Mapping[str, Requirement]:
         extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
-        return {**dict.fromkeys(self.by, "any"), **extra, self.value: "number"}
-
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        self.check_input(schema)
-        return with_field(schema, pa.field(self.target, pa.float64()))
-
-    def writes(self) -> frozenset[str] | None:
-        return frozenset({self.target})
+        return {**dict.fromkeys(self.by, "any"), **extra}
 
     @abstractmethod
     def state_fields(self) -> Mapping[str, StateField]:
         """The state of one key, by name."""
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Reject the rows that must not touch the state: by default infinite values."""
-        if self.value not in batch.schema.names:
-            return batch
-        values, _ = float_column(batch.column(self.value))
-        infinite = np.isinf(values)
-        if not infinite.any():
-            return batch
-        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
-        return batch.filter(pa.array(~infinite))
+        """Reject the rows that must not touch the state; returns the others."""
+        return batch
 
     @abstractmethod
     def update(
@@ -375,6 +351,47 @@ class KeyedTask(Task):
     ) -> pa.RecordBatch | None:
         """In place of :meth:`flush` for a :attr:`pooled` task, with the rows that it holds."""
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueTask(KeyedTask):
+    """A keyed task that reads a number and writes one.
+
+    Parameters
+    ----------
+    value : str, default "value"
+        Numeric input field; a record whose value is infinite is rejected as ``not_finite``.
+    output : str, optional
+        Field for the result; by default the input field.
+    by, ttl
+        Key and time to live, see :class:`KeyedTask`.
+    """
+
+    value: str = "value"
+    output: str | None = None
+
+    @property
+    def target(self) -> str:
+        """The field that receives the result."""
+        return self.output or self.value
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {**super().requires(), self.value: "number"}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        return with_field(schema, pa.field(self.target, pa.float64()))
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({self.target})
+
+    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        values, _ = float_column(batch.column(self.value))
+        infinite = np.isinf(values)
+        if not infinite.any():
+            return batch
+        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
+        return batch.filter(pa.array(~infinite))
 
 
 def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = None) -> pa.RecordBatch:

@@ -138,7 +138,6 @@ def test_model_file_is_reloaded_when_it_changes(tmp_path):
         lambda: MultiBloomFilter(models={"a": 3}),
         lambda: MultiBloomFilter(models=[("a", "p"), ("a", "q")]),
         lambda: MultiBloomFilter(models="ab"),
-        lambda: BloomFilterTrain(value="x"),
         lambda: BloomFilterTrain(by=("model",)),
         lambda: BloomFilterTrain(expected_insertions=0),
     ],

@@ -192,7 +192,7 @@ def test_a_line_says_null_for_what_is_missing():
         ({"fields": ("light", "light")}, "none twice"),
         ({"by": ()}, "by must name"),
         ({"timeout": timedelta(0)}, "timeout must be longer"),
-        ({"ttl": timedelta(1)}, "no use for output and ttl"),
+        ({"ttl": timedelta(1)}, "no use for ttl"),
         ({"partial": "keep"}, "partial"),
         ({"schema": "citty"}, 'did you mean "city"'),
     ],

@@ -224,7 +224,6 @@ def test_spark_trains_the_same_models(spark, tmp_path):
         ({"size": 1}, "size must be more than"),
         ({"size": 0}, "size"),
         ({"ridge": -1.0}, "ridge"),
-        ({"value": "z"}, "no use for value"),
         ({"store": "s3://x"}, "store"),
     ],
 )

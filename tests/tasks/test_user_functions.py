@@ -219,7 +219,6 @@ def test_functions_are_named_in_descriptors():
         lambda: keyed(moody, initial=[object()]),
         lambda: keyed(moody, initial=object()),
         lambda: keyed(moody, by=("a", "a")),
-        lambda: keyed(moody, value="x"),
         MapFunction,
     ],
 )

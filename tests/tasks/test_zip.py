@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -173,7 +173,7 @@ def test_charts_into_archives(tmp_path):
         ({"size": 70_000}, "size must be at most 65535"),
         ({"max_bytes": 1 << 31}, "max_bytes must be at most"),
         ({"by": ("data",)}, "cannot have that name"),
-        ({"output": "x"}, "no use for value, output and ttl"),
+        ({"ttl": timedelta(1)}, "no use for ttl"),
     ],
 )
 def test_wrong_parameters_are_refused_by_name(wrong, match):

@@ -13,7 +13,7 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.errors import StateError
 from riot_ops.state import KeyedState, StateField
-from riot_ops.task import Case, KeyedTask, StatelessTask, replace_column
+from riot_ops.task import Case, StatelessTask, ValueTask, replace_column
 from riot_ops.testing import CHECKS, check_task, exact
 
 BATCH = pa.RecordBatch.from_pydict({"key": ["a", "b", "a", "b"], "value": [1.0, 2.0, None, 4.0]})
@@ -21,13 +21,13 @@ CALLS: list[int] = []
 
 
 @dataclass(frozen=True, kw_only=True)
-class Total(KeyedTask):
+class Total(ValueTask):
     """Add up the readings of each key.
 
     Parameters
     ----------
     by, value, output, ttl
-        See :class:`KeyedTask`.
+        See :class:`ValueTask`.
 
     Shapes and rates
     ----------------

@@ -1,6 +1,6 @@
 """The operators: one task per file."""
 
-from riot_ops.task import KeyedTask, StatelessTask, Task, find_task, register
+from riot_ops.task import KeyedTask, StatelessTask, Task, ValueTask, find_task, register
 from riot_ops.tasks.accumulator import Accumulator
 from riot_ops.tasks.annotate import Annotate
 from riot_ops.tasks.blob_download import BlobDownload
@@ -86,6 +86,7 @@ __all__ = [
     "TableRange",
     "Task",
     "TimeFields",
+    "ValueTask",
     "Variance",
     "XMLParse",
     "find_task",

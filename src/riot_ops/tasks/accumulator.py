@@ -37,8 +37,6 @@ class Accumulator(KeyedTask):
         Whether the end of a bounded stream emits the records that do not fill a block.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
-    value, output
-        Not used: records are gathered with all their fields, lists included.
 
     Shapes and rates
     ----------------
@@ -83,8 +81,7 @@ class Accumulator(KeyedTask):
     partial: bool = False
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
-        return {**dict.fromkeys((*self.by, *self.groups), "any"), **extra}
+        return {**super().requires(), **dict.fromkeys(self.groups, "any")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -117,9 +114,6 @@ class Accumulator(KeyedTask):
 
     def writes(self) -> None:
         return None
-
-    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return batch
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None), "blocks": StateField("int64")}

@@ -21,9 +21,9 @@ from riot_ops.task import (
     Case,
     Count,
     DeadLetters,
-    KeyedTask,
     Requirement,
     State,
+    ValueTask,
     register,
     replace_column,
     with_field,
@@ -38,7 +38,7 @@ ORDER = ("seq", "sub")
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class BlockAverage(KeyedTask):
+class BlockAverage(ValueTask):
     """Average the readings of each key over windows.
 
     ``mean = (x1 + … + xn) / n`` with a compensated sum.
@@ -61,7 +61,7 @@ class BlockAverage(KeyedTask):
         Whether the end of a bounded stream emits windows that are not full (or not closed); with
         sliding windows, those of keys that never had a full one.
     by, value, output, ttl
-        Key, input field, output field and time to live, see :class:`KeyedTask`.
+        Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------

@@ -39,8 +39,6 @@ class BloomFilterTrain(KeyedTask):
     by, ttl
         Key (one filter per key; by default one for the stream) and time to live, see
         :class:`KeyedTask`.
-    value, output
-        Have no use here: ``field`` names the input, and the results have names of their own.
 
     Shapes and rates
     ----------------
@@ -81,15 +79,12 @@ class BloomFilterTrain(KeyedTask):
     false_positive_rate: Probability = 0.01
 
     def validate(self) -> None:
-        if self.value != "value" or self.output is not None:
-            raise ConfigError("bloom_filter_train has no use for value and output; name the input with field")
         taken = sorted({"model", "count"} & set(self.by))
         if taken:
             raise ConfigError(f"bloom_filter_train writes the field {taken[0]!r}; the key cannot have that name")
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
-        return {**dict.fromkeys(self.by, "any"), **extra, self.field: "any"}
+        return {**super().requires(), self.field: "any"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

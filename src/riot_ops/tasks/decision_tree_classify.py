@@ -47,8 +47,8 @@ class DecisionTreeClassify(PredictionTask):
     output : str, default "class"
         Field for the label (string); ``<output>_index`` (int64) gets its place among the classes,
         ``<output>_probabilities`` (list of double) the shares.
-    by, value, ttl
-        Key, not used, and time to live, see :class:`PredictionTask`.
+    by, ttl
+        Key and time to live, see :class:`PredictionTask`.
 
     Shapes and rates
     ----------------
@@ -82,7 +82,7 @@ class DecisionTreeClassify(PredictionTask):
 
     classes: tuple[str, ...] = ()
     probabilities: bool = False
-    output: str | None = "class"
+    output: str = "class"
 
     def validate(self) -> None:
         super().validate()
@@ -94,9 +94,9 @@ class DecisionTreeClassify(PredictionTask):
             raise ModelError(f"{name} has the classes {', '.join(model.classes)}; here are {', '.join(self.classes)}")
 
     def result_fields(self) -> list[pa.Field]:
-        fields = [pa.field(self.target, pa.string()), pa.field(f"{self.target}_index", pa.int64())]
+        fields = [pa.field(self.output, pa.string()), pa.field(f"{self.output}_index", pa.int64())]
         if self.probabilities:
-            fields.append(pa.field(f"{self.target}_probabilities", pa.list_(pa.float64())))
+            fields.append(pa.field(f"{self.output}_probabilities", pa.list_(pa.float64())))
         return fields
 
     def results(self, model: Any, x: npt.NDArray[np.float64]) -> list[pa.Array]:

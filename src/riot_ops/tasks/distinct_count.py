@@ -24,7 +24,7 @@ from riot_ops.kernels.hyperloglog import (
 )
 from riot_ops.kernels.jit import kernel
 from riot_ops.state import StateField
-from riot_ops.task import Case, DeadLetters, KeyedTask, Requirement, State, register, replace_column
+from riot_ops.task import Case, DeadLetters, KeyedTask, Requirement, State, register, replace_column, with_field
 
 __all__ = ["DistinctCount"]
 
@@ -117,8 +117,8 @@ class DistinctCount(KeyedTask):
         about 2.5 m distinct values and slow (SHA-1 in Python).
     precision : int, 4 to 16, default 10
         Number of bits that select the register.
-    value, output
-        The result goes to the field ``output``, by default to the one named by ``value``.
+    output : str, default "value"
+        Field for the estimate.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
@@ -156,12 +156,12 @@ class DistinctCount(KeyedTask):
     category: ClassVar[str] = "Statistical"
 
     field: str = "value"
+    output: str = "value"
     method: Literal["hyperloglog", "loglog"] = "hyperloglog"
     precision: Annotated[int, msgspec.Meta(ge=4, le=16)] = 10
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
-        return {**dict.fromkeys(self.by, "any"), **extra, self.field: "any"}
+        return {**super().requires(), self.field: "any"}
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)
@@ -172,8 +172,12 @@ class DistinctCount(KeyedTask):
                 f"{self.field!r}; text, numbers and times it can"
             )
 
-    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return batch
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        return with_field(schema, pa.field(self.output, pa.float64()))
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({self.output})
 
     def state_fields(self) -> Mapping[str, StateField]:
         fields = {"registers": StateField("uint8", 1 << self.precision), "latest": StateField("float64")}
@@ -206,7 +210,7 @@ class DistinctCount(KeyedTask):
                 linear_counts(self.precision),
                 out,
             )
-        return replace_column(batch, self.target, out)
+        return replace_column(batch, self.output, out)
 
     def merge(self, state: State, other: State) -> State | None:
         registers = np.maximum(state["registers"], other["registers"])

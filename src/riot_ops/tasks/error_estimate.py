@@ -58,8 +58,6 @@ class ErrorEstimate(KeyedTask):
         Field for the error (a ratio, >= 0).
     by, ttl
         Key, by default ``("sensor_id",)``, and time to live, see :class:`KeyedTask`.
-    value
-        Not used: the fields above name the input.
 
     Shapes and rates
     ----------------
@@ -99,12 +97,10 @@ class ErrorEstimate(KeyedTask):
     predicted: str = "prediction"
     observed: str = "observed"
     average: str = "average"
-    output: str | None = "error"
+    output: str = "error"
 
     def validate(self) -> None:
         names = (*self.by, self.predicted, self.observed, self.average, self.output)
-        if self.output is None or self.value != "value":
-            raise ConfigError("error_estimate needs output, and has no use for value")
         if len(set(names)) < len(names):
             raise ConfigError(f"by, predicted, observed, average and output must be different fields, got {names}")
 
@@ -113,12 +109,11 @@ class ErrorEstimate(KeyedTask):
         return self.predicted, self.observed, self.average
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
-        return {**dict.fromkeys(self.by, "any"), **extra, **dict.fromkeys(self._inputs, "number")}
+        return {**super().requires(), **dict.fromkeys(self._inputs, "number")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        return with_field(schema, pa.field(self.target, pa.float64()))
+        return with_field(schema, pa.field(self.output, pa.float64()))
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"average": StateField("float64", initial=float("nan"))}
@@ -139,7 +134,7 @@ class ErrorEstimate(KeyedTask):
         kept: npt.NDArray[np.bool_] = np.isnan(averages) | ~np.isnan(predicted)
         if not kept.all():
             batch, out = batch.filter(pa.array(kept)), out[kept]
-        return replace_column(batch, self.target, out)
+        return replace_column(batch, self.output, out)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -19,9 +19,9 @@ from riot_ops.task import (
     Case,
     Count,
     DeadLetters,
-    KeyedTask,
     Requirement,
     State,
+    ValueTask,
     register,
     replace_column,
     with_field,
@@ -95,7 +95,7 @@ def fill_line(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Interpolation(KeyedTask):
+class Interpolation(ValueTask):
     """Replace a missing reading by an estimate from the latest readings of its key.
 
     ``mean``: ``(y1 + … + yW) / W`` of the last W readings. ``linear``: the straight line through
@@ -115,7 +115,7 @@ class Interpolation(KeyedTask):
     flag : bool, default False
         Whether to add a boolean column ``interpolated``.
     by, value, output, ttl
-        Key, input field, output field and time to live, see :class:`KeyedTask`.
+        Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------

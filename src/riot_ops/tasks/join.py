@@ -81,8 +81,8 @@ class Join(KeyedTask):
         Fields that identify a message.
     value : str, default "value"
         Numeric input field.
-    output, ttl
-        Have no use here.
+    ttl
+        Has no use here.
 
     Shapes and rates
     ----------------
@@ -132,10 +132,13 @@ class Join(KeyedTask):
     timeout: timedelta | None = None
     partial: Literal["drop", "emit"] = "drop"
     by: tuple[str, ...] = ("seq",)
+    value: str = "value"
 
     def validate(self) -> None:
-        if self.value == KIND or self.output is not None or self.ttl is not None:
-            raise ConfigError("join has no use for output and ttl; a message's time is its timeout")
+        if self.value == KIND:
+            raise ConfigError(f"value must not be {KIND!r}, which names the type")
+        if self.ttl is not None:
+            raise ConfigError(f"join has no use for ttl, got {self.ttl!r}; a message's time is its timeout")
         if not self.by:
             raise ConfigError("by must name the fields that identify a message, got ()")
         if self.timeout is not None and self.timeout <= timedelta(0):
@@ -161,7 +164,7 @@ class Join(KeyedTask):
             extra["event_time"] = "any"
         if self.layout != "wide":
             extra[META] = "text"
-        return {**dict.fromkeys(self.by, "any"), KIND: "text", self.value: "number", **extra}
+        return {**super().requires(), KIND: "text", self.value: "number", **extra}
 
     def writes(self) -> frozenset[str] | None:
         return None

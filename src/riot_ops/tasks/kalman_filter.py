@@ -16,10 +16,10 @@ from riot_ops.state import StateField
 from riot_ops.task import (
     Case,
     DeadLetters,
-    KeyedTask,
     NonNegative,
     Positive,
     State,
+    ValueTask,
     register,
     replace_column,
 )
@@ -54,7 +54,7 @@ def kalman(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class KalmanFilter(KeyedTask):
+class KalmanFilter(ValueTask):
     """Smooth a noisy reading per key with a scalar random-walk Kalman filter.
 
     ``P- = P + q;  K = P- / (P- + r);  x = x + K (z - x);  P = (1 - K) P-``
@@ -72,7 +72,7 @@ class KalmanFilter(KeyedTask):
     missing : "predict" or "skip", default "predict"
         What a missing reading does, see below.
     by, value, output, ttl
-        Key, input field, output field and time to live, see :class:`KeyedTask`.
+        Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------

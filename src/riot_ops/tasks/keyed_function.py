@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from riot_ops.errors import ConfigError, RecordError
 from riot_ops.state import StateField
-from riot_ops.task import Case, DeadLetters, KeyedTask, Requirement, State, register
+from riot_ops.task import Case, DeadLetters, KeyedTask, State, register
 from riot_ops.tasks.function_results import Collector, Row, add_all, short
 from riot_ops.tasks.function_task import FunctionTask
 
@@ -40,8 +40,6 @@ class KeyedFunction(FunctionTask, KeyedTask):
         As for :class:`MapFunction`.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
-    value, output
-        Have no use here: the function reads the record and names its results.
 
     Shapes and rates
     ----------------
@@ -79,16 +77,10 @@ class KeyedFunction(FunctionTask, KeyedTask):
 
     def validate(self) -> None:
         super().validate()
-        if self.value != "value" or self.output is not None:
-            raise ConfigError("keyed_function has no use for value and output: the function reads the record")
         try:
             object.__setattr__(self, "initial", _stored(self.initial))
         except RecordError as error:
             raise ConfigError(f"keyed_function: initial = {self.initial!r}: {error}") from None
-
-    def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
-        return {**dict.fromkeys(self.by, "any"), **extra}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

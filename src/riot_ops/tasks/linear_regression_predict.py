@@ -39,8 +39,8 @@ class LinearRegressionPredict(PredictionTask):
         None: all records are observations.
     output : str, default "prediction"
         Field for y.
-    by, value, ttl
-        Key, not used, and time to live, see :class:`PredictionTask`.
+    by, ttl
+        Key and time to live, see :class:`PredictionTask`.
 
     Shapes and rates
     ----------------
@@ -70,10 +70,8 @@ class LinearRegressionPredict(PredictionTask):
     code: ClassVar[str] = "MLR"
     model_type: ClassVar[type[Model]] = LinearModel
 
-    output: str | None = "prediction"
-
     def result_fields(self) -> list[pa.Field]:
-        return [pa.field(self.target, pa.float64())]
+        return [pa.field(self.output, pa.float64())]
 
     def results(self, model: Any, x: npt.NDArray[np.float64]) -> list[pa.Array]:
         predicted = model.predict(x)

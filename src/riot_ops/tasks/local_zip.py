@@ -48,8 +48,8 @@ class LocalZip(RemoteZip):
         Whether to deflate the entries.
     by : tuple of str, default ()
         Key: each has archives of its own.
-    value, output, ttl
-        Have no use here.
+    ttl
+        Has no use here.
 
     Shapes and rates
     ----------------

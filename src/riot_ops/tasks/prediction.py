@@ -58,8 +58,6 @@ class PredictionTask(KeyedTask):
     by, ttl
         Key, each with a model of its own (by default one for the stream), and time to live, see
         :class:`KeyedTask`.
-    value
-        Not used: ``inputs`` names the input.
 
     Errors
     ------
@@ -75,6 +73,7 @@ class PredictionTask(KeyedTask):
     model_type: ClassVar[type[Model]]
 
     inputs: tuple[str, ...] = ()
+    output: str = "prediction"
     model: str | None = None
     store: str | None = None
     updates: str | None = None
@@ -87,8 +86,6 @@ class PredictionTask(KeyedTask):
             raise ConfigError(f"{name} needs a model, or updates with a store to get one from")
         if self.updates is not None and self.store is None:
             raise ConfigError(f"{name}: updates = {self.updates!r} needs a store that holds the models")
-        if self.output is None or self.value != "value":
-            raise ConfigError(f"{name} needs output, and has no use for value: inputs names what it reads")
         taken = sorted({f.name for f in self.result_fields()} & {*self.by, *self.inputs, self.updates})
         if taken:
             raise ConfigError(f"{name} writes the field {taken[0]!r}, which it also reads; choose another output")
@@ -108,9 +105,8 @@ class PredictionTask(KeyedTask):
         """The columns of those fields for rows of inputs."""
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
         texts: dict[str, Requirement] = {self.updates: "text"} if self.updates else {}
-        return {**dict.fromkeys(self.by, "any"), **extra, **dict.fromkeys(self.inputs, "number"), **texts}
+        return {**super().requires(), **dict.fromkeys(self.inputs, "number"), **texts}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

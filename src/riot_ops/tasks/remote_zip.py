@@ -53,8 +53,8 @@ class RemoteZip(KeyedTask):
         Whether to deflate the entries.
     by : tuple of str, default ()
         Key: each has archives of its own.
-    value, output, ttl
-        Have no use here.
+    ttl
+        Has no use here.
 
     Shapes and rates
     ----------------
@@ -104,8 +104,8 @@ class RemoteZip(KeyedTask):
     compress: bool = True
 
     def validate(self) -> None:
-        if self.value != "value" or self.output is not None or self.ttl is not None:
-            raise ConfigError("a zip task has no use for value, output and ttl; name the input with field")
+        if self.ttl is not None:
+            raise ConfigError(f"a zip task has no use for ttl, got {self.ttl!r}")
         if self.size > MOST_ENTRIES:
             raise ConfigError(f"size must be at most {MOST_ENTRIES}, got {self.size}")
         if self.max_bytes > MOST_BYTES:
@@ -116,7 +116,7 @@ class RemoteZip(KeyedTask):
 
     def requires(self) -> Mapping[str, Requirement]:
         named: dict[str, Requirement] = {} if self.entry is None else {self.entry: "text"}
-        return {**dict.fromkeys(self.by, "any"), self.field: "text", **named}
+        return {**super().requires(), self.field: "text", **named}
 
     def writes(self) -> None:
         return None

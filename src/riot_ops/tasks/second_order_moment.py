@@ -20,9 +20,9 @@ from riot_ops.task import (
     Case,
     Count,
     DeadLetters,
-    KeyedTask,
     Positive,
     State,
+    ValueTask,
     register,
     replace_column,
 )
@@ -168,7 +168,7 @@ def sketch_moment(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class SecondOrderMoment(KeyedTask):
+class SecondOrderMoment(ValueTask):
     """Estimate after every reading the second frequency moment of the values of a key.
 
     ``F2 = Σ m_v²`` over the distinct values v, which occurred m_v times: n for values that never
@@ -197,7 +197,7 @@ class SecondOrderMoment(KeyedTask):
     seed : int, 0 to 2^63 - 1, default 0
         Start of the random numbers, the same for every key.
     by, value, output, ttl
-        Key, input field, output field and time to live, see :class:`KeyedTask`.
+        Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------

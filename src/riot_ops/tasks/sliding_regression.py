@@ -18,8 +18,8 @@ from riot_ops.task import (
     Case,
     Count,
     DeadLetters,
-    KeyedTask,
     State,
+    ValueTask,
     register,
     replace_column,
     with_field,
@@ -81,7 +81,7 @@ def regress(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class SlidingRegression(KeyedTask):
+class SlidingRegression(ValueTask):
     """Predict the next readings of each key by a straight line through its latest ones.
 
     Ordinary least squares of the last W readings against their places ``x = 0 … W-1``, recentred
@@ -97,7 +97,7 @@ class SlidingRegression(KeyedTask):
     strict_java : bool, default False
         Whether a key's first output comes one reading late, as in the benchmark's Java code.
     by, value, output, ttl
-        Key, input field, output field and time to live, see :class:`KeyedTask`.
+        Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------

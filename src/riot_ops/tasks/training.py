@@ -76,8 +76,6 @@ class TrainingTask(KeyedTask):
             raise ConfigError(f"{name} needs inputs, the different names of at least one field; got {self.inputs!r}")
         if self.target_field in self.inputs:
             raise ConfigError(f"{name}: target_field = {self.target_field!r} is among the inputs")
-        if self.value != "value" or self.output is not None:
-            raise ConfigError(f"{name} has no use for value and output; inputs and target_field name what it reads")
         taken = sorted(set(RESULTS.names) & set(self.by))
         if taken:
             raise ConfigError(f"{name} writes the field {taken[0]!r}; the key cannot have that name")
@@ -101,11 +99,9 @@ class TrainingTask(KeyedTask):
     # -- schema ------------------------------------------------------------------------------------
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
         number: Requirement = "any" if self.size is None else "number"
         return {
-            **dict.fromkeys(self.by, "any"),
-            **extra,
+            **super().requires(),
             self.start_field: "any",
             self.end_field: "any",
             **dict.fromkeys(self.inputs, number),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.state import StateField
-from riot_ops.task import Case, DeadLetters, KeyedTask, State, register, replace_column
+from riot_ops.task import Case, DeadLetters, State, ValueTask, register, replace_column
 
 __all__ = ["Variance"]
 
@@ -38,7 +38,7 @@ def welford(values: Any, slots: Any, n: Any, mean: Any, square: Any, ddof: Any, 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Variance(KeyedTask):
+class Variance(ValueTask):
     """Give after every reading the variance of all readings of its key so far.
 
     ``variance = Σ (x - mean)² / (n - ddof)``, updated by Welford's method:
@@ -49,7 +49,7 @@ class Variance(KeyedTask):
     ddof : 0 or 1, default 0
         0: of the readings as a population; 1: estimated from a sample.
     by, value, output, ttl
-        Key, input field, output field and time to live, see :class:`KeyedTask`.
+        Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------
