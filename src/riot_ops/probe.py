@@ -28,7 +28,7 @@ from riot_ops.kernels.arrow import int_column
 from riot_ops.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
 from riot_ops.processes import ProcessTree
 from riot_ops.sink import Message, Sink, Writer
-from riot_ops.source import Offset, Source, Split
+from riot_ops.source import Source, Split, WrappedSource
 
 __all__ = ["Probe", "ProbedSink", "ProbedSource"]
 
@@ -180,36 +180,17 @@ class _Log:
             self._path.unlink(missing_ok=True)
 
 
-class ProbedSource(Source):
+class ProbedSource(WrappedSource):
     """A source that notes which messages it gave, and when they were due and read."""
 
     def __init__(self, source: Source, folder: Path, number: int) -> None:
-        self.source = source
+        super().__init__(source)
         self._folder, self._number = folder, number
         self._log: _Log | None = _Log(folder, "sent")
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the log: a copy in another process has its own for each split."""
         return {**self.__dict__, "_log": None}
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
-
-    def initial(self) -> Offset:
-        return self.source.initial()
-
-    def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        return self.source.latest(start, limit)
-
-    def waits(self) -> bool:
-        return self.source.waits()
-
-    def finished(self, offset: Offset) -> bool:
-        return self.source.finished(offset)
-
-    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        return self.source.splits(start, end, n)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         read: list[tuple[int, int, int, float]] = []
@@ -234,12 +215,6 @@ class ProbedSource(Source):
             before += messages
         if log is not self._log:
             log.flush()
-
-    def count(self, start: Offset, end: Offset) -> int | None:
-        return self.source.count(start, end)
-
-    def commit(self, end: Offset) -> None:
-        self.source.commit(end)
 
     def flush(self) -> None:
         """Write down what was noted."""

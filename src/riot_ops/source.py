@@ -17,7 +17,7 @@ import pyarrow as pa
 from riot_ops.errors import ConfigError
 from riot_ops.task import registry_name
 
-__all__ = ["MemorySource", "Offset", "Source", "Split", "register_source", "sources"]
+__all__ = ["MemorySource", "Offset", "Source", "Split", "WrappedSource", "register_source", "sources"]
 
 #: A position in a source: small, JSON-able, comparable with ``==``.
 Offset = dict[str, Any]
@@ -95,6 +95,44 @@ class Source(ABC):
 
     def close(self) -> None:
         """Release what the source holds; may be called twice."""
+
+
+class WrappedSource(Source):
+    """A source that asks another one for everything; subclasses change a part of that."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    def initial(self) -> Offset:
+        return self.source.initial()
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return self.source.latest(start, limit)
+
+    def finished(self, offset: Offset) -> bool:
+        return self.source.finished(offset)
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        return self.source.splits(start, end, n)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return self.source.read(split)
+
+    def waits(self) -> bool:
+        return self.source.waits()
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return self.source.count(start, end)
+
+    def commit(self, end: Offset) -> None:
+        self.source.commit(end)
+
+    def close(self) -> None:
+        self.source.close()
 
 
 class MemorySource(Source):

@@ -281,12 +281,12 @@ def test_every_s_must_be_a_time() -> None:
 
 
 @pytest.mark.spark
-def test_counts_and_times_on_spark(spark: Any) -> None:
+@pytest.mark.parametrize("sink", [Discard(), None], ids=["in the workers", "in memory"])
+def test_counts_and_times_on_spark(spark: Any, sink: Any) -> None:
     flow = smooth()
     probe = Probe(every_s=0.2)
-    sources, sinks = probe.attach(flow, {"in": MemorySource(values(5000))}, {"out": Discard()}, by_commit=True)
-    summary = flow.start(spark, sources, sinks=sinks["out"], max_records=2000).wait()
-    probe.stop()
+    query = flow.start(spark, values(5000), sinks=sink, max_records=2000, probe=probe)
+    summary = query.wait()
     report = probe.report()
     assert report.inputs == 5000
     assert report.rows == summary.rows == {"kalman": 5000, "avg": 500}
@@ -294,3 +294,4 @@ def test_counts_and_times_on_spark(spark: Any) -> None:
     assert 0 < least <= most < 60
     tree = report.usage
     assert tree is not None and tree.memory.max() > 200e6  # the JVM is among them
+    assert query["avg"].num_rows == (500 if sink is None else 0)

@@ -9,6 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.source import WrappedSource
 from tests.random_flows import SCHEMA, assert_same, everything, random_flow, random_input
 
 pytestmark = pytest.mark.spark
@@ -83,3 +84,30 @@ def test_what_is_left_at_the_end_comes_after_all_records(spark):
     flow.sink("out", average.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
     got, wanted = _both(spark, flow, random_input(choose, 40), max_records=25)
     assert_same(got, wanted, flow)
+
+
+def test_an_end_that_is_known_only_after_the_last_record(spark):
+    class Undecided(WrappedSource):
+        """Its end comes to light only a while after its last record, as that of a quiet broker."""
+
+        def __init__(self, source):
+            super().__init__(source)
+            self.polls_at_end = 0
+
+        def finished(self, offset):
+            if self.source.finished(offset):
+                self.polls_at_end += 1
+            return self.polls_at_end > 3
+
+        def waits(self):
+            return True
+
+    flow = ro.Dataflow("late-end")
+    average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=4, partial=True, by=("device",)), id="avg")
+    flow.sink("out", average.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
+    table = random_input(random.Random(8), 40)
+    wanted = everything(flow.run(table), flow)
+    query = flow.start(spark, Undecided(ro.MemorySource(table)), max_records=25, trigger="100 milliseconds")
+    query.wait(timeout_s=120)
+    assert not query.active, "it did not end"
+    assert_same(everything(query, flow), wanted, flow)

@@ -336,8 +336,8 @@ class OnSpark(Runner):
     def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
         probe = Probe(every_s=every_s)
         sources: dict[str, Source] = {n: _Warmed(s, seconds, **pace) for n, s in feed.sources.items()}
-        watched, sinks = probe.attach(feed.flow, {**sources, **feed.side}, {"out": Discard()}, by_commit=True)
-        query = feed.flow.start(self._spark, watched, sinks=sinks["out"], max_records=feed.most)
+        inputs = {**sources, **feed.side}
+        query = feed.flow.start(self._spark, inputs, sinks=Discard(), max_records=feed.most, probe=probe)
         until = time.monotonic() + seconds + START_SECONDS
         try:
             while not (report := probe.report()).begin_at(FIRST) and time.monotonic() < until:
@@ -349,7 +349,6 @@ class OnSpark(Runner):
                 idle = 0 if query.streaming.status["isDataAvailable"] else idle + 1
         finally:
             query.stop()
-            probe.stop()
         report = probe.report()
         if not report.begin_at(FIRST):
             raise RiotError(f"Spark did not begin to read {feed.flow.name!r} within {START_SECONDS:g} s")

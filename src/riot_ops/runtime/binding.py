@@ -11,7 +11,7 @@ import pyarrow as pa
 from riot_ops.dataflow import ERRORS_STREAM, Dataflow
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.sink import MemorySink, ParquetSink, Sink
-from riot_ops.source import MemorySource, Offset, Source, Split
+from riot_ops.source import MemorySource, Source, Split, WrappedSource
 
 __all__ = ["bind_sinks", "bind_sources", "end_sinks"]
 
@@ -99,44 +99,20 @@ def _check_types(name: str, have: pa.Schema, want: pa.Schema) -> None:
             )
 
 
-class _Projection(Source):
+class _Projection(WrappedSource):
     """Some fields of a source."""
 
     def __init__(self, source: Source, schema: pa.Schema) -> None:
-        self._source = source
+        super().__init__(source)
         self._schema = pa.schema([source.schema.field(name) for name in schema.names])
 
     @property
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def initial(self) -> Offset:
-        return self._source.initial()
-
-    def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        return self._source.latest(start, limit)
-
-    def finished(self, offset: Offset) -> bool:
-        return self._source.finished(offset)
-
-    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        return self._source.splits(start, end, n)
-
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        for batch in self._source.read(split):
+        for batch in self.source.read(split):
             yield batch.select(self._schema.names)
-
-    def waits(self) -> bool:
-        return self._source.waits()
-
-    def count(self, start: Offset, end: Offset) -> int | None:
-        return self._source.count(start, end)
-
-    def commit(self, end: Offset) -> None:
-        self._source.commit(end)
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:

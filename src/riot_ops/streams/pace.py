@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import int_column
-from riot_ops.source import Offset, Source, Split
+from riot_ops.source import Offset, Source, Split, WrappedSource
 from riot_ops.streams.rates import Curve
 
 __all__ = ["Paced", "TimedSource", "paced"]
@@ -32,7 +32,7 @@ class TimedSource(Source):
         """
 
 
-class Paced(Source):
+class Paced(WrappedSource):
     """Let the records of a source become available over time instead of at once.
 
     The clock starts at the first call of :meth:`latest`, with the record at its offset; a restart
@@ -90,19 +90,12 @@ class Paced(Source):
                 f"{type(source).__name__} does not number its records; give speed instead of "
                 + ("rate" if rate is not None else "curve")
             )
-        self.source = source
+        super().__init__(source)
         self.speed, self.rate, self.curve = speed, rate, curve
         self.clock = clock
         self._wall: float | None = None  # when the clock started ...
         self._origin: Offset | None = None  # ... with the record at this offset ...
         self._first: int | None = None  # ... of this event time
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
-
-    def initial(self) -> Offset:
-        return self.source.initial()
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         now = self.clock()
@@ -124,9 +117,6 @@ class Paced(Source):
     def waits(self) -> bool:
         return True
 
-    def finished(self, offset: Offset) -> bool:
-        return self.source.finished(offset)
-
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         total = self.source.count(start, end)
         if self._wall is None or total is None:
@@ -144,18 +134,6 @@ class Paced(Source):
             found.extend({**split, "due": due} for split in self.source.splits(at, following, 1))
             done, at = done + size, following
         return found
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        return self.source.read(split)
-
-    def count(self, start: Offset, end: Offset) -> int | None:
-        return self.source.count(start, end)
-
-    def commit(self, end: Offset) -> None:
-        self.source.commit(end)
-
-    def close(self) -> None:
-        self.source.close()
 
     def _position(self, offset: Offset) -> int:
         assert self._origin is not None

@@ -18,6 +18,7 @@ from riot_ops.engine import ARRIVAL, EVENT_TIME
 from riot_ops.errors import ConfigError, RiotError, StateError
 from riot_ops.metrics import Summary
 from riot_ops.plan import Plan, plan
+from riot_ops.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
@@ -54,6 +55,7 @@ def start(
     fuse: str = "auto",
     compression: str | None = "lz4",
     overwrite: bool = False,
+    probe: Probe | None = None,
 ) -> Query:
     """Start a dataflow on Spark Structured Streaming.
 
@@ -85,6 +87,9 @@ def start(
         Codec of the packed blocks.
     overwrite : bool, default False
         Whether a new query may replace the output of an earlier one in ``out``.
+    probe : Probe, optional
+        Measures the query until it is stopped, see :class:`riot_ops.Probe`; a record counts as delivered
+        when its micro-batch is committed.
     """
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
@@ -95,6 +100,9 @@ def start(
             raise ConfigError(f"{name} must be >= 1, got {number}")
     bound = bind_sources(flow, source)
     targets, routes = bind_sinks(flow, sinks, out)
+    memory = [sink for sink in targets.values() if isinstance(sink, MemorySink)]
+    if probe is not None:
+        bound, targets = probe.attach(flow, bound, targets, by_commit=True)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
     folder = str(checkpoint) if checkpoint is not None else str(temporary / "checkpoint")
     if _exists(spark, f"{folder}/{MANIFEST}"):
@@ -121,7 +129,7 @@ def start(
         writer = writer.trigger(availableNow=True)
     elif trigger is not None:
         writer = writer.trigger(processingTime=trigger)
-    return Query(flow, stages, writer.start(), bound, targets, routes, spools, temporary)
+    return Query(flow, stages, writer.start(), bound, targets, routes, spools, memory, temporary, probe)
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:
@@ -157,7 +165,6 @@ class _Builder:
 
     def build(self, sources: dict[str, Any]) -> DataFrame:
         frames = [self._read(name, source) for name, source in sources.items()]
-        to_end = frozenset(n for n, s in sources.items() if not isinstance(s, Source) or not s.finished(s.initial()))
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.union(other)
@@ -172,7 +179,7 @@ class _Builder:
                     self._run,
                     self._order,
                     self._compression,
-                    to_end,
+                    frozenset(sources),
                     self._outlet,
                 )
                 frame = frame.groupBy("bucket").transformWithStateInPandas(
@@ -333,7 +340,9 @@ class Query:
         sinks: dict[str, Sink],
         routes: dict[str, list[str]],
         spools: dict[str, SpoolSink],
+        memory: list[MemorySink],
         temporary: Path,
+        probe: Probe | None,
     ) -> None:
         self.flow = flow
         self.plan = stages
@@ -344,7 +353,9 @@ class Query:
         self._sinks = sinks
         self._routes = routes
         self._spools = spools
+        self._memory = memory
         self._temporary = temporary
+        self._probe = probe
         self._seen = -1
         self._started = time.time()
 
@@ -401,13 +412,15 @@ class Query:
 
     def close(self) -> None:
         """Remove temporary files."""
+        if self._probe is not None:
+            self._probe.stop()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def __getitem__(self, stream: str) -> pa.Table:
         """The records of a stream that ended in memory."""
         self.poll()
-        for sink in self._sinks.values():
-            if isinstance(sink, MemorySink) and stream in sink.streams:
+        for sink in self._memory:
+            if stream in sink.streams:
                 return sink.table(stream)
         return self.flow.schemas()[stream].empty_table()
 
@@ -431,9 +444,7 @@ class Query:
         if progress["batchId"] > self._seen:
             return False
         ends = [_offset(s["endOffset"]) for s in progress["sources"]]
-        return all(
-            end is not None and source.finished(end) for end, source in zip(ends, self._sources.values(), strict=False)
-        )
+        return all(end is not None and end["ended"] for end in ends)
 
     def _raise(self) -> None:
         error = self.streaming.exception()
@@ -450,7 +461,7 @@ def _offset(text: Any) -> Any:
 def _messages(source: Any, described: dict[str, Any]) -> int:
     if isinstance(source, Source):
         start, end = _offset(described["startOffset"]), _offset(described["endOffset"])
-        return 0 if end is None else source.count(start or source.initial(), end) or 0
+        return 0 if end is None else source.count(start["at"] if start else source.initial(), end["at"]) or 0
     return int(described["numInputRows"])
 
 

@@ -1,4 +1,8 @@
-"""A riot_ops source as a Spark data source that delivers packed blocks."""
+"""A riot_ops source as a Spark data source that delivers packed blocks.
+
+Its offsets are ``{"at": offset of the source, "ended": whether that is its end}``: the end of a source that
+is known only after its last record is a change too, for which Spark runs a micro-batch.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,14 @@ class SourceStage:
     max_records: int | None
     splits: int
 
-    def blocks(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Read a split, run the stage over it, pack the result."""
+    def blocks(self, split: Split | None, last: bool) -> Iterator[pa.RecordBatch]:
+        """Read a split, run the stage over it, pack the result; after the last one tell every bucket."""
+        if split is not None:
+            yield from self._records(split)
+        if last and (marks := self._marks()):
+            yield blocks_to_batch(marks)
+
+    def _records(self, split: Split) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         writer = self.outlet.writer(0, context.partitionId())
@@ -44,19 +54,20 @@ class SourceStage:
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
         yield from stage_zero(self.plan, self.stream, self.source.read(split), self.order, packer)
-        if split.get("last"):
-            ends = [
-                Block(index, label, FLUSH, 0, now, now, self.stream.encode())
-                for index, labels in self.labels.items()
-                for label in labels
-            ]
-            if ends:
-                yield blocks_to_batch(ends)
+
+    def _marks(self) -> list[Block]:
+        now = time.time() * 1e6
+        return [
+            Block(index, label, FLUSH, 0, now, now, self.stream.encode())
+            for index, labels in self.labels.items()
+            for label in labels
+        ]
 
 
 class _Part(InputPartition):
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: Split | None, last: bool) -> None:
         self.split = split
+        self.last = last
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,7 +75,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stage = stage
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._stage.source.initial()
+        return {"at": self._stage.source.initial(), "ended": False}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._stage.max_records
@@ -72,7 +83,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
-        return self._stage.source.latest(start, most)
+        at = self._stage.source.latest(start["at"], most)
+        return {"at": at, "ended": self._stage.source.finished(at)}
 
     def prepareForTriggerAvailableNow(self) -> None:
         pass  # a source of a bounded run ends by itself
@@ -80,17 +92,19 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
-        splits = self._stage.source.splits(start, end, self._stage.splits)
-        if splits and self._stage.source.finished(end):
-            splits[-1] = {**splits[-1], "last": True}
-        return [_Part(s) for s in splits]
+        splits: list[Split | None] = []
+        if start["at"] != end["at"]:
+            splits += self._stage.source.splits(start["at"], end["at"], self._stage.splits)
+        if end["ended"] and not splits:
+            splits = [None]
+        return [_Part(split, end["ended"] and split is splits[-1]) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
-        return self._stage.blocks(partition.split)
+        return self._stage.blocks(partition.split, partition.last)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._stage.source.commit(end)
+        self._stage.source.commit(end["at"])
 
     def stop(self) -> None:
         self._stage.source.close()
