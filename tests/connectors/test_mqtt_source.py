@@ -396,7 +396,7 @@ def test_an_outage_is_not_idleness(own_mosquitto, subscribe):
     time.sleep(1.5)
     assert source.latest({"seq": 0}) == {"seq": 0}
     own_mosquitto.start()
-    until(lambda: source.latest({"seq": 0}).get("idle"), 10)
+    until(lambda: source.finished(source.latest({"seq": 0})), 10)
 
 
 def test_a_lost_spool_is_noticed(mosquitto, subscribe):

@@ -245,6 +245,28 @@ def test_a_model_of_another_kind_is_for_another_task(store):
     assert session.errors == []
 
 
+def test_the_model_that_was_used_is_named(store):
+    task = t.LinearRegressionPredict(
+        inputs=INPUTS, store=store, model=FILES[2], updates="model", by=("key",), model_field="used"
+    )
+    rows = task.session().push_batch(mixed(random.Random(2), 90)).to_pylist()
+    assert {row["used"] for row in rows} == set(FILES)
+    for row in rows:
+        if row["prediction"] is not None:
+            assert row["prediction"] == LINES[row["used"]](row["x"], row["y"])
+
+
+def test_a_model_given_as_json_has_no_name():
+    task = t.DecisionTreeClassify(inputs=INPUTS, model=tree_model(1).to_json(), model_field="used")
+    assert task.session().push({"x": 1.0, "y": 1.0})[0] == {
+        "x": 1.0,
+        "y": 1.0,
+        "class": "class 1",
+        "class_index": 0,
+        "used": None,
+    }
+
+
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_all_instances_switch_at_the_place_of_the_update(store, parallelism, batch_size):
@@ -294,6 +316,8 @@ def test_spark_switches_at_the_same_place(spark, store, size):
         ({"updates": "model"}, "needs a store"),
         ({"output": None}, "output = None"),
         ({"output": "x"}, "'x', which it also reads"),
+        ({"model_field": "x"}, "'x', which it also reads"),
+        ({"model_field": "prediction"}, "the name of a result"),
         ({"store": "ftp://host/x"}, "store"),
         ({"store": ""}, "store must be"),
     ],

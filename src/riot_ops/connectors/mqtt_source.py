@@ -189,28 +189,23 @@ class MqttSource(MqttConnection, Source):
                 f"the spool {self.spool} has {end} messages, the run goes on behind {at}: "
                 "it is not the one that the run was started with"
             )
-        end = min(end, *(n for n in (self.messages, None if limit is None else at + limit) if n is not None), end)
-        if end > at:
-            return {"seq": end}
-        if self.idle_s is not None and receiver.idle_s() >= self.idle_s:
-            return {"seq": at, "idle": True}
-        return start
+        return {
+            "seq": min(end, *(n for n in (self.messages, None if limit is None else at + limit) if n is not None), end)
+        }
 
     def finished(self, offset: Offset) -> bool:
         if self.messages is not None and offset["seq"] >= self.messages:
             return True
-        if self.idle_s is None or not offset.get("idle"):
+        known = _RECEIVERS.get(self.spool)
+        if self.idle_s is None or known is None or offset["seq"] < known[1].spool.end:
             return False
-        known = _RECEIVERS.get(self.spool)  # a run that goes on where one ended waits anew
-        return known is None or known[1].idle_s() >= self.idle_s
+        return known[1].idle_s() >= self.idle_s
 
     def waits(self) -> bool:
         return True
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         a, b = int(start["seq"]), int(end["seq"])
-        if a == b:
-            return [{"start": a, "end": b}]  # the news that nothing more comes
         edges = [a + (b - a) * i // n for i in range(n + 1)]
         return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
 

@@ -47,6 +47,8 @@ class DecisionTreeClassify(PredictionTask):
     output : str, default "class"
         Field for the label (string); ``<output>_index`` (int64) gets its place among the classes,
         ``<output>_probabilities`` (list of double) the shares.
+    model_field : str or None, default None
+        Field for the name of the model that was used (null for one given as JSON); None adds none.
     by, ttl
         Key and time to live, see :class:`PredictionTask`.
 

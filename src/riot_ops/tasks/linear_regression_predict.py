@@ -39,6 +39,8 @@ class LinearRegressionPredict(PredictionTask):
         None: all records are observations.
     output : str, default "prediction"
         Field for y.
+    model_field : str or None, default None
+        Field for the name of the model that was used (null for one given as JSON); None adds none.
     by, ttl
         Key and time to live, see :class:`PredictionTask`.
 
@@ -90,5 +92,6 @@ class LinearRegressionPredict(PredictionTask):
         )
         yield Case(cls(inputs=("x", "y"), model=model), batch)
         yield Case(cls(inputs=("y", "x"), model=model, by=("key",), output="z"), batch, "other order")
-        yield Case(cls(inputs=("x", "y"), model=model, store="no such folder", updates="model"), batch, "bad updates")
+        told = {"inputs": ("x", "y"), "model": model, "store": "no such folder", "updates": "model"}
+        yield Case(cls(**told, model_field="used"), batch, "bad updates")  # type: ignore[arg-type]
         yield Case(cls(inputs=("x",), store="no such folder", updates="model"), batch, "no model")

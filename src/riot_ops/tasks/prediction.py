@@ -55,6 +55,8 @@ class PredictionTask(KeyedTask):
         None: all records are observations.
     output : str
         Field for the result.
+    model_field : str or None, default None
+        Field for the name of the model that was used (null for one given as JSON); None adds none.
     by, ttl
         Key, each with a model of its own (by default one for the stream), and time to live, see
         :class:`KeyedTask`.
@@ -77,6 +79,7 @@ class PredictionTask(KeyedTask):
     model: str | None = None
     store: str | None = None
     updates: str | None = None
+    model_field: str | None = None
 
     def validate(self) -> None:
         name = self.name()
@@ -86,9 +89,12 @@ class PredictionTask(KeyedTask):
             raise ConfigError(f"{name} needs a model, or updates with a store to get one from")
         if self.updates is not None and self.store is None:
             raise ConfigError(f"{name}: updates = {self.updates!r} needs a store that holds the models")
-        taken = sorted({f.name for f in self.result_fields()} & {*self.by, *self.inputs, self.updates})
+        names = [f.name for f in self._added()]
+        taken = sorted({*names} & {*self.by, *self.inputs, self.updates})
         if taken:
             raise ConfigError(f"{name} writes the field {taken[0]!r}, which it also reads; choose another output")
+        if self.model_field in names[:-1]:
+            raise ConfigError(f"{name}: model_field = {self.model_field!r} is the name of a result as well")
         if self.store is not None:
             check_store(self.store)
         if _is_inline(self.model):
@@ -104,16 +110,19 @@ class PredictionTask(KeyedTask):
     def results(self, model: Any, x: npt.NDArray[np.float64]) -> list[pa.Array]:
         """The columns of those fields for rows of inputs."""
 
+    def _added(self) -> list[pa.Field]:
+        return [*self.result_fields(), *([pa.field(self.model_field, pa.string())] if self.model_field else [])]
+
     def requires(self) -> Mapping[str, Requirement]:
         texts: dict[str, Requirement] = {self.updates: "text"} if self.updates else {}
         return {**super().requires(), **dict.fromkeys(self.inputs, "number"), **texts}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        return functools.reduce(with_field, self.result_fields(), schema)
+        return functools.reduce(with_field, self._added(), schema)
 
     def writes(self) -> frozenset[str] | None:
-        return frozenset(f.name for f in self.result_fields())
+        return frozenset(f.name for f in self._added())
 
     # -- models ------------------------------------------------------------------------------------
 
@@ -170,7 +179,7 @@ class PredictionTask(KeyedTask):
         for place in np.flatnonzero(current != before):
             state["model"][touched[place]] = names[current[place]]
         dead.reject(batch, versions == NO_MODEL, "no_model", "there is no model yet: no update has come")
-        return self._predicted(batch, models, versions)
+        return self._predicted(batch, names, models, versions)
 
     def _updates(
         self, batch: pa.RecordBatch, names: list[str | None], models: list[Model | None], dead: DeadLetters
@@ -207,7 +216,11 @@ class PredictionTask(KeyedTask):
             return False
 
     def _predicted(
-        self, batch: pa.RecordBatch, models: list[Model | None], versions: npt.NDArray[np.int64]
+        self,
+        batch: pa.RecordBatch,
+        names: list[str | None],
+        models: list[Model | None],
+        versions: npt.NDArray[np.int64],
     ) -> pa.RecordBatch:
         if (versions < 0).any():
             batch = batch.filter(pa.array(versions >= 0))
@@ -220,11 +233,15 @@ class PredictionTask(KeyedTask):
             part = batch if rows[-1].size == batch.num_rows else batch.take(pa.array(rows[-1]))
             parts.append(self.results(model, input_matrix(part, model.inputs)))
         fields = self.result_fields()
-        columns = [pa.array([], f.type) for f in fields] if not parts else parts[0]
+        columns: list[pa.Array] = [pa.array([], f.type) for f in fields] if not parts else parts[0]
         if len(parts) > 1:
             back = pa.array(np.argsort(np.concatenate(rows)))
             columns = [pa.concat_arrays(part).take(back) for part in zip(*parts, strict=True)]
-        for field, column in zip(fields, columns, strict=True):
+        if self.model_field is not None:
+            initial = None if _is_inline(self.model) else self.model
+            known = pa.array([initial if name is None else name for name in names], pa.string())
+            columns.append(known.take(pa.array(versions)))
+        for field, column in zip(self._added(), columns, strict=True):
             place = batch.schema.get_field_index(field.name)
             batch = batch.append_column(field, column) if place < 0 else batch.set_column(place, field, column)
         return batch
