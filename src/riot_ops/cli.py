@@ -46,10 +46,12 @@ StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and 
 
 `riot-ops run train --stream taxi --out taxi` and `riot-ops run pred --stream taxi --out taxi` · learn, then predict
 
+`riot-ops run learn --stream taxi --servers` · both at once: PRED goes over to each new model while it runs
+
 `riot-ops run micro KAL --runner local` · a single task between a source and a sink"""
 )
 def run(
-    name: Annotated[str, typer.Argument(help="Application: etl, stats, pred or train; or micro.")],
+    name: Annotated[str, typer.Argument(help="etl, stats, pred, train, learn (pred and train at once) or micro.")],
     task: Annotated[str | None, typer.Argument(help="Of micro: code of the task.")] = None,
     stream: StreamName = "city",
     messages: Annotated[int, typer.Option(min=1, help="Messages to generate.")] = 200_000,
@@ -70,13 +72,16 @@ def run(
     ] = None,
     models: Annotated[str | None, typer.Option(help="Store of models: folder or azure-blob://container.")] = None,
     broker: Annotated[str | None, typer.Option(help="Such as mqtt://host:1883; default: a folder in --out.")] = None,
+    servers: Annotated[bool, typer.Option("--servers", help="Start Mosquitto and Azurite, and use them.")] = False,
 ) -> None:
     """Run an application and write its results as Parquet files, one folder per stream."""
     from riot_ops.job import Job, MicroJob
+    from riot_ops.learning_job import LearningJob
 
     if (name == "micro") != (task is not None):
         raise ConfigError("micro needs the code of a task" if task is None else f"{name} takes no task, got {task!r}")
-    kind = Job if task is None else functools.partial(MicroJob, task=task)
+    kinds: dict[str, Any] = {"learn": LearningJob, "micro": functools.partial(MicroJob, task=task or "")}
+    kind = kinds.get(name, Job)
     job = kind(
         name=name,
         stream=stream,
@@ -96,6 +101,7 @@ def run(
         table=table,
         models=models,
         broker=broker,
+        servers=servers,
     )
     job.run(console)
 

@@ -6,6 +6,7 @@ table of annotations.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +17,19 @@ import pyarrow.compute as pc
 
 from riot_ops import dataflows
 from riot_ops import tasks as t
+from riot_ops.connectors.blob import shared_blobs
 from riot_ops.connectors.mqtt_source import MqttSource
+from riot_ops.connectors.table import shared_table
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.etl import ROW_KEY
 from riot_ops.dataflows.riotbench.learning import LEARNING, rows
-from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
+from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.dataflows.riotbench.train import TICKS
 from riot_ops.errors import ConfigError
 from riot_ops.models import ModelStore
 from riot_ops.sink import MemorySink
 from riot_ops.sketches.bloom import BloomFilter
-from riot_ops.source import MemorySource, Source
+from riot_ops.source import Source
 
 __all__ = ["Surroundings"]
 
@@ -35,6 +38,8 @@ TABLE = "readings"
 SPANS = 5
 #: How long a bounded run waits for news of models, in seconds.
 PATIENCE_S = 3.0
+#: How long the broker remembers a run that is gone, in seconds.
+SESSION_S = 600
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,11 @@ class Surroundings:
 
     # -- data --------------------------------------------------------------------------------------
 
+    def create(self) -> None:
+        """Make the table and the store of models unless they are there."""
+        shared_table(self.table_url, TABLE).create()
+        shared_blobs(self.models_url).create()
+
     def trained(self) -> bool:
         """Whether there is a model of each kind."""
         store, dataset = ModelStore.open(self.models_url), self.stream.upper()
@@ -130,16 +140,16 @@ class Surroundings:
             raise ConfigError("there are no readings to learn from")
         return spans(pc.min(times).as_py() // 1000, pc.max(times).as_py() // 1000 + 1)
 
-    def news(self, run: str) -> Source:
-        """The names of new models: from the broker where one is given, else none."""
-        if self.broker is None:
-            return MemorySource(UPDATES_SCHEMA.empty_table())
+    def news(self, patience_s: float = PATIENCE_S) -> Source:
+        """The names of new models, until none has come for a time."""
+        name = f"riot_ops-pred-{uuid.uuid4().hex[:12]}"
         return MqttSource(
-            url=self.broker,
+            url=self.broker_url,
             topics=(f"{MODELS}/{self.stream}/#",),
-            client_id=f"riot_ops-pred-{run}",
-            spool=str(self.out / "spool"),
-            idle_s=PATIENCE_S,
+            client_id=name,
+            spool=str(self.out / "spool" / name),
+            session_s=SESSION_S,
+            idle_s=patience_s,
         )
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from rich.table import Table
 
 from riot_ops import dataflows, streams
 from riot_ops import tasks as t
+from riot_ops.connectors.blob import AZURE_VARIABLE
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.micro import micro_source
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
@@ -61,7 +62,11 @@ class Job:
     table: str | None = None
     models: str | None = None
     broker: str | None = None
+    servers: bool = False
     summary: Summary = field(default_factory=Summary)
+
+    #: How long a batch in process waits for more records.
+    linger_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if self.name not in dataflows.BUILDERS:
@@ -79,25 +84,47 @@ class Job:
     def run(self, console: Console) -> Summary:
         """Run it, with progress and a summary on the console."""
         self.out.mkdir(parents=True, exist_ok=True)
-        source = self.sources(console)
-        flow = self.dataflow(self._around)
-        console.print(f"[bold]{self.name}[/bold] over {self.input_text()}, runner {self.runner}")
-        with console.status("compiling kernels …"):
-            self._warm_up(flow)
-        progress = _Progress(console)
-        try:
-            if self.runner == "local":
-                self._run_local(flow, source, progress)
-            else:
-                self._run_spark(flow, source, progress, console)
-        finally:
-            progress.close()
-            self._show(console)
-        if self.plot and self.name == "stats":
-            self._plot(console)
+        with self._servers(console):
+            source = self.sources(console)
+            flow = self.dataflow(self._around)
+            console.print(f"[bold]{self.name}[/bold] over {self.input_text()}, runner {self.runner}")
+            with console.status("compiling kernels …"):
+                self._warm_up(flow)
+            progress = _Progress(console)
+            try:
+                if self.runner == "local":
+                    self._run_local(flow, source, progress)
+                else:
+                    self._run_spark(flow, source, progress, console)
+            finally:
+                progress.close()
+                self.show(console)
+        if self.plot:
+            self.draw(console)
         return self.summary
 
     # -- parts -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _servers(self, console: Console) -> Iterator[None]:
+        """Mosquitto and Azurite on free ports, and the stores in them, where that is wanted."""
+        with contextlib.ExitStack() as stack:
+            if self.servers:
+                from riot_ops.testing.services import Azurite, Mosquitto
+
+                with console.status("starting Mosquitto and Azurite …"):
+                    azurite, mosquitto = stack.enter_context(Azurite()), stack.enter_context(Mosquitto())
+                os.environ[AZURE_VARIABLE] = azurite.connection
+                stack.callback(os.environ.pop, AZURE_VARIABLE)
+                self.table, self.models, self.broker = "azure-table://", "azure-blob://models", mosquitto.url
+                console.print(f"Mosquitto at {mosquitto.url}, Azurite at ports {', '.join(map(str, azurite.ports()))}")
+            if self.name not in ("stats", "micro"):
+                self._around.create()
+            yield
+
+    def beside(self, spark: Any = None) -> contextlib.AbstractContextManager[None]:
+        """What runs at the same time."""
+        return contextlib.nullcontext()
 
     def source(self, *, paced: bool) -> Source:
         """The source that the options describe."""
@@ -122,7 +149,8 @@ class Job:
         if not around.trained():
             with console.status("training the first models …"):
                 around.train().run(around.load(self.source(paced=False)), sinks=MemorySink())
-        return {MODELS: around.news(str(self.seed)), self.stream: self.source(paced=True)}
+        news = UPDATES_SCHEMA.empty_table() if self.broker is None else around.news()
+        return {MODELS: news, self.stream: self.source(paced=True)}
 
     @property
     def _around(self) -> Surroundings:
@@ -173,14 +201,15 @@ class Job:
         source.close()
 
     def _run_local(self, flow: Dataflow, source: Any, progress: _Progress) -> None:
-        result = flow.run(
-            source=source,
-            sinks=ParquetSink(self.out),
-            overwrite=True,
-            batch_size=self.batch or 65_536,
-            progress=lambda s: progress.show(s, ""),
-        )
-        self.summary = result.summary
+        with self.beside():
+            self.summary = flow.run(
+                source=source,
+                sinks=ParquetSink(self.out),
+                overwrite=True,
+                batch_size=self.batch or 65_536,
+                linger_s=self.linger_s,
+                progress=lambda s: progress.show(s, ""),
+            ).summary
 
     def _run_spark(self, flow: Dataflow, source: Any, progress: _Progress, console: Console) -> None:
         log = self.out / "spark.log"
@@ -198,14 +227,16 @@ class Job:
             progress.show(running.summary, f"micro-batch {last} ms" if last is not None else "first micro-batch …")
 
         try:
-            query.wait(progress=show)
+            with self.beside(spark):
+                query.wait(progress=show)
         finally:
             self.summary = query.summary
             spark.stop()
 
     # -- result ------------------------------------------------------------------------------------
 
-    def _show(self, console: Console) -> None:
+    def show(self, console: Console) -> None:
+        """The summary as a table."""
         s = self.summary
         p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
         table = Table(
@@ -224,8 +255,10 @@ class Job:
         console.print(table)
         console.print(f"results: {self.out}/<stream>/*.parquet")
 
-    def _plot(self, console: Console) -> None:
-        """A PNG of one sensor's raw, smoothed and predicted values."""
+    def draw(self, console: Console) -> None:
+        """Of STATS a PNG of one sensor's raw, smoothed and predicted values."""
+        if self.name != "stats":
+            return
         key = ("sensor_id", "obs_type")
         flow = Dataflow("one-sensor")
         parse = t.SenMLParse(schema=self.stream, fields=stream_schema(self.stream).numeric[:1])

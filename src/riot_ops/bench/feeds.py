@@ -11,9 +11,10 @@ from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.bench.trial import Feed
 from riot_ops.dataflow import Dataflow
-from riot_ops.dataflows.riotbench.pred import MODELS
+from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.embedded import Surroundings
 from riot_ops.sink import MemorySink
+from riot_ops.source import MemorySource
 from riot_ops.streams.catalog import CATALOG
 from riot_ops.streams.loop import Loop
 
@@ -64,7 +65,7 @@ def _pred(around: Surroundings) -> Feed:
     """Models that TRAIN has learnt; no others come while it runs."""
     around.train().run(around.load(CATALOG[around.stream].generator(messages=STORED)), sinks=MemorySink())
     given = _messages(around, around.pred(1))
-    return Feed(given.flow, given.sources, {MODELS: Surroundings(around.stream, around.out).news("bench")})
+    return Feed(given.flow, given.sources, {MODELS: MemorySource(UPDATES_SCHEMA.empty_table())})
 
 
 _FEEDS: dict[str, Callable[[Surroundings], Feed]] = {"etl": _etl, "stats": _stats, "train": _train, "pred": _pred}

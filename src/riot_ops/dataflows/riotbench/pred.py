@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pyarrow as pa
 
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.learning import LEARNING, rows
+from riot_ops.errors import ConfigError
 from riot_ops.schema import RAW
 
 __all__ = ["MODELS", "pred"]
@@ -20,23 +23,29 @@ UPDATE = "payload"
 def pred(
     schema: str = "city",
     *,
+    form: Literal["publish", "plots"] = "publish",
     store: str = "models",
     classifier: str | None = None,
     regression: str | None = None,
     window: int = 10,
     parallelism: int = 1,
     publish: dict[str, object] | None = None,
+    charts: str = "charts",
+    plot_size: int = 20,
 ) -> Dataflow:
     """Build PRED: parse → {decision tree, regression → error ← average} → publish.
 
     It has two sources: the stream, and ``models``, whose payloads are the names of new models in the
     store. Every instance of a predicting task goes over to a new model at the same place of the
-    stream.
+    stream; each result names the model it was made with. The paper's form also gathers the results, draws
+    them and stores the charts.
 
     Parameters
     ----------
     schema : str, default "city"
         Stream to read: city, taxi, fit or grid.
+    form : "publish" or "plots", default "publish"
+        Which of the two forms; "plots" is the paper's.
     store : str, default "models"
         Folder or blob container with the models, see :meth:`riot_ops.models.ModelStore.open`.
     classifier, regression : str, optional
@@ -49,6 +58,11 @@ def pred(
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
         published as JSON. Without it they end in the sink alone.
+    charts : str, default "charts"
+        Folder or blob container for the charts, in the form with plots; see
+        :class:`riot_ops.tasks.BlobUpload`.
+    plot_size : int, default 20
+        Results of a kind, classes or errors, per set of charts. A set has a chart for each of its sensors.
 
     Examples
     --------
@@ -56,6 +70,8 @@ def pred(
     >>> pred("taxi", store=tempfile.mkdtemp()).diagram().count("-->")
     15
     """
+    if form not in ("publish", "plots"):
+        raise ConfigError(f"form must be 'publish' or 'plots', got {form!r}")
     learning = LEARNING[schema]
     flow = Dataflow("pred")
     observed = rows(flow.source(schema), schema)
@@ -64,30 +80,54 @@ def pred(
     live = observed.to(t.Project(fields=tuple(columns.names), nulls={UPDATE: "binary"}), id="readings")
     news = updates.to(t.Project(fields=(UPDATE,), nulls=columns), id="updates")
     spread = (live.shuffle(parallelism), news.broadcast(parallelism))
-    tree = t.DecisionTreeClassify(inputs=learning.features, store=store, model=classifier, updates=UPDATE)
+    tree = t.DecisionTreeClassify(
+        inputs=learning.features, store=store, model=classifier, updates=UPDATE, model_field="model"
+    )
     dtc = flow.add(tree, *spread, id="dtc")
-    line = t.LinearRegressionPredict(inputs=learning.inputs, store=store, model=regression, updates=UPDATE)
+    line = t.LinearRegressionPredict(
+        inputs=learning.inputs, store=store, model=regression, updates=UPDATE, model_field="model"
+    )
     mlr = flow.add(line, *spread, id="mlr")
     average = observed.hash("sensor_id").to(
         t.BlockAverage(by=("sensor_id",), value=learning.target, window=window, output="average"), id="avg"
     )
+    classes = dtc.to(t.Project(fields=("sensor_id", "class", "class_index", "model")), id="classes")
     error = _error(mlr, average, learning.target)
-    results = [dtc.to(t.Project(fields=("sensor_id", "class", "class_index")), id="classes"), error]
+    results = [classes, error]
     if publish is not None:
         results = [
-            one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.nodes[0]}")  # type: ignore[arg-type]
+            one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.id}")  # type: ignore[arg-type]
             for one in results
         ]
     flow.sink("publish", *results)
+    if form == "plots":
+        drawn = merge(_charts(classes, "DTC", "class_index", plot_size), _charts(error, "MLR", "error", plot_size))
+        flow.sink("plots", drawn.to(t.BlobUpload(store=charts), id="upload"))
     return flow
 
 
 def _error(mlr: Stream, average: Stream, target: str) -> Stream:
     """Predictions and averages together, as the error estimate reads them."""
     both = merge(
-        mlr.to(t.Project(fields=("sensor_id", target, "prediction"), nulls={"average": "double"}), id="predictions"),
+        mlr.to(
+            t.Project(fields=("sensor_id", target, "prediction", "model"), nulls={"average": "double"}),
+            id="predictions",
+        ),
         average.to(
-            t.Project(fields=("sensor_id", "average"), nulls={target: "double", "prediction": "double"}), id="averages"
+            t.Project(
+                fields=("sensor_id", "average"), nulls={target: "double", "prediction": "double", "model": "string"}
+            ),
+            id="averages",
         ),
     )
     return both.hash("sensor_id").to(t.ErrorEstimate(observed=target), id="error")
+
+
+def _charts(results: Stream, analytic: str, value: str, size: int) -> Stream:
+    """Gather the results of an analytic and draw a chart for each sensor."""
+    groups, name = ("sensor_id", "analytic"), analytic.lower()
+    labelled = results.to(
+        t.Project(fields=("sensor_id", value), constants=(("analytic", analytic),)), id=f"label_{name}"
+    )
+    gathered = labelled.to(t.Accumulator(size=size, groups=groups), id=f"gather_{name}")
+    return gathered.to(t.MultiLinePlot(groups=groups, line=None, value=value), id=f"chart_{name}")

@@ -47,6 +47,7 @@ def stats(
     precision: int | None = None,
     counted: Literal["value", "sensor_id"] = "value",
     plot_size: int | None = None,
+    publish: dict[str, object] | None = None,
 ) -> Dataflow:
     """Build STATS: averages, Kalman-filtered predictions and distinct counts of every observed value.
 
@@ -76,6 +77,9 @@ def stats(
     plot_size : int, default 20 (taxi: 10, grid: 8000)
         Results per set of plots, in the form with plots. A set has a plot for each of its sensors and
         observation types; drawing takes far longer than all the rest, so larger sets run faster.
+    publish : dict, optional
+        Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
+        published as JSON. Without it they end in the sink alone.
 
     Examples
     --------
@@ -96,7 +100,13 @@ def stats(
     kalman = obs.hash(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
     slr = kalman.hash(*KEY).to(line, id="slr")
     dac = obs.hash("obs_type").to(distinct, id="dac")
-    flow.sink("publish", avg, slr, dac)
+    results = [avg, slr, dac]
+    if publish is not None:
+        results = [
+            one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.id}")  # type: ignore[arg-type]
+            for one in results
+        ]
+    flow.sink("publish", *results)
     if form == "plots":
         flow.sink("plots", _plots(avg, slr, dac, _or(plot_size, usual.gathered)))
     return flow
