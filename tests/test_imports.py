@@ -27,7 +27,7 @@ LAYERS = (
     ("runtime",),
     ("dataflows", "reuse", "testing"),
     ("embedded",),
-    ("job",),
+    ("job", "learning_job"),
     ("bench",),
     ("cli", "cli_streams", "__main__"),
 )

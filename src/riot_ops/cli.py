@@ -232,12 +232,9 @@ def _dataflow(name: str, stream: str) -> Dataflow:
 
 
 def main() -> Any:
-    """Entry point: errors of riot_ops end in one line, Ctrl-C in exit code 130."""
+    """Entry point: errors of riot_ops end in one line; Ctrl-C ends in exit code 130, by Typer."""
     try:
         return app()
     except RiotError as error:
         print(f"riot-ops: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("riot-ops: interrupted", file=sys.stderr)
-        sys.exit(130)

@@ -96,6 +96,9 @@ class Job:
                     self._run_local(flow, source, progress)
                 else:
                     self._run_spark(flow, source, progress, console)
+            except KeyboardInterrupt:
+                console.print("interrupted: what has been processed is kept")
+                raise
             finally:
                 progress.close()
                 self.show(console)
@@ -201,6 +204,10 @@ class Job:
         source.close()
 
     def _run_local(self, flow: Dataflow, source: Any, progress: _Progress) -> None:
+        def show(summary: Summary) -> None:
+            self.summary = summary  # also that of a run which is interrupted
+            progress.show(summary, "")
+
         with self.beside():
             self.summary = flow.run(
                 source=source,
@@ -208,7 +215,7 @@ class Job:
                 overwrite=True,
                 batch_size=self.batch or 65_536,
                 linger_s=self.linger_s,
-                progress=lambda s: progress.show(s, ""),
+                progress=show,
             ).summary
 
     def _run_spark(self, flow: Dataflow, source: Any, progress: _Progress, console: Console) -> None:
@@ -239,9 +246,8 @@ class Job:
         """The summary as a table."""
         s = self.summary
         p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
-        table = Table(
-            title=f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s"
-        )
+        console.print(f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
+        table = Table()
         table.add_column("result")
         table.add_column("value", justify="right")
         for stream in sorted(s.rows):
