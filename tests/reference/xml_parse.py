@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import string
 from xml.etree import ElementTree as ET
+from xml.parsers import expat
 
 LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def tree(text: str | bytes) -> ET.Element:
+    """The document's root; prefixes are parts of names, whether they are declared or not."""
+    builder = ET.TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.Parse(text, True)
+    return builder.close()
 
 
 def read(text: str | bytes, record: str, fields: tuple[str, ...]) -> tuple[int, list[dict[str, str | None]], int]:
@@ -34,5 +46,5 @@ def read(text: str | bytes, record: str, fields: tuple[str, ...]) -> tuple[int, 
         for child in node:
             visit(child, depth + 1, inside)
 
-    visit(ET.fromstring(text), 1, None)
+    visit(tree(text), 1, None)
     return checksum, records, deepest

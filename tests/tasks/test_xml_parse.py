@@ -207,6 +207,40 @@ def test_many_records():
     assert [e["reason"] for e in session.errors] == ["too_many", "too_many"]
 
 
+@pytest.mark.parametrize("codecs", [["utf-8"], ["utf-16"], ["utf-8", "utf-16"]])
+def test_references_in_many_records(codecs):
+    """The rows outgrow their first room in the middle of a document, and what was resolved by then is dropped."""
+    documents = [
+        ("<s>" + "".join(f"<r><x>{d}&amp;ü&#{300 + r};</x></r>" for r in range(150)) + "</s>").encode(
+            codecs[d % len(codecs)]
+        )
+        for d in range(5)
+    ]
+    out, errors = run(
+        XMLParse(layout="records", record="r", fields=("x",)), pa.RecordBatch.from_pydict({"payload": documents})
+    )
+    assert errors == []
+    assert out == [{"sub": r, "x": f"{d}&ü{chr(300 + r)}"} for d in range(5) for r in range(150)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_kinds_of_columns(kind):
+    texts = ["<s><student rollno='ü'/></s>", None, "<s>", "<s><student rollno='&amp;'/></s>"]
+    column = pa.array(texts, pa.string()).cast(kind)
+    for payload in (column, column.dictionary_encode()):
+        batch = pa.RecordBatch.from_arrays([payload], ["payload"])
+        out, errors = run(XMLParse(layout="records", fields=("@rollno",)), batch, [2])
+        assert out == [{"sub": 0, "rollno": "ü"}, {"sub": 0, "rollno": "&"}]
+        assert [(e["reason"], e["raw"]) for e in errors] == [("missing", None), ("malformed", "<s>")]
+
+
+def test_bytes_of_a_dictionary_are_in_the_encoding_they_declare():
+    document = "<?xml version='1.0' encoding='iso-8859-1'?><student rollno='é'/>".encode("latin-1")
+    batch = pa.RecordBatch.from_arrays([pa.array([document, document]).dictionary_encode()], ["payload"])
+    out, errors = run(XMLParse(layout="records", fields=("@rollno",)), batch)
+    assert (out, errors) == ([{"sub": 0, "rollno": "é"}] * 2, [])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -1,7 +1,8 @@
-"""Single tasks on one core: the compiled loops alone, and the task with all that surrounds them."""
+"""Single tasks on one core: the compiled loops alone, the task with all that surrounds them, parsers."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 
@@ -22,6 +23,15 @@ KEYS = (1000, 100_000)
 #: Bare Kalman loop.
 REACH = {"KAL": 50e6}
 BATCH = 65_536
+#: A document of the kind that the benchmark's sample is.
+STUDENTS = '<?xml version="1.0"?>\n<class>\n{}</class>\n'
+STUDENT = """    <student rollno="{i}">
+        <firstname>first{i}</firstname>
+        <lastname>last{i}</lastname>
+        <nickname>nick{i}</nickname>
+        <marks>{i}</marks>
+    </student>
+"""
 #: Kernels that find the state of a key, whatever the task.
 LOOKUP = ("hashing.hash_spans", "hashing.hash_words", "hashing.combine", "index.lookup")
 
@@ -32,6 +42,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
     repetitions, batches, messages = (2, 4, 20_000) if quick else (7, 16, 100_000)
     with one_core():
         yield from _parse(messages, repetitions)
+        yield from _parse_xml(messages // 100, repetitions)
         for keys in KEYS:
             data = _readings(keys, batches)
             for code in CODES:
@@ -50,6 +61,28 @@ def _parse(messages: int, repetitions: int) -> Iterator[Measure]:
     yield Measure("kernels/senml", ours, "messages/s", "CITY, 8,192 messages at once, to columns, one core")
     yield Measure("kernels/orjson", theirs, "messages/s", "the same with orjson.loads")
     yield Measure("kernels/senml-vs-orjson", ours / theirs, "ratio", "orjson.loads to the same columns, one core", 10)
+
+
+def _parse_xml(messages: int, repetitions: int) -> Iterator[Measure]:
+    """XML to a checksum or to columns; the ratios are of runs next to each other."""
+    from riot_ops.bench.opponents.xml_readers import expat_alone, sax_alone
+
+    texts = [STUDENTS.format("".join(STUDENT.format(i=i) for i in range(40)))] * messages
+    batch, dead = pa.RecordBatch.from_pydict({"payload": texts}), DeadLetters("parse")
+    few = texts[: max(1, messages // 10)]  # SAX is slow
+    what = f"documents of 40 records, {len(texts[0]):,} characters, one core"
+    for task in (t.XMLParse(), t.XMLParse(layout="records")):
+        ours, against_expat, against_sax = [], [], []
+        for _ in range(repetitions):
+            ours.append(messages / seconds(functools.partial(task.apply, batch, dead), 1))
+            against_expat.append(ours[-1] * seconds(lambda: expat_alone(texts), 1, warm=0) / messages)
+            against_sax.append(ours[-1] * seconds(lambda: sax_alone(few), 1, warm=0) / len(few))
+        yield Measure(f"kernels/xml/{task.layout}", median(ours), "messages/s", what)
+        for name, ratios, reach in (("Expat", against_expat, 0.7), ("xml.sax", against_sax, 3)):
+            label = f"kernels/xml-vs-{name.lower().removeprefix('xml.')}/{task.layout}"
+            yield Measure(
+                label, median(ratios), "ratio", f"{name}, which does nothing with what it finds; {what}", reach
+            )
 
 
 def _readings(keys: int, batches: int) -> list[pa.RecordBatch]:

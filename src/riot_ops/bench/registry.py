@@ -15,7 +15,7 @@ __all__ = ["SUITES", "describe", "run", "suite"]
 
 #: Suites by name, and what they measure.
 SUITES: dict[str, str] = {
-    "kernels": "throughput of single tasks on one core, and of SenML parsing",
+    "kernels": "throughput of single tasks on one core, and of SenML and XML parsing",
     "keyed": "a keyed task on Spark, against per-key state and against a bare pass",
     "stats": "the STATS application, against PySpark and plain Python",
     "latency": "time from source to sink at 7,000 messages per second",

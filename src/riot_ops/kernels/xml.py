@@ -1,15 +1,29 @@
-"""Reading XML: one walk over a document known to be well-formed."""
+"""Reading XML: one pass over a document checks it and finds what is looked for."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.strings import same_bytes
+from riot_ops.kernels.xml_characters import CLASS, SPACE, find_name, name_end, skip_space
+from riot_ops.kernels.xml_markup import (
+    read_attributes,
+    read_text,
+    resolve,
+    skip_declaration,
+    skip_misc,
+    skip_other,
+)
 
-__all__ = ["Names", "walk_all"]
+__all__ = ["MOST_ATTRIBUTES", "Found", "Names", "Scratch", "make_scratch", "read_all"]
 
-_LT, _GT, _SLASH, _BANG, _WHAT, _EQUALS = 60, 62, 47, 33, 63, 61
-_AMP, _CR = 38, 13
+_TAB, _LF, _CR, _BANG, _AMP, _SLASH, _GT, _WHAT = 9, 10, 13, 33, 38, 47, 62, 63
+
+#: Attributes of an element beyond which Expat decides, because each is compared with all others.
+MOST_ATTRIBUTES = 64
 
 
 class Names(NamedTuple):
@@ -30,215 +44,221 @@ class Names(NamedTuple):
     attribute_columns: Any
 
 
+class Found(NamedTuple):
+    """What was found."""
+
+    #: Of each document; where it has to be read otherwise, records is -1.
+    checksums: Any
+    records: Any
+    #: By column and row, -1 for absent ones; what lies behind the data is in text.
+    value_starts: Any
+    value_ends: Any
+    #: Values that are not what their bytes are, such as those with references.
+    text: Any
+
+
+class Scratch(NamedTuple):
+    """Where a document is remembered while it is read."""
+
+    #: Of each open element: start and end of its name, which of the names it is.
+    open: Any
+    #: Of each attribute of an element: start and end of its name and of its value.
+    attributes: Any
+
+
+def make_scratch(max_depth: int) -> Scratch:
+    """Room for elements down to a depth; deeper documents have to be read otherwise."""
+    return Scratch(np.empty((max_depth, 3), np.int64), np.empty((MOST_ATTRIBUTES, 4), np.int64))
+
+
 @kernel
-def find_name(data: Any, start: Any, end: Any, names: Any, starts: Any, ends: Any, fold: Any) -> Any:
-    """Which of the names ``data[start:end]`` is, -1 for none; fold ignores the case of ASCII."""
-    for j in range(starts.size):
-        if ends[j] - starts[j] != end - start:
-            continue
-        same = True
-        for i in range(end - start):
-            a = data[start + i]
-            b = names[starts[j] + i]
-            if a != b and not (fold and (a | 32) == (b | 32) and 97 <= (a | 32) <= 122):
-                same = False
-                break
-        if same:
-            return j
-    return -1
+def put_value(
+    data: Any, start: Any, end: Any, raw: Any, more: Any, attribute: Any, found: Any, at: Any, column: Any, row: Any
+) -> Any:
+    """Take note of a value, unless row is -1 or there is one; returns ``(characters, end of the text)``.
+
+    raw: whether it is not what its bytes are. more: how many of these are not the first of a character.
+    """
+    if raw:
+        until, n = resolve(data, start, end, attribute, found.text, at)
+        start = data.size + at
+        end = data.size + until
+    else:
+        until, n = at, end - start - more
+    if row < 0 or found.value_starts[column, row] >= 0:
+        return n, at
+    found.value_starts[column, row] = start
+    found.value_ends[column, row] = end
+    return n, until
 
 
 @kernel
 def measure(data: Any, start: Any, end: Any) -> Any:
-    """Characters of a text; -1 where the raw bytes are not what the text is."""
-    n = 0
+    """``(raw, more)`` of an attribute's value, see :func:`put_value`."""
+    raw = False
+    more = 0
     for i in range(start, end):
         b = data[i]
-        if b in (_AMP, _CR):
-            return -1
-        if (b & 0xC0) != 0x80:
-            n += 1
-    return n
+        if b == _AMP or b == _TAB or b == _LF or b == _CR:
+            raw = True
+        if (b & 0xC0) == 0x80:
+            more += 1
+    return raw, more
 
 
 @kernel
-def measure_value(data: Any, start: Any, end: Any) -> Any:
-    """As :func:`measure`, for the value of an attribute."""
-    for i in range(start, end):
-        if data[i] == 9 or data[i] == 10:
-            return -1
-    return measure(data, start, end)
+def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scratch: Any, first: Any, at: Any) -> Any:
+    """Read a UTF-8 document, looking for :class:`Names`.
 
-
-@kernel
-def walk(data: Any, start: Any, end: Any, names: Any, first: Any, value_starts: Any, value_ends: Any) -> Any:
-    """Walk a well-formed UTF-8 document without DOCTYPE, looking for :class:`Names`.
-
-    With ``first >= 0``, the spans of the values of record r go to row ``first + r`` of value_starts
-    and value_ends (-1: absent), as far as these reach. Returns ``(checksum, records, depth,
-    plain)``; not plain where a value is not what its bytes are.
+    With ``first >= 0``, the values of record r go to row ``first + r``, as far as rows reach. Returns
+    ``(checksum, records, end of the text)``, with -1 records where the document is not well-formed
+    or so unusual that Expat has to decide: the caller then forgets all that it left.
     """
-    elements, element_starts, element_ends = names.elements, names.element_starts, names.element_ends
+    element_starts, element_ends = names.element_starts, names.element_ends
+    attribute_starts, attribute_ends = names.attribute_starts, names.attribute_ends
+    opened, spans = scratch.open, scratch.attributes
+    refused = 0, -1, at
+    last = end - 1
+    while last > start and CLASS[data[last]] & SPACE:
+        last -= 1
+    if last <= start or data[last] != _GT:
+        return refused
+    i = skip_declaration(data, start, last, text)
+    if i < 0:
+        return refused
+    i = skip_misc(data, i, last)
+    if i < 0 or i > last:
+        return refused
     checksum = 0
     records = 0
     depth = 0
-    deepest = 0
     record_depth = 0  # of the record at hand; 0 outside
     row = -1  # where the values of the record at hand go
     field = -1  # whose text begins at text_start
     text_start = 0
-    record_bytes = element_ends[0] - element_starts[0]
-    i = start
-    while i < end:
-        if data[i] != _LT:
-            i += 1
-            continue
+    more = 0  # bytes of the field's text that are not the first of a character
+    raw = False  # whether the field's text is not its bytes
+    while True:
         mark = data[i + 1]
-        if mark in (_WHAT, _BANG):
-            if field >= 0:
-                return checksum, records, deepest, False
-            if mark == _WHAT:
-                i += 2
-                while not (data[i] == _WHAT and data[i + 1] == _GT):
-                    i += 1
-                i += 2
-            elif data[i + 2] == 45:  # <!-- -->
-                i += 4
-                while not (data[i] == 45 and data[i + 1] == 45 and data[i + 2] == _GT):
-                    i += 1
-                i += 3
-            else:  # <![CDATA[ ]]>
-                i += 9
-                while not (data[i] == 93 and data[i + 1] == 93 and data[i + 2] == _GT):
-                    i += 1
-                i += 3
-            continue
-        if field >= 0:
-            n = measure(data, text_start, i)
-            if n < 0:
-                return checksum, records, deepest, False
-            if n > 0:
-                checksum += n + field
-            column = names.element_columns[field]
-            if row >= 0 and value_starts[row, column] < 0:
-                value_starts[row, column] = text_start
-                value_ends[row, column] = i
-            if mark == _SLASH:  # its own end tag
-                i += element_ends[field] - element_starts[field]
-            field = -1
-        closes = mark == _SLASH
-        if closes:
-            i += 2
-            name = i
-            while data[i] != _GT and data[i] > 32:
-                i += 1
-            found = -1
-            if i - name == record_bytes:
-                found = find_name(data, name, i, elements, element_starts, element_ends, True)
-            while data[i] != _GT:
-                i += 1
-            i += 1
+        if mark == _BANG or mark == _WHAT:
+            i = skip_other(data, i, last, True)
+            if i < 0:
+                return refused
+            raw = True
         else:
+            if field >= 0:
+                column = names.element_columns[field]
+                n, at = put_value(data, text_start, i, raw, more, False, found, at, column, row)
+                if n > 0:
+                    checksum += n + field
+                field = -1
+            name = i + 1
+            closes = mark == _SLASH
+            if closes:
+                if depth == 0:
+                    return refused
+                name += 1
+                begin, stop, which = opened[depth - 1, 0], opened[depth - 1, 1], opened[depth - 1, 2]
+                i = name + stop - begin
+                if not same_bytes(data, name, i, data, begin, stop):
+                    return refused
+                i = skip_space(data, i)
+            else:
+                i = name_end(data, name)
+                if i == name or depth == opened.shape[0]:
+                    return refused
+                which = find_name(data, name, i, names.elements, element_starts, element_ends, True)
+                opened[depth, 0] = name
+                opened[depth, 1] = i
+                opened[depth, 2] = which
+                depth += 1
+                opens = which == 0 and record_depth == 0
+                if opens:
+                    record_depth = depth
+                    if first >= 0 and first + records < found.value_starts.shape[1]:
+                        row = first + records
+                        found.value_starts[:, row] = -1
+                    records += 1
+                i, count = read_attributes(data, i, last, spans)
+                if count < 0:
+                    return refused
+                if which == 0:
+                    for a in range(count):
+                        begin, end, value, value_end = spans[a]
+                        listed = find_name(data, begin, end, names.attributes, attribute_starts, attribute_ends, False)
+                        if listed >= 0:
+                            raw, more = measure(data, value, value_end)
+                            target = row if opens else -1
+                            column = names.attribute_columns[listed]
+                            n, at = put_value(data, value, value_end, raw, more, True, found, at, column, target)
+                            checksum += n
+                if data[i] == _SLASH:
+                    closes = True
+                    i += 1
+                if which > 0:
+                    checksum += 4 + which
+                    if closes:
+                        column = names.element_columns[which]
+                        n, at = put_value(data, i, i, False, 0, False, found, at, column, row)
+                    else:
+                        field = which
+                        text_start = i + 1
+                        more = 0
+                        raw = False
+            if data[i] != _GT:
+                return refused
             i += 1
-            name = i
-            while data[i] != _GT and data[i] != _SLASH and data[i] > 32:
-                i += 1
-            found = find_name(data, name, i, elements, element_starts, element_ends, True)
-            depth += 1
-            deepest = max(deepest, depth)
-            opens = found == 0 and record_depth == 0
-            if opens:
-                record_depth = depth
-                if first >= 0 and first + records < value_starts.shape[0]:
-                    row = first + records
-                    value_starts[row] = -1
-                records += 1
-            while True:  # attributes
-                while data[i] <= 32:
-                    i += 1
-                if data[i] == _GT or data[i] == _SLASH:
+            if closes:
+                if which == 0:
+                    checksum += names.record_length
+                if depth == record_depth:
+                    record_depth = 0
+                    row = -1
+                depth -= 1
+                if depth == 0:
                     break
-                attribute = i
-                while data[i] != _EQUALS and data[i] > 32:
-                    i += 1
-                attribute_end = i
-                while data[i] != 34 and data[i] != 39:
-                    i += 1
-                quote = data[i]
-                i += 1
-                value = i
-                while data[i] != quote:
-                    i += 1
-                if found == 0:
-                    a = find_name(
-                        data,
-                        attribute,
-                        attribute_end,
-                        names.attributes,
-                        names.attribute_starts,
-                        names.attribute_ends,
-                        False,
-                    )
-                    if a >= 0:
-                        n = measure_value(data, value, i)
-                        if n < 0:
-                            return checksum, records, deepest, False
-                        checksum += n
-                        if opens and row >= 0:
-                            value_starts[row, names.attribute_columns[a]] = value
-                            value_ends[row, names.attribute_columns[a]] = i
-                i += 1
-            closes = data[i] == _SLASH
-            i += 2 if closes else 1
-            if found > 0:
-                checksum += 4 + found
-                column = names.element_columns[found]
-                if not closes:
-                    field = found
-                    text_start = i
-                elif row >= 0 and value_starts[row, column] < 0:
-                    value_starts[row, column] = i
-                    value_ends[row, column] = i
-        if closes:
-            if found == 0:
-                checksum += names.record_length
-            if depth == record_depth:
-                record_depth = 0
-                row = -1
-            depth -= 1
-    return checksum, records, deepest, True
+        i, spoiled, n = read_text(data, i, last)
+        if i < 0:
+            return refused
+        raw |= spoiled
+        more += n
+    if skip_misc(data, i, last) <= last:
+        return refused
+    return checksum, records, at
 
 
 @kernel
-def walk_all(
+def read_all(
     data: Any,
     starts: Any,
     ends: Any,
     todo: Any,
+    text: Any,
     names: Any,
+    found: Any,
+    scratch: Any,
+    limit: Any,
     start: Any,
     row: Any,
-    limit: Any,
-    value_starts: Any,
-    value_ends: Any,
-    checksums: Any,
-    records: Any,
-    depths: Any,
-    plain: Any,
+    at: Any,
 ) -> Any:
-    """Walk documents from ``start`` on; record values go to rows from ``row`` on, -1 for nowhere.
+    """Read documents from ``start`` on; record values go to rows from ``row`` on, -1 for nowhere.
 
-    Returns the document reached (before the last where the rows are full) and the next row.
-    A document with over ``limit`` records keeps no row.
+    Returns ``(document, row, end of the text)``: the first document that has to be read otherwise, or
+    for whose records there are not rows enough, and how far those before it reach. A document
+    with over ``limit`` records keeps no row.
     """
     for d in range(start, starts.size):
         if not todo[d]:
             continue
-        checksums[d], records[d], depths[d], plain[d] = walk(
-            data, starts[d], ends[d], names, row, value_starts, value_ends
+        found.checksums[d], found.records[d], until = read(
+            data, starts[d], ends[d], text, names, found, scratch, row, at
         )
-        if row >= 0 and plain[d] and records[d] <= limit:
-            if row + records[d] > value_starts.shape[0]:
-                return d, row
-            row += records[d]
-    return starts.size, row
+        if found.records[d] < 0:
+            return d, row, at
+        if row >= 0 and found.records[d] <= limit:
+            if row + found.records[d] > found.value_starts.shape[1]:
+                return d, row, at
+            row += found.records[d]
+            at = until
+    return starts.size, row, at
