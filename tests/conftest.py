@@ -42,3 +42,36 @@ def azurite():
 
     with Azurite() as service:
         yield service
+
+
+@pytest.fixture(scope="session")
+def mosquitto():
+    """A broker where nobody has to log in."""
+    from riot_ops.testing.services import Mosquitto
+
+    with Mosquitto() as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_mosquitto():
+    """A broker that the test may kill."""
+    from riot_ops.testing.services import Mosquitto
+
+    with Mosquitto() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """For each stream of the benchmark the stores of its applications, filled, and what training gave."""
+    from riot_ops.embedded import Surroundings
+    from riot_ops.schema import SCHEMAS
+    from tests.dataflows.inputs import source
+
+    found = {}
+    for stream in SCHEMAS:
+        around = Surroundings(stream, tmp_path_factory.mktemp(stream))
+        ticks = around.load(source(stream, seed=1))
+        found[stream] = around, around.train().run(ticks)
+    return found

@@ -63,21 +63,7 @@ def certificates(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def mosquitto():
-    """A broker where nobody has to log in."""
-    with Mosquitto() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
 def secured(certificates):
     """A broker with TLS, where the user ``riot`` has to log in."""
     with Mosquitto(password=PASSWORD, certificates=certificates) as broker:
-        yield broker
-
-
-@pytest.fixture
-def own_mosquitto():
-    """A broker that the test may kill."""
-    with Mosquitto() as broker:
         yield broker

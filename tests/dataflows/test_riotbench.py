@@ -1,4 +1,4 @@
-"""ETL, TRAIN and PRED over the four streams: what comes out, what is stored and published, and the same on Spark."""
+"""ETL, TRAIN and PRED over the four streams: what comes out, what is stored and published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from riot_ops import streams
 from riot_ops import tasks as t
 from riot_ops.connectors.mqtt_folder import FolderBroker
 from riot_ops.connectors.table import open_table
@@ -17,47 +16,20 @@ from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.embedded import TABLE, Surroundings
 from riot_ops.models import LinearModel, ModelStore
 from riot_ops.schema import SCHEMAS, stream_schema
-from riot_ops.testing import exact
-
-N = 600
-NO_NEWS = UPDATES_SCHEMA.empty_table()
-
-
-def source(stream, messages=N, seed=3):
-    return streams.generate(stream, 12, messages=messages, seed=seed)
-
-
-def observations(stream, layout="observations", **options):
-    task = t.SenMLParse(schema=stream, layout=layout, **options)
-    session = task.session()
-    one = source(stream)
-    start = one.initial()
-    end = one.latest(start)
-    return pa.Table.from_batches([session.push_batch(b) for s in one.splits(start, end, 1) for b in one.read(s)])
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Models of every stream."""
-    found = {}
-    for stream in SCHEMAS:
-        around = Surroundings(stream, tmp_path_factory.mktemp(stream))
-        ticks = around.load(source(stream, seed=1))
-        found[stream] = around, around.train().run(ticks)
-    return found
+from tests.dataflows.inputs import NO_NEWS, N, features, observations, sensors, source
 
 
 @pytest.mark.parametrize("stream", SCHEMAS)
 def test_etl_cleans_stores_and_publishes_each_message(stream, tmp_path):
     wide = observations(stream, layout="wide", fields=stream_schema(stream).numeric)
-    sensors = sorted(set(wide["sensor_id"].to_pylist()))
+    known = sensors(stream)
     around = Surroundings(stream, tmp_path)
     session = FolderBroker(around.broker_url).session("test", ["etl/#"])
-    result = around.etl(sensors).run(source(stream), batch_size=100)
+    result = around.etl(known).run(source(stream), batch_size=100)
     assert result.errors.num_rows == 0
     assert result.summary.rows == {"insert": N, "publish": N}
     inserted = result["insert"].sort_by("seq")
-    assert set(inserted["annotation"].to_pylist()) == {f"unit {i:05d}" for i in range(len(sensors))}
+    assert set(inserted["annotation"].to_pylist()) == {f"unit {i:05d}" for i in range(len(known))}
     assert all(inserted["complete"].to_pylist())
     for name, (low, high) in stream_schema(stream).bounds.items():
         raw = wide.sort_by("seq")[name].to_pylist()
@@ -77,9 +49,9 @@ def test_etl_cleans_stores_and_publishes_each_message(stream, tmp_path):
 
 @pytest.mark.parametrize("stream", SCHEMAS)
 def test_etl_nulls_what_unknown_sensors_say(stream, tmp_path):
-    sensors = sorted(set(observations(stream, layout="wide")["sensor_id"].to_pylist()))
-    result = Surroundings(stream, tmp_path).etl(sensors[1:]).run(source(stream))
-    rows = [r for r in result["insert"].to_pylist() if r["sensor_id"] == sensors[0]]
+    unknown, *known = sensors(stream)
+    result = Surroundings(stream, tmp_path).etl(known).run(source(stream))
+    rows = [r for r in result["insert"].to_pylist() if r["sensor_id"] == unknown]
     assert rows and all(r[name] is None for r in rows for name in stream_schema(stream).numeric)
 
 
@@ -107,11 +79,7 @@ def test_pred_gives_what_the_model_says(stream, trained):
     store = ModelStore.open(around.models_url)
     model = store.load(store.newest("MLR", stream.upper()))
     assert isinstance(model, LinearModel)
-    rows = observations(stream, layout="wide", fields=learning.parsed)
-    if learning.time_fields:
-        session = t.TimeFields(fields=learning.time_fields).session()
-        rows = pa.Table.from_batches([session.push_batch(rows.combine_chunks().to_batches()[0])])
-    rows = rows.sort_by("seq")
+    rows = features(stream)
     wanted = model.intercept + sum(
         c * np.asarray(rows[name], float) for c, name in zip(model.coefficients, model.inputs, strict=True)
     )
@@ -145,27 +113,3 @@ def test_pred_goes_over_to_new_models_in_all_instances(trained):
     assert moved.errors.num_rows == 0
     assert moved["publish_error"].num_rows == N
     assert moved["publish_error"].sort_by("seq")["prediction"].to_pylist() != plain["prediction"].to_pylist()
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("name", ["etl", "pred"])
-def test_spark_gives_the_same(spark, trained, tmp_path, name):
-    stream = "taxi"
-    if name == "etl":
-        sensors = sorted(set(observations(stream, layout="wide")["sensor_id"].to_pylist()))
-        flows = [Surroundings(stream, tmp_path / side) for side in ("local", "spark")]
-        for around in flows:
-            around.out.mkdir()
-        local, other = (around.etl(sensors) for around in flows)
-        inputs, outputs = source(stream), ("insert", "publish")
-    else:
-        local = other = trained[stream][0].pred(2)
-        inputs, outputs = {MODELS: NO_NEWS, stream: source(stream)}, ("publish_classes", "publish_error")
-    wanted = local.run(inputs)
-    query = other.start(spark, inputs, max_records=250)
-    query.wait(timeout_s=300)
-    assert not query.active
-    for output in outputs:
-        assert sorted(map(exact, query[output].to_pylist())) == sorted(map(exact, wanted[output].to_pylist()))
-    if name == "etl":
-        assert len(open_table(flows[1].table_url, TABLE).range(stream, "0", "9")) == N

@@ -1,0 +1,159 @@
+"""The other forms of the applications: PRED with charts, STATS that publishes, ETL into a database or a table."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
+
+import pytest
+
+from riot_ops import ConfigError, dataflows
+from riot_ops.connectors.mqtt_folder import FolderBroker
+from riot_ops.dataflows.riotbench.pred import MODELS
+from riot_ops.models import ModelStore
+from riot_ops.schema import SCHEMAS, stream_schema
+from riot_ops.tasks.multi_line_plot import file_name
+from riot_ops.testing import exact
+from tests.dataflows.inputs import NO_NEWS, N, observations, sensors, source
+
+SVG = "{http://www.w3.org/2000/svg}"
+ORDER = [("seq", "ascending"), ("sub", "ascending")]
+
+
+def comparable(rows, columns=None):
+    """Records in one order, to the last bit; times as UTC, whatever stands for it."""
+    picked = [{name: row.get(name) for name in columns or row} for row in rows]
+    return sorted(exact({**row, "event_time": row["event_time"].astimezone(UTC)}) for row in picked)
+
+
+# -- PRED ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", ["taxi", "grid"])
+def test_pred_draws_its_results_and_stores_the_charts(stream, trained, tmp_path):
+    around, _ = trained[stream]
+    store = ModelStore.open(around.models_url)
+    models = {
+        "store": around.models_url,
+        "classifier": store.newest("DTC", stream.upper()),
+        "regression": store.newest("MLR", stream.upper()),
+        "parallelism": 2,
+    }
+    inputs, size = {MODELS: NO_NEWS, stream: source(stream)}, 80
+    flow = dataflows.pred(stream, form="plots", charts=str(tmp_path), plot_size=size, **models)
+    result, plain = flow.run(inputs, batch_size=100), dataflows.pred(stream, **models).run(inputs)
+    assert result.errors.num_rows == 0
+    wanted = {}
+    for analytic, output, field in (("DTC", "classes", "class_index"), ("MLR", "error", "error")):
+        assert result[output].sort_by(ORDER).equals(plain[output].sort_by(ORDER))
+        rows = plain[output].sort_by(ORDER).to_pylist()
+        for number in range(N // size):
+            block = rows[number * size : (number + 1) * size]
+            for sensor in {row["sensor_id"] for row in block}:
+                values = [row[field] for row in block if row["sensor_id"] == sensor and row[field] is not None]
+                wanted[file_name([sensor, analytic, number], ".svg")] = f"{sensor} {analytic}", values
+    assert {path.name for path in tmp_path.glob("*.svg")} == set(wanted) == set(result["upload"]["blob"].to_pylist())
+    for name, (title, values) in wanted.items():
+        chart = ET.fromstring((tmp_path / name).read_bytes())
+        texts = [text.text for text in chart.iter(f"{SVG}text")]
+        points = " ".join(line.get("points") for line in chart.iter(f"{SVG}polyline")).split()
+        assert texts[0] == title
+        assert len(points) == len(values)
+        if len(set(values)) > 1:  # the axis ends with them
+            assert {f"{max(values):.5g}", f"{min(values):.5g}"} <= set(texts)
+
+
+@pytest.mark.parametrize("build", [dataflows.pred, dataflows.stats])
+def test_unknown_forms_are_refused(build):
+    with pytest.raises(ConfigError, match=r"form must be '\w+' or 'plots', got 'charts'"):
+        build("city", form="charts")
+
+
+# -- STATS -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["paper", "plots"])
+def test_stats_publishes_each_result(form, tmp_path):
+    url = tmp_path.as_uri()
+    session = FolderBroker(url).session("test", ["stats/#"])
+    plain = dataflows.stats("taxi").run(source("taxi"))
+    flow = dataflows.stats("taxi", form=form, publish={"url": url, "topic": "stats/{obs_type}"})
+    result = flow.run(source("taxi"), batch_size=100)
+    assert result.errors.num_rows == 0
+    wanted = []
+    for name in ("avg", "slr", "dac"):
+        rows = plain[name].to_pylist()
+        assert comparable(result[f"publish_{name}"].to_pylist()) == comparable(rows), "the sink has them as well"
+        wanted += rows
+    messages = list(session.next())
+    assert {m.topic for m in messages} == {f"stats/{name}" for name in stream_schema("taxi").numeric}
+    records = [json.loads(m.payload) for m in messages]
+    assert comparable({**r, "event_time": datetime.fromisoformat(r["event_time"])} for r in records) == comparable(
+        wanted
+    )
+    assert ("chart" in result.summary.rows) == (form == "plots")
+
+
+# -- ETL -------------------------------------------------------------------------------------------
+
+
+def etl(stream, **options):
+    return dataflows.etl(
+        stream, known_sensors=sensors(stream), annotations={s: s[::-1] for s in sensors(stream)}, **options
+    )
+
+
+@pytest.mark.parametrize("stream", SCHEMAS)
+def test_etl_into_a_database_with_a_column_per_field(stream, tmp_path):
+    flow = etl(stream, variant="sql", store=f"sqlite:///{tmp_path}/etl.db", table="trips")
+    columns = ["seq", "event_time", "sensor_id", *stream_schema(stream).observed, "annotation"]
+
+    def stored():
+        with sqlite3.connect(tmp_path / "etl.db") as connection:
+            connection.row_factory = sqlite3.Row
+            rows = [dict(row) for row in connection.execute("SELECT * FROM trips ORDER BY seq")]
+        assert all(sorted(row) == sorted(columns) for row in rows)
+        return [{**r, "event_time": datetime.fromisoformat(r["event_time"]).replace(tzinfo=UTC)} for r in rows]
+
+    result = flow.run(source(stream), batch_size=70)
+    assert result.errors.num_rows == 0
+    rows = stored()
+    assert comparable(rows, columns) == comparable(result["insert"].to_pylist(), columns)
+    assert [r["seq"] for r in rows] == list(range(N))
+    assert all(r["annotation"] == r["sensor_id"][::-1] for r in rows)
+    raw = observations(stream, layout="wide", fields=stream_schema(stream).numeric).sort_by("seq").to_pylist()
+    for name, (low, high) in stream_schema(stream).bounds.items():  # what is good stays as it came
+        good = [i for i in range(N) if raw[i][name] is not None and low <= raw[i][name] <= high]
+        assert good and [rows[i][name] for i in good] == [raw[i][name] for i in good]
+    flow.run(source(stream), batch_size=250)
+    assert stored() == rows, "a second run writes the same rows"
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite:///{}/etl.db"])
+@pytest.mark.parametrize("stream", ["taxi", "fit"])
+def test_etl_into_a_table_by_keys(stream, store, tmp_path):
+    flow = etl(stream, store=store.format(tmp_path), table=f"etl{stream}")
+    columns = ["event_time", "sensor_id", *stream_schema(stream).observed, "annotation"]
+    result = flow.run(source(stream), batch_size=70)
+    assert result.errors.num_rows == 0
+
+    opened = flow.nodes["insert"].task.rows
+
+    def stored():
+        return {row.row: row.values for row in opened.range(stream, "0", "9")}
+
+    rows = stored()
+    assert len(rows) == N
+    assert comparable(rows.values(), columns) == comparable(result["insert"].to_pylist(), columns)
+    times = [row["event_time"] for _, row in sorted(rows.items())]
+    assert times == sorted(times), "so that TRAIN can fetch a span of time"
+    assert not opened.range("another", "0", "9")
+    flow.run(source(stream), batch_size=250)
+    assert stored() == rows, "a second run writes the same rows"
+
+
+def test_an_unknown_variant_is_refused():
+    with pytest.raises(ConfigError, match="variant must be 'table' or 'sql', got 'csv'"):
+        dataflows.etl(variant="csv")
