@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 console = Console()
 
+TaskCode = Annotated[str | None, typer.Argument(help="Of micro: code of the task.")]
 StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city, taxi, fit or grid.")]
 
 
@@ -52,7 +53,7 @@ StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and 
 )
 def run(
     name: Annotated[str, typer.Argument(help="etl, stats, pred, train, learn (pred and train at once) or micro.")],
-    task: Annotated[str | None, typer.Argument(help="Of micro: code of the task.")] = None,
+    task: TaskCode = None,
     stream: StreamName = "city",
     messages: Annotated[int, typer.Option(min=1, help="Messages to generate.")] = 200_000,
     sensors: Annotated[int, typer.Option(min=1, help="Sensors (taxis, subjects, meters) to generate.")] = 1_000,
@@ -78,8 +79,7 @@ def run(
     from riot_ops.job import Job, MicroJob
     from riot_ops.learning_job import LearningJob
 
-    if (name == "micro") != (task is not None):
-        raise ConfigError("micro needs the code of a task" if task is None else f"{name} takes no task, got {task!r}")
+    _check_task(name, task)
     kinds: dict[str, Any] = {"learn": LearningJob, "micro": functools.partial(MicroJob, task=task or "")}
     kind = kinds.get(name, Job)
     job = kind(
@@ -146,14 +146,15 @@ def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSO
 )
 def show(
     name: Annotated[str, typer.Argument(help="A task (name or code) or an application.")],
+    task: TaskCode = None,
     stream: StreamName = "city",
     format: Annotated[str, typer.Option(help="Of an application: mermaid, svg or json.")] = "mermaid",
 ) -> None:
     """Show a task's documentation, or an application's graph."""
     from riot_ops.dataflows import BUILDERS
 
-    if name in BUILDERS:
-        flow = BUILDERS[name](stream)
+    if name in BUILDERS or name == "micro":
+        flow = _dataflow(name, stream, task)
         forms = {"mermaid": flow.diagram, "svg": flow.svg, "json": flow.to_json}
         if format not in forms:
             raise ConfigError(f"--format must be {', '.join(forms)}, got {format!r}")
@@ -173,11 +174,12 @@ def show(
 )
 def plan(
     name: Annotated[str, typer.Argument(help="An application, or a file with a JSON descriptor.")],
+    task: TaskCode = None,
     stream: StreamName = "city",
     fuse: Annotated[str, typer.Option(help="exact or coarse.")] = "exact",
 ) -> None:
     """Show the stages in which Spark runs a dataflow."""
-    print(_dataflow(name, stream).plan(fuse=fuse))
+    print(_dataflow(name, stream, task).plan(fuse=fuse))
 
 
 @app.command(
@@ -218,9 +220,17 @@ def version() -> None:
     print(__version__)
 
 
-def _dataflow(name: str, stream: str) -> Dataflow:
-    from riot_ops.dataflows import BUILDERS
+def _check_task(name: str, task: str | None) -> None:
+    if (name == "micro") != (task is not None):
+        raise ConfigError("micro needs the code of a task" if task is None else f"{name} takes no task, got {task!r}")
 
+
+def _dataflow(name: str, stream: str, task: str | None) -> Dataflow:
+    from riot_ops.dataflows import BUILDERS, micro
+
+    _check_task(name, task)
+    if task is not None:
+        return micro(find_task(task).code)
     if name in BUILDERS:
         return BUILDERS[name](stream)
     path = Path(name)

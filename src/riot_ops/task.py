@@ -506,16 +506,17 @@ def tasks() -> list[type[Task]]:
 
 
 def find_task(name: str) -> type[Task]:
-    """A task by registry name or code.
+    """A task by registry name or code, in upper or lower case.
 
-    >>> find_task("KAL").__name__
-    'KalmanFilter'
+    >>> find_task("KAL").__name__, find_task("kal").__name__
+    ('KalmanFilter', 'KalmanFilter')
     """
     import riot_ops.tasks  # noqa: F401
 
-    if name not in _REGISTRY:
+    found = _REGISTRY.get(name) or _REGISTRY.get(name.upper())
+    if found is None:
         raise ConfigError(f"unknown task {name!r}{did_you_mean(name, _REGISTRY)}")
-    return _REGISTRY[name]
+    return found
 
 
 def _is_number(kind: pa.DataType) -> bool:
