@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -81,6 +82,20 @@ def test_applications_need_no_server(name, tmp_path):
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.rglob("publish*/*.parquet")) > 0
 
 
+@pytest.mark.parametrize("name", ["stats", "pred"])
+def test_the_form_with_plots_leaves_charts(name, tmp_path):
+    options = ("--stream", "taxi", "--runner", "local", "--messages", "300", "--sensors", "2")
+    call("run", name, *options, "--form", "plots", "--out", str(tmp_path))
+    charts = []
+    for path in (p for p in (tmp_path / "charts").rglob("*") if p.is_file()):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                charts += [archive.read(entry) for entry in archive.namelist()]
+        else:
+            charts.append(path.read_bytes())
+    assert charts and all(chart.startswith(b"<svg") for chart in charts)
+
+
 def test_micro_runs_a_single_task(tmp_path):
     text = call("run", "micro", "kal", "--runner", "local", "--messages", "500", "--out", str(tmp_path))
     assert "micro-kal: 500 messages" in text
@@ -125,7 +140,7 @@ def test_plan_of_a_descriptor(tmp_path):
         (("run", "stats", "KAL"), "stats takes no task, got 'KAL'"),
         (("run", "micro"), "micro needs the code of a task"),
         (("run", "stats", "--runner", "local", "--input", "missing.csv"), "missing.csv"),
-        (("run", "stats", "--form", "x", "--runner", "local"), "form must be"),
+        (("run", "stats", "--form", "x"), "--form must be paper or plots, got 'x'"),
         (("show", "KALL"), "unknown task 'KALL'"),
         (("show", "stats", "--format", "png"), "--format must be mermaid, svg, json, got 'png'"),
         (("plan", "stats", "--fuse", "x"), "fuse"),

@@ -62,7 +62,7 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
     rate: Annotated[float | None, typer.Option(help="Messages per second; default: as fast as possible.")] = None,
     speed: Annotated[float | None, typer.Option(help="Pace by event time: 1 original, 1000 a thousandfold.")] = None,
-    form: Annotated[str, typer.Option(help="Form of STATS: paper or plots.")] = "paper",
+    form: Annotated[str, typer.Option(help="Of stats and pred: paper or plots.")] = "paper",
     batch: Annotated[int | None, typer.Option(min=1, help="Most messages per micro-batch.")] = None,
     trigger: Annotated[str | None, typer.Option(help="Micro-batch interval on Spark, such as '1 second'.")] = None,
     cores: Annotated[int | None, typer.Option(min=1, help="Cores for local Spark; default: all.")] = None,

@@ -83,6 +83,17 @@ class Surroundings:
             publish={"url": self.broker_url, "topic": f"etl/{self.stream}"},
         )
 
+    def stats(self, sensors: Sequence[str], form: str) -> Dataflow:
+        """STATS over a stream of these sensors; it publishes where a broker is given."""
+        publish: dict[str, object] = {"url": self.broker_url, "topic": f"stats/{self.stream}"}
+        return dataflows.stats(
+            self.stream,
+            form=form,  # type: ignore[arg-type]
+            known_sensors=self.filter_of(sensors) if form == "paper" else None,
+            publish=None if self.broker is None else publish,
+            charts=str(self.out / "charts"),
+        )
+
     def train(self) -> Dataflow:
         """TRAIN over the table."""
         return dataflows.train(
@@ -93,11 +104,13 @@ class Surroundings:
             publish={"url": self.broker_url},
         )
 
-    def pred(self, parallelism: int) -> Dataflow:
+    def pred(self, parallelism: int, form: str = "paper") -> Dataflow:
         """PRED, beginning with the newest models."""
         store, dataset = ModelStore.open(self.models_url), self.stream.upper()
         return dataflows.pred(
             self.stream,
+            form="plots" if form == "plots" else "publish",
+            charts=str(self.out / "charts"),
             store=self.models_url,
             classifier=store.newest("DTC", dataset),
             regression=store.newest("MLR", dataset),

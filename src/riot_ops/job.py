@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -76,6 +77,8 @@ class Job:
             )
         self._check_runner()
         stream_schema(self.stream)
+        if self.form not in ("paper", "plots"):
+            raise ConfigError(f"--form must be paper or plots, got {self.form!r}")
 
     def _check_runner(self) -> None:
         if self.runner not in ("spark", "local"):
@@ -89,7 +92,7 @@ class Job:
             flow = self.dataflow(self._around)
             console.print(f"[bold]{self.name}[/bold] over {self.input_text()}, runner {self.runner}")
             with console.status("compiling kernels …"):
-                self._warm_up(flow)
+                self._warm_up()
             progress = _Progress(console)
             try:
                 if self.runner == "local":
@@ -166,24 +169,23 @@ class Job:
         if self.name == "train":
             return around.train()
         if self.name == "pred":
-            return around.pred(self.cores or os.cpu_count() or 1)
-        known = around.filter_of(self._sensors()) if self.form == "paper" else None
-        return dataflows.stats(self.stream, form=self.form, known_sensors=known)  # type: ignore[arg-type]
+            return around.pred(self.cores or os.cpu_count() or 1, self.form)
+        return around.stats(self._sensors(), self.form)
 
-    def _warm_up(self, flow: Dataflow) -> None:
-        """Run over a few records, so that the kernels are compiled once and not in every worker."""
-        if self.name in ("etl", "pred"):  # among other stores: what is inserted and published stays there
-            around = Surroundings(self.stream, self.out, "memory", self._around.models_url, "memory://warm-up")
-            flow = self.dataflow(around)
-        elif self.name == "train":
+    def _warm_up(self) -> None:
+        """Run over a few records among other stores, so that the kernels are compiled once and not in every worker."""
+        if self.name == "train":
             return
         source = self.source(paced=False)
         start = source.initial()
         first = [b for split in source.splits(start, source.latest(start, 100), 1) for b in source.read(split)]
-        if first:
-            records = MemorySource(pa.Table.from_batches(first))
-            news = {MODELS: UPDATES_SCHEMA.empty_table(), self.stream: records}
-            flow.run(source=news if self.name == "pred" else records, sinks=MemorySink())
+        if not first:
+            return
+        records = MemorySource(pa.Table.from_batches(first))
+        news = {MODELS: UPDATES_SCHEMA.empty_table(), self.stream: records}
+        with tempfile.TemporaryDirectory(prefix="riot_ops-") as folder:
+            around = Surroundings(self.stream, Path(folder), "memory", self._around.models_url, "memory://warm-up")
+            self.dataflow(around).run(source=news if self.name == "pred" else records, sinks=MemorySink())
 
     def _sensors(self) -> list[str]:
         ids: list[pa.Array] = []

@@ -172,17 +172,3 @@ def test_stats_over_the_fit_sample(shared_data):
     assert {k: result[k].num_rows for k in ("avg", "slr", "dac")} == {"avg": 11 * 4, "slr": 11 * 36, "dac": 11 * 45}
     assert result.summary.errors == 0
     assert set(result["dac"]["obs_type"].to_pylist()) == set(SCHEMAS["fit"].observed)
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("name", ["fit", "grid"])
-def test_stats_on_spark_equals_the_local_run(spark, name, tmp_path):
-    flow = dataflows.stats(name)
-    local = flow.run(source=streams.generate(name, 20, messages=1000), sinks=MemorySink())
-    query = flow.start(spark, source=streams.generate(name, 20, messages=1000), max_records=300)
-    query.wait(timeout_s=180)
-    assert not query.active
-    for stream in ("avg", "slr", "dac"):
-        key = ["sensor_id", "obs_type", "seq"]
-        a, b = (x[stream].to_pandas().sort_values(key, ignore_index=True) for x in (local, query))
-        assert a.equals(b)

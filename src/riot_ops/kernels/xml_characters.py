@@ -169,7 +169,7 @@ def reference(data: Any, start: Any) -> Any:
         base = 16
         i += 1
     first = i
-    code = 0
+    code: Any = 0
     while data[i] != _SEMICOLON:
         digit = np.int64(data[i]) - 48
         if digit > 9 and base == 16:

@@ -30,7 +30,7 @@ def pred(
     window: int = 10,
     parallelism: int = 1,
     publish: dict[str, object] | None = None,
-    charts: str = "charts",
+    charts: str | None = None,
     plot_size: int = 20,
 ) -> Dataflow:
     """Build PRED: parse → {decision tree, regression → error ← average} → publish.
@@ -58,9 +58,9 @@ def pred(
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
         published as JSON. Without it they end in the sink alone.
-    charts : str, default "charts"
+    charts : str, optional
         Folder or blob container for the charts, in the form with plots; see
-        :class:`riot_ops.tasks.BlobUpload`.
+        :class:`riot_ops.tasks.BlobUpload`. Without it charts end in the sink as they are.
     plot_size : int, default 20
         Results of a kind, classes or errors, per set of charts. A set has a chart for each of its sensors.
 
@@ -102,7 +102,7 @@ def pred(
     flow.sink("publish", *results)
     if form == "plots":
         drawn = merge(_charts(classes, "DTC", "class_index", plot_size), _charts(error, "MLR", "error", plot_size))
-        flow.sink("plots", drawn.to(t.BlobUpload(store=charts), id="upload"))
+        flow.sink("plots", drawn if charts is None else drawn.to(t.BlobUpload(store=charts), id="upload"))
     return flow
 
 

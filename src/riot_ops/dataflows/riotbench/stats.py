@@ -47,6 +47,7 @@ def stats(
     precision: int | None = None,
     counted: Literal["value", "sensor_id"] = "value",
     plot_size: int | None = None,
+    charts: str | None = None,
     publish: dict[str, object] | None = None,
 ) -> Dataflow:
     """Build STATS: averages, Kalman-filtered predictions and distinct counts of every observed value.
@@ -77,6 +78,9 @@ def stats(
     plot_size : int, default 20 (taxi: 10, grid: 8000)
         Results per set of plots, in the form with plots. A set has a plot for each of its sensors and
         observation types; drawing takes far longer than all the rest, so larger sets run faster.
+    charts : str, optional
+        Folder or blob container for zip archives of 100 charts, see :class:`riot_ops.tasks.BlobUpload`.
+        Without it charts end in the sink as they are.
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
         published as JSON. Without it they end in the sink alone.
@@ -108,7 +112,10 @@ def stats(
         ]
     flow.sink("publish", *results)
     if form == "plots":
-        flow.sink("plots", _plots(avg, slr, dac, _or(plot_size, usual.gathered)))
+        drawn = _plots(avg, slr, dac, _or(plot_size, usual.gathered))
+        if charts is not None:
+            drawn = drawn.one().to(t.RemoteZip(prefix="charts"), id="zip").to(t.BlobUpload(store=charts), id="upload")
+        flow.sink("plots", drawn)
     return flow
 
 
