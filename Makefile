@@ -23,10 +23,10 @@ lint: setup
 	$(VENV)/bin/mypy
 
 test: lint
-	$(PY) -m pytest -m "not slow" tests src README.md
+	$(PY) -m pytest -m "not slow" tests src README.md docs/howto
 
 test-all: lint
-	$(PY) -m pytest tests src README.md
+	$(PY) -m pytest tests src README.md docs/howto
 
 bench: setup
 	@for name in kernels keyed stats latency growth mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done

@@ -1,4 +1,4 @@
-"""Write docs/tasks.md from the registry and the docstrings."""
+"""Write docs/tasks.md from the registry and the docstrings, and the measured parts of docs/dataflows/."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 import sys
 from pathlib import Path
 
+import dataflow_pages
+
 from riot_ops.source import Source, sources
 from riot_ops.task import Task, tasks
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "tasks.md"
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "docs" / "tasks.md"
 HEADING = re.compile(r"^(?P<title>\S.*)\n-{3,}$", re.MULTILINE)
 
 
@@ -56,12 +59,17 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the pages that are out of date; with --check, only say which they are."""
+    wanted = {TARGET: page(), **dataflow_pages.current()}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
     if "--check" in sys.argv:
-        sys.exit(
-            0
-            if TARGET.exists() and TARGET.read_text(encoding="utf-8") == page()
-            else "docs/tasks.md is out of date: run make docs"
-        )
-    TARGET.write_text(page(), encoding="utf-8")
-    print(f"wrote {TARGET}")
+        sys.exit(f"out of date: {names}; run make docs" if stale else 0)
+    for path in stale:
+        path.write_text(wanted[path], encoding="utf-8")
+    print(f"wrote {names}" if stale else "all pages are current")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,18 @@
-"""The generated pages are up to date."""
+"""The generated pages are up to date, and what they measure is what the benchmark describes."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
+DATAFLOWS = ROOT / "docs" / "dataflows"
+STREAMS = ("city", "taxi", "fit", "grid")
 
 
-def test_task_page_is_current():
+def test_generated_pages_are_current():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "write_docs.py"), "--check"],
         capture_output=True,
@@ -15,3 +20,55 @@ def test_task_page_is_current():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def measured(page, step):
+    """Messages per source message of a step on the four streams, from the page's first table with it."""
+    text = (DATAFLOWS / f"{page}.md").read_text(encoding="utf-8")
+    head = re.search(r"^\| step \| task \| reads \| (.+) \| RIoTBench \|$", text, re.MULTILINE)
+    assert tuple(head[1].split(" | ")) == STREAMS
+    row = re.search(rf"^\| {step} \| .*", text, re.MULTILINE)[0].strip("| ").split(" | ")
+    return tuple(None if cell == "–" else float(cell) for cell in row[3:7])
+
+
+# observations per message: what the four schemas of the benchmark observe, and how many of those are numbers
+OBSERVED, NUMERIC = (5, 10, 11, 1), (5, 8, 11, 1)
+
+
+@pytest.mark.parametrize(
+    ("page", "step", "wanted"),
+    [
+        ("etl", "parse", OBSERVED),
+        ("etl", "range", OBSERVED),
+        ("etl", "bloom", OBSERVED),
+        ("etl", "interpolate", (5, None, 11, 1)),
+        ("etl", "join", (1, 1, 1, 1)),
+        ("etl", "sink", (2, 2, 2, 2)),
+        ("stats", "parse", NUMERIC),
+        ("stats", "kalman", NUMERIC),
+        ("pred", "parse", (1, 1, 1, 1)),
+        ("pred", "publish", (2, 2, 2, 2)),
+        ("train", "range", (1, 1, 1, 1)),
+        ("train", "models", (2, 2, 2, 2)),
+    ],
+)
+def test_selectivities_are_the_benchmarks(page, step, wanted):
+    assert measured(page, step) == wanted
+
+
+def test_windows_shrink_the_stream_as_they_should():
+    for per_block, numbers in zip(measured("stats", "avg"), NUMERIC, strict=True):
+        assert 0.9 * numbers / 10 <= per_block <= numbers / 10  # blocks of 10, the last of a key still open
+    for predicted, numbers in zip(measured("stats", "slr"), NUMERIC, strict=True):
+        assert predicted == pytest.approx(numbers * 91 / 100, rel=0.005)  # 100 messages of a sensor, from the 10th on
+
+
+@pytest.mark.parametrize("page", sorted([*DATAFLOWS.glob("*.md"), *(ROOT / "docs" / "howto").glob("*.md")]))
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        target, _, heading = link.partition("#")
+        file = page.parent / target if target else page
+        assert file.exists(), link
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], link

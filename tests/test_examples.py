@@ -1,12 +1,43 @@
 """The notebooks run from top to bottom and say what the text says."""
 
+import ast
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from riot_ops.models import ModelStore
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def same_on_spark(output, folder):
+    """Each stream is the same on Spark."""
+    assert output("query[stream]") == ["avg", "kalman", "slr", "dac"]
+
+
+def better_with_the_second_model(output, folder):
+    """Every reading has been predicted, and better so with the model that came on the way."""
+    rows, rejected = output("result = pred.run")
+    assert rows == {"classes": 4 * 4800, "error": 4 * 4800}
+    assert rejected == 0
+    old, new = sorted(ModelStore.open(folder / "models").names("MLR"))
+    hours = [(int(name.split("-")[2].removesuffix(".model")) - 1247509800000) / 3.6e6 for name in (old, new)]
+    assert hours == [6, 48]
+    used = output(".value_counts")
+    assert list(used) == [old, new]
+    assert sum(used.values()) == 4 * 4800
+    assert used[old] >= 2 * 4800  # TRAIN ran after two days, and PRED went over soon
+    assert used[new] > 4800
+    distance = output("distance = ")
+    assert distance["after"] < distance["before"] / 2
+
+
+CLAIMS = {
+    "01_sensor_stream_to_predictions": same_on_spark,
+    "02_sensor_file_to_live_prediction": better_with_the_second_model,
+}
 
 
 @pytest.mark.spark
@@ -16,5 +47,12 @@ def test_notebook_runs(path, tmp_path):
     NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
-    same = [c for c in notebook.cells if c.cell_type == "code" and "query[stream]" in c.source]
-    assert same[0].outputs[0]["data"]["text/plain"] == "['avg', 'kalman', 'slr', 'dac']"
+
+    def output(source):
+        """What the cell with this in its source gave."""
+        [cell] = [c for c in notebook.cells if c.cell_type == "code" and source in c.source]
+        return ast.literal_eval(cell.outputs[-1]["data"]["text/plain"])
+
+    CLAIMS[path.stem](output, tmp_path)
+    pictures = [o for c in notebook.cells for o in c.get("outputs", []) if "image/png" in o.get("data", {})]
+    assert len(pictures) == 1
