@@ -14,13 +14,13 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from riot_ops.engine import Engine, merged
 from riot_ops.errors import StateError
@@ -36,22 +36,16 @@ FLUSH = ""
 #: Name among the states of a bucket under which the sources that have ended are kept.
 ENDED = ""
 
-# types, not texts: Spark's worker asks the JVM to parse texts, in every task
-HEAD = StructType(
-    [StructField(name, LongType()) for name in ("generation", "base", "delta_bytes", "base_bytes")]
-    + [StructField("token", StringType())]
-)
+# types, not texts: Spark's worker asks the JVM to parse texts, in every task; and of one field, as the JVM
+# makes an encoder for each type in every task
+DATA = StructType([StructField("data", BinaryType())])
 GENERATION = StructType([StructField("generation", LongType())])
-LINK = StructType(
-    [StructField("previous", StringType()), StructField("token", StringType()), StructField("data", BinaryType())]
-)
 
 CACHED_QUERIES = 4
 MOST_DELTAS = 512
 
 
-@dataclass
-class Head:
+class Head(msgspec.Struct, array_like=True):
     """The newest link of a bucket's chain."""
 
     generation: int = -1
@@ -59,6 +53,14 @@ class Head:
     delta_bytes: int = 0
     base_bytes: int = 0
     token: str = ""
+
+
+class Link(msgspec.Struct, array_like=True):
+    """What a micro-batch changed, by task, and the links on both sides."""
+
+    previous: str
+    token: str
+    states: dict[str, bytes]
 
 
 @dataclass
@@ -112,8 +114,8 @@ class StageProcessor(StatefulProcessor):
         self._outlet = outlet
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._head = handle.getValueState("head", HEAD)
-        self._links = handle.getMapState("links", GENERATION, LINK)
+        self._head = handle.getValueState("head", DATA)
+        self._links = handle.getMapState("links", GENERATION, DATA)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         bucket = int(key[0])
@@ -168,7 +170,7 @@ class StageProcessor(StatefulProcessor):
     def _load(self, bucket: int) -> tuple[Head, Cached]:
         """The bucket's engine, brought to the head of the chain."""
         stored = self._head.get()
-        head = Head(*stored) if stored is not None else Head()
+        head = msgspec.msgpack.decode(stored[0], type=Head) if stored is not None else Head()
         cache = _cached(self._run)
         place = (self._stage.index, bucket)
         cached = cache.pop(place, None)  # put back when the micro-batch is done
@@ -190,16 +192,15 @@ class StageProcessor(StatefulProcessor):
     def _catch_up(self, cached: Cached, head: Head) -> bool:
         """Apply the links after the cached one; False if the cached one is not on the chain."""
         for generation in range(cached.generation + 1, head.generation + 1):
-            link = self._links.getValue((generation,))
-            if link is None:
+            stored = self._links.getValue((generation,))
+            if stored is None:
                 return False
-            previous, token, data = link
-            if generation > head.base and previous != cached.token:
+            link = msgspec.msgpack.decode(stored[0], type=Link)
+            if generation > head.base and link.previous != cached.token:
                 return False
-            states = msgspec.msgpack.decode(bytes(data))
-            cached.ended = frozenset(msgspec.json.decode(states[ENDED], type=list[str]))
-            cached.engine.restore(states)
-            cached.generation, cached.token = generation, token
+            cached.ended = frozenset(msgspec.json.decode(link.states[ENDED], type=list[str]))
+            cached.engine.restore(link.states)
+            cached.generation, cached.token = generation, link.token
         return cached.token == head.token
 
     def _save(self, bucket: int, head: Head, cached: Cached) -> None:
@@ -207,15 +208,16 @@ class StageProcessor(StatefulProcessor):
         token = uuid.uuid4().hex
         full = head.base < 0 or head.delta_bytes > head.base_bytes or generation - head.base >= MOST_DELTAS
         ended = msgspec.json.encode(sorted(cached.ended))
-        data = msgspec.msgpack.encode({**cached.engine.snapshot("full" if full else "delta"), ENDED: ended})
-        self._links.updateValue((generation,), (head.token, token, data))
+        states = {**cached.engine.snapshot("full" if full else "delta"), ENDED: ended}
+        data = msgspec.msgpack.encode(Link(head.token, token, states))
+        self._links.updateValue((generation,), (data,))
         if full:
             for old in range(max(head.base, 0), generation):
                 self._links.removeKey((old,))
             new = Head(generation, generation, 0, len(data), token)
         else:
             new = Head(generation, head.base, head.delta_bytes + len(data), head.base_bytes, token)
-        self._head.update(astuple(new))
+        self._head.update((msgspec.msgpack.encode(new),))
         cached.generation, cached.token = generation, token
         _cached(self._run)[self._stage.index, bucket] = cached
 
