@@ -19,7 +19,7 @@ run: setup
 	$(VENV)/bin/riot-ops run stats --out out/stats
 
 lint: setup
-	$(VENV)/bin/ruff check src tests examples
+	$(VENV)/bin/ruff check src tests examples scripts
 	$(VENV)/bin/mypy
 
 test: lint

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -73,10 +74,18 @@ class LearningJob(Job):
             finally:
                 query.stop()
             return
-        with ThreadPoolExecutor(1, "riot_ops-train") as pool:
-            learnt = pool.submit(flow.run, spans, sinks=MemorySink())
-            yield
-            learnt.result()
+        learnt: Future[Any] = Future()
+
+        def learn() -> None:
+            try:
+                learnt.set_result(flow.run(spans, sinks=MemorySink()))
+            except BaseException as error:  # shown where the run is
+                learnt.set_exception(error)
+
+        # not a pool: it would keep an interrupted run waiting
+        threading.Thread(target=learn, daemon=True, name="riot_ops-train").start()
+        yield
+        learnt.result()
 
     # -- result ------------------------------------------------------------------------------------
 

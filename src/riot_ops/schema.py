@@ -282,12 +282,14 @@ GRID = StreamSchema(
 SCHEMAS: dict[str, StreamSchema] = {s.name: s for s in (CITY, TAXI, FIT, GRID)}
 
 
-def stream_schema(name: str) -> StreamSchema:
-    """The schema of a RIoTBench stream by its name.
+def stream_schema(name: str | StreamSchema) -> StreamSchema:
+    """The schema of a RIoTBench stream by its name; one of one's own as it is.
 
     >>> stream_schema("city").observed
     ('temperature', 'humidity', 'light', 'dust', 'airquality_raw')
     """
+    if isinstance(name, StreamSchema):
+        return name
     if name not in SCHEMAS:
         raise ConfigError(
             f"unknown stream schema {name!r}; known are {', '.join(SCHEMAS)}{did_you_mean(name, SCHEMAS)}"

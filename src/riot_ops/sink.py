@@ -7,11 +7,12 @@ checkpoint, replaces it: that is how files are written effectively once.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,6 +61,10 @@ class Sink(ABC):
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         """Make a batch visible; may be called again for the same batch after a crash."""
+
+    def bound(self, streams: Collection[str]) -> Sink:
+        """The sink for a run in which these streams end in it."""
+        return self
 
     def begin(self, overwrite: bool) -> None:
         """A new run starts: remove the output of an earlier one, or refuse to mix with it."""
@@ -156,7 +161,7 @@ class ParquetSink(Sink):
 
     Effectively once: files appear by an atomic rename at the commit of their batch, and a batch that
     is committed again replaces its files. A crash leaves at most hidden temporary files, which the
-    next start removes.
+    next start removes. Files of other streams are left alone.
 
     Parameters
     ----------
@@ -171,6 +176,12 @@ class ParquetSink(Sink):
     def __init__(self, directory: str | Path, compression: str = "snappy") -> None:
         self.directory = Path(directory).absolute()
         self.compression = compression
+        self.streams: frozenset[str] | None = None  # all that there are
+
+    def bound(self, streams: Collection[str]) -> ParquetSink:
+        one = copy.copy(self)
+        one.streams = frozenset(streams)
+        return one
 
     def writer(self, batch_id: int, partition: int) -> Writer:
         return _FileWriter(self, partition)
@@ -202,7 +213,7 @@ class ParquetSink(Sink):
     def recover(self, batch_id: int) -> None:
         self._remove(lambda n: n >= batch_id, set())
         for leftover in (".part-*", f"{EMPTY}{self.suffix}"):
-            for path in self.directory.glob(f"*/{leftover}"):
+            for path in self._glob(leftover):
                 path.unlink(missing_ok=True)
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
@@ -216,11 +227,16 @@ class ParquetSink(Sink):
     def files(self) -> list[tuple[int, str, Path]]:
         """All committed files as ``(batch, stream, path)`` in order."""
         found = []
-        for path in self.directory.glob(f"*/part-*{self.suffix}"):
+        for path in self._glob(f"part-*{self.suffix}"):
             number = re.match(r"part-(\d+)-", path.name)
             if number:
                 found.append((int(number[1]), path.parent.name, path))
         return sorted(found)
+
+    def _glob(self, pattern: str) -> Iterator[Path]:
+        for path in self.directory.glob(f"*/{pattern}"):
+            if self.streams is None or path.parent.name in self.streams:
+                yield path
 
     def _remove(self, which: Callable[[int], bool], kept: set[Path]) -> None:
         for number, _, path in self.files():

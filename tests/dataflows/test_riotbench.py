@@ -13,7 +13,7 @@ from riot_ops.connectors.mqtt_folder import FolderBroker
 from riot_ops.connectors.table import open_table
 from riot_ops.dataflows.riotbench.learning import LEARNING
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
-from riot_ops.embedded import TABLE, Surroundings
+from riot_ops.embedded import TABLE, Surroundings, spans
 from riot_ops.models import LinearModel, ModelStore
 from riot_ops.schema import SCHEMAS, stream_schema
 from tests.dataflows.inputs import NO_NEWS, N, features, observations, sensors, source
@@ -45,6 +45,17 @@ def test_etl_cleans_stores_and_publishes_each_message(stream, tmp_path):
     back = parsed.push_many([{"payload": m.payload, "seq": 0} for m in session.next()])
     name = stream_schema(stream).numeric[0]
     assert sorted(str(r[name]) for r in back) == sorted(map(str, inserted[name].to_pylist()))
+
+
+@pytest.mark.parametrize("stream", SCHEMAS)
+def test_train_learns_from_what_etl_stored(stream, tmp_path):
+    around = Surroundings(stream, tmp_path)
+    sensors = sorted(set(observations(stream, layout="wide")["sensor_id"].to_pylist()))
+    stored = around.etl(sensors).run(source(stream))["insert"]
+    times = np.asarray(stored["event_time"].cast(pa.int64())) // 1000
+    models = around.train().run(spans(int(times.min()), int(times.max()) + 1, 1))
+    assert models.errors.num_rows == 0
+    assert models["publish_mlr"].num_rows == models["publish_dtc"].num_rows == 1
 
 
 @pytest.mark.parametrize("stream", SCHEMAS)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from riot_ops.errors import ConfigError
 from riot_ops.kernels import senml
-from riot_ops.schema import OBSERVATIONS, SCHEMAS, TIMESTAMP, stream_schema
+from riot_ops.schema import OBSERVATIONS, SCHEMAS, TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.task import DeadLetters, Task
 from riot_ops.tasks.senml_parse import SenMLParse
 from tests.reference import senml_parse as reference
@@ -587,3 +587,24 @@ def test_threads_share_nothing() -> None:
         together = list(pool.map(lambda payloads: run(CITY, payloads)[0], lots))
     assert all(same(a, run(CITY, b)[0]) for a, b in zip(together, lots, strict=True))
     assert together[3]["value"].to_pylist()[::5] == [i * 3 % 1000 for i in range(300)]
+
+
+def test_a_schema_of_ones_own():
+    own = StreamSchema(
+        "own",
+        columns=("id", "t", "ph", "note"),
+        units=("string", "timestamp", "pH", "string"),
+        kinds=("sv", "sv", "v", "sv"),
+        id_field="id",
+        time_field="t",
+        meta=("id", "t"),
+    )
+    session = SenMLParse(schema=own).session()
+    text = '{"bt":1000,"e":[{"n":"ph","v":6.5},{"n":"id","sv":"b"},{"n":"note","sv":"ü"}]}'
+    rows = session.push({"payload": text})
+    assert [(r["sensor_id"], r["obs_type"], r["value"], r["text"]) for r in rows] == [
+        ("b", "ph", 6.5, None),
+        ("b", "note", None, "ü"),
+    ]
+    with pytest.raises(ConfigError, match=r"the schema 'own' has no field 'pg' to emit; it has id, ph, note"):
+        SenMLParse(schema=own, fields=("pg",))

@@ -29,6 +29,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
         yield Measure("stats/plain-python", plain, "messages/s", how.format(small) + "; orjson, dicts")
         yield Measure("stats/local-vs-plain-python", local / plain, "ratio", "orjson and dicts, one core each", 10)
         with spark_session() as spark:
+            _on_spark(spark, base / "out-warm-up", data, small)  # the JVM compiles what it runs often
             fast = _on_spark(spark, base / "out-large", data, large)
             same = _on_spark(spark, base / "out-small", data, small)
             how = "local[2], micro-batches of {:,} messages, after a warm-up"

@@ -102,7 +102,9 @@ class Spool:
         except BlockingIOError:
             self._guard.close()
             raise ConnectorError(
-                f"the spool {folder} is in use by another process; each subscriber needs its own", retryable=True
+                f"the spool {folder} is in use by another process: each subscriber needs its own, and one that "
+                "is open here must be closed before a run on Spark",
+                retryable=True,
             ) from None
         try:
             self._recover()

@@ -146,7 +146,8 @@ def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict
                 targets.append(label[id(sinks[name])])
     last = sinks[ERRORS_STREAM] if ERRORS_STREAM in sinks else next(iter(sinks.values()), None)
     routes[ERRORS_STREAM] = [] if last is None else [label[id(last)]]
-    return distinct, routes
+    ending = {name: [s for s, targets in routes.items() if name in targets] for name in distinct}
+    return {name: sink.bound(ending[name]) for name, sink in distinct.items()}, routes
 
 
 def end_sinks(flow: Dataflow, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:

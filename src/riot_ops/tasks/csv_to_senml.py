@@ -80,8 +80,7 @@ class CsvToSenML(StatelessTask):
     delimiter: str = ","
 
     def validate(self) -> None:
-        if isinstance(self.schema, str):
-            stream_schema(self.schema)
+        stream_schema(self.schema)
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
             raise ConfigError(
                 "csv_to_senml: delimiter must be one ASCII character other than a quote or a "
@@ -91,7 +90,7 @@ class CsvToSenML(StatelessTask):
     @property
     def columns(self) -> StreamSchema:
         """The stream schema in use."""
-        return stream_schema(self.schema) if isinstance(self.schema, str) else self.schema
+        return stream_schema(self.schema)
 
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text"}

@@ -21,11 +21,14 @@ __all__ = ["ErrorEstimate"]
 
 
 @kernel
-def relative_errors(predicted: Any, observed: Any, averages: Any, slots: Any, average: Any, out: Any) -> None:
+def relative_errors(
+    predicted: Any, observed: Any, averages: Any, slots: Any, average: Any, used: Any, out: Any
+) -> None:
     for i in range(predicted.size):
         s = slots[i]
         if not np.isnan(averages[i]):
             average[s] = averages[i]
+        used[i] = average[s]
         scale = abs(average[s])
         if np.isnan(scale) or scale == 0.0:
             scale = abs(observed[i])
@@ -53,7 +56,7 @@ class ErrorEstimate(KeyedTask):
     observed : str, default "observed"
         Numeric field o.
     average : str, default "average"
-        Numeric field avg; null in predictions.
+        Numeric field avg; null in predictions, which get the latest of their key.
     output : str, default "error"
         Field for the error (a ratio, >= 0).
     by, ttl
@@ -113,7 +116,10 @@ class ErrorEstimate(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        return with_field(schema, pa.field(self.output, pa.float64()))
+        return with_field(with_field(schema, pa.field(self.average, pa.float64())), pa.field(self.output, pa.float64()))
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({self.average, self.output})
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"average": StateField("float64", initial=float("nan"))}
@@ -129,12 +135,12 @@ class ErrorEstimate(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         predicted, observed, averages = (float_column(batch.column(name))[0] for name in self._inputs)
-        out = np.empty(batch.num_rows)
-        relative_errors(predicted, observed, averages, slots, state["average"], out)
+        used, out = np.empty(batch.num_rows), np.empty(batch.num_rows)
+        relative_errors(predicted, observed, averages, slots, state["average"], used, out)
         kept: npt.NDArray[np.bool_] = np.isnan(averages) | ~np.isnan(predicted)
         if not kept.all():
-            batch, out = batch.filter(pa.array(kept)), out[kept]
-        return replace_column(batch, self.output, out)
+            batch, used, out = batch.filter(pa.array(kept)), used[kept], out[kept]
+        return replace_column(replace_column(batch, self.average, used), self.output, out)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

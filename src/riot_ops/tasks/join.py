@@ -78,7 +78,8 @@ class Join(KeyedTask):
         What becomes of a message that is not complete in time, or at the end: reject its pieces, or
         emit what there is; there is then a boolean column ``complete``.
     by : tuple of str, default ("seq",)
-        Fields that identify a message.
+        Fields that identify a message. Each source numbers its own: where streams of several are merged,
+        ``seq`` alone does not.
     value : str, default "value"
         Numeric input field.
     ttl
@@ -150,7 +151,7 @@ class Join(KeyedTask):
                 wrong = f'layout = "{self.layout}"' if self.fields is not None else "fields = None"
                 raise ConfigError(f'join: {wrong} needs a schema, such as "city"')
             return
-        known = stream_schema(self.schema) if isinstance(self.schema, str) else self.schema
+        known = stream_schema(self.schema)
         for name in self.fields or ():
             if name not in known.columns:
                 raise ConfigError(
@@ -355,7 +356,7 @@ class Join(KeyedTask):
 
 @functools.lru_cache(maxsize=64)
 def _plan(task: Join) -> Plan:
-    schema = stream_schema(task.schema) if isinstance(task.schema, str) else task.schema
+    schema = None if task.schema is None else stream_schema(task.schema)
     names, texts = task.fields or (), tuple[str, ...]()
     if schema is not None:
         wanted = schema.observed if task.fields is None else task.fields

@@ -42,8 +42,8 @@ class SenMLParse(StatelessTask):
 
     Parameters
     ----------
-    schema : str or None, default None
-        Name of a stream schema ("city", "taxi", "fit", "grid"); None: any SenML, one observation
+    schema : str, StreamSchema or None, default None
+        A stream schema, or the name of one ("city", "taxi", "fit", "grid"); None: any SenML, one observation
         per record, which is slower.
     fields : tuple of str or None, default None
         Fields of the schema to emit; None: those that it calls observed. Always in schema order.
@@ -108,7 +108,7 @@ class SenMLParse(StatelessTask):
     pattern: ClassVar[str] = "FlatMap"
     selectivity: ClassVar[str] = "1:N"
 
-    schema: str | None = None
+    schema: str | StreamSchema | None = None
     fields: tuple[str, ...] | None = None
     layout: Literal["observations", "wide"] = "observations"
     meta: bool = False
@@ -132,7 +132,7 @@ class SenMLParse(StatelessTask):
         for name in self.fields or ():
             if name not in allowed:
                 raise ConfigError(
-                    f"fields: the schema {self.schema!r} has no field {name!r} to emit; it has "
+                    f"fields: the schema {schema.name!r} has no field {name!r} to emit; it has "
                     f"{', '.join(allowed)}{did_you_mean(name, allowed)}"
                 )
         if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):

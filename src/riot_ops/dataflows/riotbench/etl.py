@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream
+from riot_ops.dataflows.riotbench.learning import LEARNING
 from riot_ops.errors import ConfigError
 from riot_ops.schema import stream_schema
 from riot_ops.secret import Secret
@@ -94,7 +95,11 @@ def etl(
         columns = (*columns, "annotation")
     stored = message
     if store is not None:
-        stored = message.shuffle().to(_insert(variant, schema, store, table, columns, credential), id="insert")
+        derived = LEARNING[schema].time_fields if variant == "table" else ()
+        if derived:  # TRAIN reads them from the table
+            stored = stored.to(t.TimeFields(fields=derived), id="time")
+        insert = _insert(variant, schema, store, table, (*columns, *derived), credential)
+        stored = stored.shuffle().to(insert, id="insert")
     senml = message.shuffle().to(t.CsvToSenML(schema=schema), id="senml")
     if publish is not None:
         senml = senml.shuffle().to(t.MqttPublish(**publish), id="publish")  # type: ignore[arg-type]

@@ -1,0 +1,75 @@
+"""Parquet files: what a run replaces, refuses and leaves alone."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.errors import ConnectorError
+from riot_ops.sink import ParquetSink
+
+ROWS = [{"value": float(i)} for i in range(10)]
+
+
+def flow(stream):
+    made = ro.Dataflow(stream)
+    source = made.source("readings", schema={"value": "double"})
+    return made.sink("out", source.to(t.KalmanFilter(), id=stream))
+
+
+def files(folder, stream):
+    return sorted((folder / stream).glob("*.parquet"))
+
+
+def rows(folder, stream):
+    return pq.read_table(files(folder, stream)).num_rows
+
+
+def test_dataflows_may_share_a_folder(tmp_path):
+    flow("a").run(ROWS, out=tmp_path)
+    flow("b").run(ROWS[:3], out=tmp_path, batch_size=1, epoch_rows=1)
+    assert rows(tmp_path, "a") == 10
+    assert rows(tmp_path, "b") == 3
+    flow("b").run([], out=tmp_path, overwrite=True)
+    assert rows(tmp_path, "a") == 10
+    assert [f.name for f in files(tmp_path, "b")] == ["empty.parquet"]
+
+
+@pytest.mark.spark
+def test_dataflows_may_share_a_folder_on_spark(spark, tmp_path):
+    flow("a").run(ROWS, out=tmp_path)
+    for _ in range(2):
+        flow("b").start(spark, ROWS[:4], out=tmp_path, overwrite=True).wait()
+    assert (rows(tmp_path, "a"), rows(tmp_path, "b")) == (10, 4)
+
+
+def test_output_of_an_earlier_run_is_not_mixed_with(tmp_path):
+    flow("a").run(ROWS, out=tmp_path)
+    with pytest.raises(ConnectorError, match="holds the output of an earlier run"):
+        flow("a").run(ROWS, out=tmp_path)
+    flow("a").run(ROWS[:2], out=tmp_path, overwrite=True)
+    assert rows(tmp_path, "a") == 2
+
+
+def test_a_batch_that_is_committed_again_replaces_itself(tmp_path):
+    sink = ParquetSink(tmp_path)
+    for values in ([1.0, 2.0], [3.0]):
+        writer = sink.writer(0, 0)
+        writer.write("a", pa.RecordBatch.from_pydict({"value": values}))
+        message = writer.finish()
+        sink.commit(0, [message])
+        sink.commit(0, [message])
+    assert pq.read_table(files(tmp_path, "a"))["value"].to_pylist() == [3.0]
+
+
+def test_what_a_crash_left_is_removed(tmp_path):
+    for stream in ("a", "b"):
+        writer = ParquetSink(tmp_path).writer(0, 0)
+        writer.write(stream, pa.RecordBatch.from_pydict({"value": [1.0]}))
+        writer.finish()  # and no commit
+    flow("a").run(ROWS, out=tmp_path)
+    assert [f.name[0] for f in (tmp_path / "a").iterdir()] == ["p"]
+    assert [f.name[0] for f in (tmp_path / "b").iterdir()] == ["."], "another run's may be under way"
