@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import StateError
 from riot_ops.state import KeyedState, StateField
-from riot_ops.task import DeadLetters, KeyedTask
+from riot_ops.task import KeyedTask
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.dataflow import ERRORS_STREAM
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.jit import kernel
 from riot_ops.lowering import INSTANCE, Route, Step
 from riot_ops.state import KeyedState
-from riot_ops.task import DeadLetters, KeyedTask, StatelessTask
+from riot_ops.task import KeyedTask, StatelessTask
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Engine", "aligned", "in_order", "merged"]
 

@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.dataflow import Dataflow, Distribution, Edge
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.schema import SUB_RANGE
-from riot_ops.task import DeadLetters, KeyedTask, Task
+from riot_ops.task import KeyedTask, Task
 
 __all__ = ["INSTANCE", "Route", "Step", "lower"]
 

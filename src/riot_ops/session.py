@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import RecordError
 from riot_ops.state import KeyedState
-from riot_ops.task import DeadLetters, KeyedTask, StatelessTask, Task
+from riot_ops.task import KeyedTask, StatelessTask, Task
 
 __all__ = ["Session"]
 

@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import StateError
 from riot_ops.kernels.arrow import int_column, joined
 from riot_ops.kernels.hashing import HashMemo, hash_columns
 from riot_ops.kernels.index import KeyIndex
-from riot_ops.task import DeadLetters, KeyedTask
+from riot_ops.task import KeyedTask
 
 __all__ = ["KeyedState", "StateField", "key_numbers"]
 

@@ -8,25 +8,21 @@ declared as arrays that the framework owns. Both name the records that they cann
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 import re
-import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.kernels.arrow import float_column
-from riot_ops.schema import ERRORS, TIMESTAMP
-from riot_ops.secret import Secret, check_secret, is_secret_type, secret_from_json, secret_to_json
+from riot_ops.parameters import check_parameters, parameters_from_json, parameters_to_json
 
 if TYPE_CHECKING:
     from riot_ops.session import Session
@@ -34,18 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Case",
-    "Count",
-    "DeadLetters",
     "KeyedTask",
-    "NonNegative",
-    "Positive",
-    "Probability",
     "Requirement",
     "State",
     "StatelessTask",
     "Task",
     "ValueTask",
-    "check_parameters",
     "find_task",
     "register",
     "registry_name",
@@ -53,84 +43,8 @@ __all__ = [
     "tasks",
 ]
 
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NonNegative = Annotated[float, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-
 Requirement = Literal["number", "text", "any"]
 State = dict[str, Any]
-
-
-class DeadLetters:
-    """Collects the records that a task rejects, with reason and original text."""
-
-    def __init__(self, task: str) -> None:
-        self.task = task
-        self.count = 0
-        self._batches: list[pa.RecordBatch] = []
-
-    def reject(
-        self,
-        batch: pa.RecordBatch,
-        rows: npt.NDArray[Any],
-        reason: str,
-        message: str | Sequence[str],
-        raw: pa.Array | None = None,
-    ) -> None:
-        """Reject rows (a mask or indices) of a batch.
-
-        Parameters
-        ----------
-        reason : str
-            Short stable code, such as ``malformed``.
-        message : str or sequence of str
-            What was wrong, for all rows or for each.
-        raw : array, optional
-            Original text of *all* rows of the batch; by default the whole record as JSON.
-        """
-        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        if index.size == 0:
-            return
-        n = int(index.size)
-        picked = batch.take(pa.array(index))
-        texts = _records_as_json(picked) if raw is None else _as_text(raw.take(pa.array(index)))
-        names = picked.schema.names
-        self.count += n
-        self._batches.append(
-            pa.RecordBatch.from_arrays(
-                [
-                    picked.column("seq") if "seq" in names else pa.nulls(n, pa.int64()),
-                    picked.column("event_time").cast(TIMESTAMP) if "event_time" in names else pa.nulls(n, TIMESTAMP),
-                    pa.array([self.task] * n, pa.string()),
-                    pa.array([reason] * n, pa.string()),
-                    pa.array([message] * n if isinstance(message, str) else list(message), pa.string()),
-                    texts,
-                ],
-                schema=ERRORS,
-            )
-        )
-
-    def take(self) -> list[pa.RecordBatch]:
-        """The collected batches; the collector is empty afterwards."""
-        batches, self._batches = self._batches, []
-        return batches
-
-
-def _as_text(column: pa.Array) -> pa.Array:
-    """Text of a column that may hold invalid UTF-8, without losing a byte."""
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return pa.array(
-            [None if v is None else v.decode("utf-8", "backslashreplace") for v in column.to_pylist()], pa.string()
-        )
-    return column.cast(pa.string())
-
-
-def _records_as_json(batch: pa.RecordBatch) -> pa.Array:
-    def plain(value: Any) -> str:
-        return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-
-    return pa.array([json.dumps(row, default=plain, ensure_ascii=False) for row in batch.to_pylist()], pa.string())
 
 
 @dataclass(frozen=True)
@@ -208,7 +122,7 @@ class Task(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters as JSON-able data."""
-        return {"task": self.name(), **_parameters(self)}
+        return {"task": self.name(), **parameters_to_json(self, self.name())}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Task:
@@ -220,14 +134,7 @@ class Task(ABC):
         """
         given = dict(data)
         kind = find_task(str(given.pop("task", cls.name())))
-        types = _parameter_types(kind)
-        for name in given:
-            if name not in types:
-                raise ConfigError(
-                    f"{kind.name()} has no parameter {name!r}; parameters are "
-                    f"{', '.join(types)}{did_you_mean(name, types)}"
-                )
-        return kind(**{n: _converted(kind.__name__, n, v, types[n]) for n, v in given.items()})
+        return kind(**parameters_from_json(kind, kind.name(), given))
 
     def replace(self, **parameters: Any) -> Self:
         """A copy with other parameters."""
@@ -410,68 +317,6 @@ def with_field(schema: pa.Schema, field: pa.Field) -> pa.Schema:
     """The schema with a field set."""
     position = schema.get_field_index(field.name)
     return schema.append(field) if position < 0 else schema.set(position, field)
-
-
-# -- parameters ------------------------------------------------------------------------------------
-
-
-def check_parameters(owner: object) -> None:
-    """Check the fields of a frozen dataclass against their declared types, and convert them to those."""
-    of: Any = type(owner)
-    for name, kind in _parameter_types(of).items():
-        if kind is not Any:
-            object.__setattr__(owner, name, _checked(of.__name__, name, getattr(owner, name), kind))
-
-
-@functools.cache
-def _parameter_types(kind: type[Any]) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return {f.name: hints[f.name] for f in fields(kind)}
-
-
-def _checked(owner: str, name: str, value: Any, kind: Any) -> Any:
-    """The value as its declared type (lists become tuples, integers floats) or a ConfigError."""
-    if is_secret_type(kind):
-        return check_secret(owner, name, value)
-    try:
-        plain = msgspec.to_builtins(value, builtin_types=(timedelta, bytes))
-        result = msgspec.convert(plain, kind, builtin_types=(timedelta, bytes))
-    except (msgspec.ValidationError, TypeError) as error:
-        reason = str(error).replace(" - at `$`", "")
-        raise ConfigError(f"{owner}: {name} = {value!r}: {reason}") from None
-    for number in result if isinstance(result, tuple) else (result,):
-        if isinstance(number, float) and not np.isfinite(number):
-            raise ConfigError(f"{owner}: {name} = {value!r}: must be finite")
-    return result
-
-
-def _converted(owner: str, name: str, value: Any, kind: Any) -> Any:
-    """A parameter from JSON data."""
-    if kind is Any:
-        return value
-    if is_secret_type(kind):
-        return secret_from_json(owner, name, value)
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{owner}: {name} = {value!r}: {error}") from None
-
-
-def _parameters(task: Task) -> dict[str, Any]:
-    values = {name: getattr(task, name) for name in _parameter_types(type(task))}
-    for name, value in list(values.items()):
-        if isinstance(value, Secret):
-            values[name] = secret_to_json(value)
-            if values[name] is None:  # a value as such is not part of what the task is
-                del values[name]
-    try:
-        encoded = msgspec.json.encode(values)
-    except (TypeError, NotImplementedError) as error:
-        raise ConfigError(
-            f"{task.name()} has a parameter that is not JSON ({error}); a function has to be "
-            "importable by name or passed beside the descriptor"
-        ) from None
-    return msgspec.json.decode(encoded)  # type: ignore[no-any-return]
 
 
 # -- registry --------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, write_city, wr
 from riot_ops.bench.kernels import CODES, task_under_test
 from riot_ops.bench.keyed import kalman_flow
 from riot_ops.bench.measure import Measure
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.streams.city import CitySource
-from riot_ops.task import DeadLetters
 
 MESSAGES, FILES, SENSORS = 1200, 3, 7
 

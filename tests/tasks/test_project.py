@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 import riot_ops as ro
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
-from riot_ops.task import DeadLetters, Task
+from riot_ops.task import Task
 from riot_ops.tasks.project import Project
 from riot_ops.testing import exact
 from tests.reference import project as reference

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels import senml
 from riot_ops.schema import OBSERVATIONS, SCHEMAS, TIMESTAMP, StreamSchema, stream_schema
-from riot_ops.task import DeadLetters, Task
+from riot_ops.task import Task
 from riot_ops.tasks.senml_parse import SenMLParse
 from tests.reference import senml_parse as reference
 

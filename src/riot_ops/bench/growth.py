@@ -17,8 +17,8 @@ from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, write_city, wr
 from riot_ops.bench.keyed import kalman, kalman_flow
 from riot_ops.bench.measure import Measure, median, one_core
 from riot_ops.bench.sparks import durations, folder, spark_session
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.state import KeyedState
-from riot_ops.task import DeadLetters
 
 __all__ = ["measures"]
 

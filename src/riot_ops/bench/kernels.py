@@ -12,9 +12,10 @@ import pyarrow as pa
 from riot_ops import tasks as t
 from riot_ops.bench.data import needs
 from riot_ops.bench.measure import Measure, kernel_times, median, one_core, seconds
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.schema import CITY
 from riot_ops.streams.city import CitySource
-from riot_ops.task import DeadLetters, KeyedTask, Task
+from riot_ops.task import KeyedTask, Task
 
 __all__ = ["measures", "task_under_test"]
 

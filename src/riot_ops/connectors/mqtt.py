@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from riot_ops.connectors.mqtt_folder import folder_of
 from riot_ops.connectors.retry import Failure, retrying
 from riot_ops.errors import ConfigError, ConnectorError, MissingExtraError
+from riot_ops.parameters import Count, Positive, check_parameters
 from riot_ops.secret import Secret
-from riot_ops.task import Count, Positive, check_parameters
 
 __all__ = ["Link", "MqttConnection", "adjusted", "paho_client", "unique"]
 

@@ -13,7 +13,7 @@ from riot_ops.connectors.mqtt import MqttConnection
 from riot_ops.connectors.mqtt_publisher import Outgoing, publisher
 from riot_ops.connectors.template import template
 from riot_ops.errors import ConfigError
-from riot_ops.task import Count
+from riot_ops.parameters import Count
 
 __all__ = ["MqttPublication"]
 

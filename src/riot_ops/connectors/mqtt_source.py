@@ -18,9 +18,9 @@ from riot_ops.connectors.mqtt import MqttConnection
 from riot_ops.connectors.mqtt_subscriber import Receiver, Subscription
 from riot_ops.connectors.spool import Message, Spool, first_number, read_messages
 from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.parameters import Count, Positive
 from riot_ops.schema import RAW, TIMESTAMP
 from riot_ops.source import Offset, Source, Split, register_source
-from riot_ops.task import Count, Positive
 
 __all__ = ["MqttSource"]
 

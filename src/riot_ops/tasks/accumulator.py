@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import int_column, joined
+from riot_ops.parameters import Count
 from riot_ops.schema import SUB_RANGE
 from riot_ops.state import StateField
-from riot_ops.task import Case, Count, DeadLetters, KeyedTask, Requirement, State, register
+from riot_ops.task import Case, KeyedTask, Requirement, State, register
 
 __all__ = ["Accumulator", "full_blocks"]
 

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, excerpt
 from riot_ops.kernels.csv_lines import csv_column, csv_lines
 from riot_ops.kernels.strings import not_utf8
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register, replace_column, with_field
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["Annotate"]
 

@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from riot_ops.connectors.blob import FolderBlobs
 from riot_ops.connectors.retry import in_parallel
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import RecordError
-from riot_ops.task import Case, Count, DeadLetters, register, replace_column, with_field
+from riot_ops.parameters import Count
+from riot_ops.task import Case, register, replace_column, with_field
 from riot_ops.tasks.store_task import BlobTask, Failures, reject, scratch
 
 __all__ = ["BlobDownload"]

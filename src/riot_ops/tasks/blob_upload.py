@@ -15,8 +15,9 @@ import pyarrow as pa
 from riot_ops.connectors.blob import FolderBlobs
 from riot_ops.connectors.retry import in_parallel
 from riot_ops.connectors.template import Template, template
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, RecordError
-from riot_ops.task import Case, DeadLetters, Requirement, register, replace_column, with_field
+from riot_ops.task import Case, Requirement, register, replace_column, with_field
 from riot_ops.tasks.store_task import BlobTask, Failures, reject
 
 __all__ = ["BlobUpload"]

@@ -11,23 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import float_column, int_column
 from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.kernels.windows import NEVER, slide, tumble, tumble_time
+from riot_ops.parameters import Count
 from riot_ops.schema import SUB_RANGE
 from riot_ops.state import StateField
-from riot_ops.task import (
-    Case,
-    Count,
-    DeadLetters,
-    Requirement,
-    State,
-    ValueTask,
-    register,
-    replace_column,
-    with_field,
-)
+from riot_ops.task import Case, Requirement, State, ValueTask, register, replace_column, with_field
 
 __all__ = ["BlockAverage"]
 

@@ -11,18 +11,11 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
+from riot_ops.parameters import Probability
 from riot_ops.sketches.bloom import BloomFilter
-from riot_ops.task import (
-    Case,
-    DeadLetters,
-    Probability,
-    Requirement,
-    StatelessTask,
-    register,
-    replace_column,
-    with_field,
-)
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["BloomFilterCheck", "blank", "check_hashable", "inline_filter", "stored_filter"]
 

@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.bloom import insert_hashes
+from riot_ops.parameters import Count, Probability
 from riot_ops.sketches.bloom import BloomFilter, bloom_size, value_hashes
 from riot_ops.state import StateField
-from riot_ops.task import Case, Count, DeadLetters, KeyedTask, Probability, Requirement, State, register
+from riot_ops.task import Case, KeyedTask, Requirement, State, register
 from riot_ops.tasks.bloom_filter import check_hashable
 
 __all__ = ["BloomFilterTrain"]

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.csv import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
 from riot_ops.kernels.strings import name_table, not_utf8
 from riot_ops.schema import StreamSchema, stream_schema
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register, replace_column, with_field
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["CsvToSenML"]
 

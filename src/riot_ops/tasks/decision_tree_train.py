@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, ModelError
 from riot_ops.models.fit import fit_tree
 from riot_ops.models.model import TreeModel
+from riot_ops.parameters import Count, NonNegative
 from riot_ops.schema import TIMESTAMP
-from riot_ops.task import Case, Count, DeadLetters, NonNegative, register
+from riot_ops.task import Case, register
 from riot_ops.tasks.linear_regression_train import sets
 from riot_ops.tasks.training import TrainingTask
 

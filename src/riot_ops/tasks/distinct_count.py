@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.hyperloglog import (
     alpha,
@@ -24,7 +25,7 @@ from riot_ops.kernels.hyperloglog import (
 )
 from riot_ops.kernels.jit import kernel
 from riot_ops.state import StateField
-from riot_ops.task import Case, DeadLetters, KeyedTask, Requirement, State, register, replace_column, with_field
+from riot_ops.task import Case, KeyedTask, Requirement, State, register, replace_column, with_field
 
 __all__ = ["DistinctCount"]
 

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.state import StateField
-from riot_ops.task import Case, DeadLetters, KeyedTask, Requirement, State, register, replace_column, with_field
+from riot_ops.task import Case, KeyedTask, Requirement, State, register, replace_column, with_field
 from riot_ops.tasks.prediction import infinite_rows, input_matrix
 
 __all__ = ["ErrorEstimate"]

@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, RecordError
-from riot_ops.task import Case, DeadLetters, StatelessTask, register
+from riot_ops.task import Case, StatelessTask, register
 from riot_ops.tasks.function_results import Collector, Row, short
 from riot_ops.tasks.function_task import FunctionTask
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import RecordError, excerpt
 from riot_ops.schema import SUB_RANGE
-from riot_ops.task import DeadLetters
 
 __all__ = ["CARRIED", "Collector", "Row", "add_all", "as_dict", "short"]
 

@@ -13,8 +13,9 @@ from typing import Any, Self, cast
 import msgspec
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
-from riot_ops.task import DeadLetters, StatelessTask, Task, with_field
+from riot_ops.task import StatelessTask, Task, with_field
 from riot_ops.tasks.function_results import CARRIED, Collector, Row
 
 __all__ = ["FunctionTask", "RecordFunction", "arrow_type", "canonical_schema"]

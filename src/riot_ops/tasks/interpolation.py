@@ -11,21 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field, microseconds
+from riot_ops.parameters import Count
 from riot_ops.state import StateField
-from riot_ops.task import (
-    Case,
-    Count,
-    DeadLetters,
-    Requirement,
-    State,
-    ValueTask,
-    register,
-    replace_column,
-    with_field,
-)
+from riot_ops.task import Case, Requirement, State, ValueTask, register, replace_column, with_field
 
 __all__ = ["Interpolation"]
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.csv_lines import csv_lines
@@ -21,7 +22,7 @@ from riot_ops.kernels.strings import code_of
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.state import StateField
-from riot_ops.task import Case, DeadLetters, KeyedTask, Requirement, State, register
+from riot_ops.task import Case, KeyedTask, Requirement, State, register
 
 __all__ = ["Join"]
 

@@ -10,19 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
+from riot_ops.parameters import NonNegative, Positive
 from riot_ops.state import StateField
-from riot_ops.task import (
-    Case,
-    DeadLetters,
-    NonNegative,
-    Positive,
-    State,
-    ValueTask,
-    register,
-    replace_column,
-)
+from riot_ops.task import Case, State, ValueTask, register, replace_column
 
 __all__ = ["KalmanFilter"]
 

@@ -14,8 +14,9 @@ from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import float_column
 from riot_ops.models.fit import fit_linear
 from riot_ops.models.model import LinearModel
+from riot_ops.parameters import NonNegative
 from riot_ops.schema import TIMESTAMP
-from riot_ops.task import Case, NonNegative, Requirement, register
+from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.training import TrainingTask
 
 __all__ = ["LinearRegressionTrain"]

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from riot_ops.connectors.mqtt_publication import MqttPublication
 from riot_ops.connectors.template import template
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register
+from riot_ops.dead_letters import DeadLetters
+from riot_ops.task import Case, Requirement, StatelessTask, register
 
 __all__ = ["MqttPublish"]
 

@@ -9,9 +9,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
+from riot_ops.parameters import Probability
 from riot_ops.sketches.bloom import BloomFilter
-from riot_ops.task import Case, DeadLetters, Probability, Requirement, StatelessTask, register
+from riot_ops.task import Case, Requirement, StatelessTask, register
 from riot_ops.tasks.bloom_filter import blank, check_hashable, inline_filter, stored_filter
 
 __all__ = ["MultiBloomFilter"]

@@ -12,11 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.charts import Line, png_chart, svg_chart
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.timestamps import microseconds
+from riot_ops.parameters import Count
 from riot_ops.schema import TIMESTAMP
-from riot_ops.task import Case, Count, DeadLetters, Requirement, StatelessTask, register
+from riot_ops.task import Case, Requirement, StatelessTask, register
 
 __all__ = ["MultiLinePlot", "file_name"]
 

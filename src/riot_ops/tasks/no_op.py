@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.task import Case, DeadLetters, StatelessTask, register
+from riot_ops.dead_letters import DeadLetters
+from riot_ops.task import Case, StatelessTask, register
 
 __all__ = ["NoOp"]
 

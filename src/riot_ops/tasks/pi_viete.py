@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, Count, DeadLetters, StatelessTask, register, replace_column, with_field
+from riot_ops.parameters import Count
+from riot_ops.task import Case, StatelessTask, register, replace_column, with_field
 
 __all__ = ["PiViete"]
 

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, ModelError
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.model import Model, model_from_bytes
 from riot_ops.models.store import ModelName, check_store, file_model, stored_model
 from riot_ops.state import StateField
-from riot_ops.task import DeadLetters, KeyedTask, Requirement, State, with_field
+from riot_ops.task import KeyedTask, Requirement, State, with_field
 
 __all__ = ["PredictionTask", "infinite_rows", "input_matrix"]
 

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register
+from riot_ops.task import Case, Requirement, StatelessTask, register
 from riot_ops.tasks.function_task import arrow_type, canonical_schema
 
 __all__ = ["Project"]

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import float_column
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register, replace_column, with_field
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["QuartileLabel", "percentiles"]
 

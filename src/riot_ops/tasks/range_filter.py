@@ -13,12 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.strings import code_of
 from riot_ops.schema import stream_schema
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register, replace_column
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column
 
 __all__ = ["RangeFilter"]
 

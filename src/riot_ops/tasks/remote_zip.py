@@ -13,13 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.archives import FIRST, Entry, zip_bytes
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import byte_spans
 from riot_ops.kernels.blocks import limited_blocks
 from riot_ops.kernels.timestamps import microseconds
+from riot_ops.parameters import Count
 from riot_ops.schema import TIMESTAMP
 from riot_ops.state import StateField
-from riot_ops.task import Case, Count, DeadLetters, KeyedTask, Requirement, State, register
+from riot_ops.task import Case, KeyedTask, Requirement, State, register
 from riot_ops.tasks.multi_line_plot import file_name
 
 __all__ = ["RemoteZip"]

@@ -11,21 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.hashing import fmix64
 from riot_ops.kernels.jit import kernel
+from riot_ops.parameters import Count, Positive
 from riot_ops.state import StateField
-from riot_ops.task import (
-    Case,
-    Count,
-    DeadLetters,
-    Positive,
-    State,
-    ValueTask,
-    register,
-    replace_column,
-)
+from riot_ops.task import Case, State, ValueTask, register, replace_column
 
 __all__ = ["SecondOrderMoment"]
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, RecordError, did_you_mean
 from riot_ops.kernels import senml
 from riot_ops.kernels.arrow import byte_spans, int_column, readonly
@@ -24,7 +25,7 @@ from riot_ops.kernels.senml_exact import (
     patch,
 )
 from riot_ops.schema import TIMESTAMP, StreamSchema, stream_schema
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register
+from riot_ops.task import Case, Requirement, StatelessTask, register
 
 __all__ = ["SenMLParse"]
 

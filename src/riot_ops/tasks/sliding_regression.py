@@ -11,19 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
+from riot_ops.parameters import Count
 from riot_ops.state import StateField
-from riot_ops.task import (
-    Case,
-    Count,
-    DeadLetters,
-    State,
-    ValueTask,
-    register,
-    replace_column,
-    with_field,
-)
+from riot_ops.task import Case, State, ValueTask, register, replace_column, with_field
 
 __all__ = ["SlidingRegression"]
 

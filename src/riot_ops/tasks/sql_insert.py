@@ -12,9 +12,11 @@ import pyarrow as pa
 from riot_ops.connectors.retry import shared
 from riot_ops.connectors.sql import SqlTable, check_sql_url
 from riot_ops.connectors.table import write_chunks
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, RecordError
+from riot_ops.parameters import Count
 from riot_ops.schema import TIMESTAMP
-from riot_ops.task import Case, Count, DeadLetters, Requirement, register
+from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.store_task import Failures, StoreTask, plain_columns, reject
 
 __all__ = ["SqlInsert"]

@@ -18,9 +18,11 @@ import pyarrow as pa
 from riot_ops.connectors.blob import BlobStore, check_blob_url, shared_blobs
 from riot_ops.connectors.table import TableStore, check_table, check_table_url, plain, shared_table
 from riot_ops.connectors.template import Template, template
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, RecordError
+from riot_ops.parameters import Count, NonNegative
 from riot_ops.secret import Secret
-from riot_ops.task import Count, DeadLetters, NonNegative, Requirement, StatelessTask
+from riot_ops.task import Requirement, StatelessTask
 
 __all__ = ["BlobTask", "StoreTask", "TableTask", "plain_columns", "reject", "scratch"]
 

@@ -10,8 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.connectors.table import BATCH, Row, check_table
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.schema import TIMESTAMP
-from riot_ops.task import Case, DeadLetters, Requirement, register
+from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.store_task import Failures, TableTask, plain_columns, reject
 
 __all__ = ["TableInsert"]

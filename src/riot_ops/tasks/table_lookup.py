@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from riot_ops.connectors.table import Row, open_table
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import RecordError
-from riot_ops.task import Case, DeadLetters, register, replace_column, with_field
+from riot_ops.task import Case, register, replace_column, with_field
 from riot_ops.tasks.function_task import arrow_type, canonical_schema
 from riot_ops.tasks.store_task import Failures, TableTask, reject, scratch
 

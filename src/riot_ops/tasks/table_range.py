@@ -11,8 +11,10 @@ import pyarrow as pa
 from riot_ops.connectors.retry import in_parallel
 from riot_ops.connectors.table import Row, open_table
 from riot_ops.connectors.template import encode_key
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, RecordError, excerpt
-from riot_ops.task import Case, Count, DeadLetters, register, replace_column, with_field
+from riot_ops.parameters import Count
+from riot_ops.task import Case, register, replace_column, with_field
 from riot_ops.tasks.function_task import arrow_type, canonical_schema
 from riot_ops.tasks.store_task import Failures, TableTask, reject, scratch
 

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.schema import TIMESTAMP
-from riot_ops.task import Case, DeadLetters, Requirement, StatelessTask, register, replace_column, with_field
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["TimeFields"]
 

@@ -13,13 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, ModelError
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.models.model import Model
 from riot_ops.models.store import ModelName, ModelStore, check_store
+from riot_ops.parameters import Count
 from riot_ops.state import StateField
-from riot_ops.task import Count, DeadLetters, KeyedTask, Requirement, State
+from riot_ops.task import KeyedTask, Requirement, State
 from riot_ops.tasks.accumulator import full_blocks
 from riot_ops.tasks.prediction import infinite_rows, input_matrix
 

@@ -10,21 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import byte_spans, int_column, strings_from_spans
 from riot_ops.kernels.xml_documents import Documents, read_documents
 from riot_ops.kernels.xml_exact import fold
+from riot_ops.parameters import Count
 from riot_ops.schema import SUB_RANGE
-from riot_ops.task import (
-    Case,
-    Count,
-    DeadLetters,
-    Requirement,
-    StatelessTask,
-    register,
-    replace_column,
-    with_field,
-)
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["XMLParse"]
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.session import Session
 from riot_ops.state import KeyedState
-from riot_ops.task import Case, DeadLetters, KeyedTask
+from riot_ops.task import Case, KeyedTask
 from riot_ops.testing.running import Rows, Run, by_keys, exact, picklers, same, uncompiled, whole
 
 __all__ = [

@@ -16,11 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.schema import StreamSchema
 from riot_ops.secret import Secret
 from riot_ops.state import KeyedState
-from riot_ops.task import Case, DeadLetters, KeyedTask, Task
+from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, numbered, picklers
 
 __all__ = [

@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import StateError
 from riot_ops.state import KeyedState
-from riot_ops.task import Case, DeadLetters, KeyedTask, Task
+from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, same
 
 __all__ = ["check_kept_state", "check_merge", "check_state_versions", "keep_state"]

@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from riot_ops.dataflow import Dataflow
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine, merged
 from riot_ops.errors import ConfigError
 from riot_ops.plan import Plan, plan
@@ -29,7 +30,7 @@ from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Packer, blocks_to_batch, b
 from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import StageProcessor, stage_zero
 from riot_ops.state import KeyedState
-from riot_ops.task import DeadLetters, KeyedTask, StatelessTask, Task
+from riot_ops.task import KeyedTask, StatelessTask, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
