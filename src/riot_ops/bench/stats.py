@@ -15,6 +15,8 @@ __all__ = ["measures"]
 
 #: Messages per file; about 7.5 MB.
 EACH = 20_000
+#: Passes before those that count: the JVM compiles what it runs often, and the other side runs for minutes.
+WARM = 2
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
@@ -29,7 +31,8 @@ def measures(quick: bool = False) -> Iterator[Measure]:
         yield Measure("stats/plain-python", plain, "messages/s", how.format(small) + "; orjson, dicts")
         yield Measure("stats/local-vs-plain-python", local / plain, "ratio", "orjson and dicts, one core each", 10)
         with spark_session() as spark:
-            _on_spark(spark, base / "out-warm-up", data, small)  # the JVM compiles what it runs often
+            for i in range(WARM):
+                _on_spark(spark, base / f"out-warm-up-{i}", data, large)
             fast = _on_spark(spark, base / "out-large", data, large)
             same = _on_spark(spark, base / "out-small", data, small)
             how = "local[2], micro-batches of {:,} messages, after a warm-up"
