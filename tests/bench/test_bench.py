@@ -134,7 +134,7 @@ def test_models_give_what_scikit_learn_gives(code: str) -> None:
 
     task, estimator = prepared()[code]
     batch = readings(300, seed=9)
-    ours = task.session().push_batch(batch).column(task.target)
+    ours = task.session().push_batch(batch).column(task.output)
     rows = np.column_stack([batch.column(name) for name in INPUTS]).tolist()
     theirs = predict_all_at_once(estimator, rows)
     single = predict_one_at_a_time(estimator, rows[:20])
