@@ -124,7 +124,7 @@ class Job:
                 stack.callback(os.environ.pop, AZURE_VARIABLE)
                 self.table, self.models, self.broker = "azure-table://", "azure-blob://models", mosquitto.url
                 console.print(f"Mosquitto at {mosquitto.url}, Azurite at ports {', '.join(map(str, azurite.ports()))}")
-            if self.name not in ("stats", "micro"):
+            if self.name in ("etl", "pred", "train"):
                 self._around.create()
             yield
 

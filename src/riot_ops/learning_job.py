@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 from collections.abc import Iterator
@@ -91,7 +92,7 @@ class LearningJob(Job):
 
     def show(self, console: Console) -> None:
         super().show(console)
-        predicted = self._predictions()
+        predicted = self._predictions
         if predicted is None:
             return
         known = predicted.group_by("model").aggregate([("seq", "min"), ("seq", "max"), ("seq", "count")])
@@ -113,7 +114,7 @@ class LearningJob(Job):
 
     def draw(self, console: Console) -> None:
         """A PNG of the error over time, each model in a colour of its own."""
-        predicted = self._predictions()
+        predicted = self._predictions
         if predicted is None or predicted.num_rows < WINDOWS:
             console.print("no picture: there are too few predictions")
             return
@@ -131,6 +132,7 @@ class LearningJob(Job):
         path.write_bytes(png_chart("PRED: median relative error, by model", lines, 1100, 500))
         console.print(f"picture: {path}")
 
+    @functools.cached_property
     def _predictions(self) -> pa.Table | None:
         """What PRED said of each message, in order."""
         files = sorted((self.out / "publish_error").glob("*.parquet"))

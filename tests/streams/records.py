@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from riot_ops import streams
 
@@ -24,6 +26,19 @@ def table(source: Any, start: int = 0, end: int | None = None) -> pa.Table:
 def micros(times: Any) -> np.ndarray:
     """Event times of a pandas column as microseconds since the epoch."""
     return pa.array(times).cast(pa.timestamp("us", tz="UTC")).cast("int64").to_numpy()
+
+
+def any_split(test: Any) -> Any:
+    """Give a test any sensors, start, number of messages, parts, format and seed."""
+    values = (
+        st.integers(1, 3000),
+        st.integers(0, 10**9),
+        st.integers(1, 60),
+        st.integers(1, 6),
+        st.sampled_from(["senml", "csv", "observations", "wide"]),
+        st.integers(-1, 3),
+    )
+    return settings(max_examples=25, deadline=None)(given(*values)(test))
 
 
 def check_any_split(source: Any, start: int, n: int, parts: int) -> None:

@@ -5,15 +5,13 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.errors import ConfigError
 from riot_ops.schema import FIT, OBSERVATIONS, RAW
 from riot_ops.streams import fit, rates
 from riot_ops.streams.fit import ACTIVITIES, BASE_MS, FitSource
-from tests.streams.records import check_any_split, check_elsewhere, table
+from tests.streams.records import any_split, check_any_split, check_elsewhere, table
 
 ACC = [c for c in FIT.columns if c.startswith("acc")]
 
@@ -32,18 +30,9 @@ def dirty():
 # -- reproducible ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(1, 3000),
-    st.integers(0, 10**9),
-    st.integers(1, 60),
-    st.integers(1, 6),
-    st.sampled_from(["senml", "csv", "observations", "wide"]),
-    st.integers(-1, 3),
-)
+@any_split
 def test_any_split_gives_the_same_records(subjects, start, n, parts, form, seed):
-    source = FitSource(subjects, seed=seed, format=form)
-    check_any_split(source, start, n, parts)
+    check_any_split(FitSource(subjects, seed=seed, format=form), start, n, parts)
 
 
 @pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])

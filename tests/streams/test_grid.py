@@ -5,15 +5,13 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.errors import ConfigError
 from riot_ops.schema import GRID, OBSERVATIONS, RAW
 from riot_ops.streams import grid, rates
 from riot_ops.streams.grid import BASE_MS, GridSource
-from tests.streams.records import check_any_split, check_elsewhere, table
+from tests.streams.records import any_split, check_any_split, check_elsewhere, table
 
 HALF_HOUR = 1_800_000
 
@@ -27,18 +25,9 @@ def clean():
 # -- reproducible ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(1, 3000),
-    st.integers(0, 10**9),
-    st.integers(1, 60),
-    st.integers(1, 6),
-    st.sampled_from(["senml", "csv", "observations", "wide"]),
-    st.integers(-1, 3),
-)
+@any_split
 def test_any_split_gives_the_same_records(meters, start, n, parts, form, seed):
-    source = GridSource(meters, seed=seed, format=form)
-    check_any_split(source, start, n, parts)
+    check_any_split(GridSource(meters, seed=seed, format=form), start, n, parts)
 
 
 @pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])

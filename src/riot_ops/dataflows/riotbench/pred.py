@@ -9,6 +9,7 @@ import pyarrow as pa
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.learning import LEARNING, rows
+from riot_ops.dataflows.riotbench.results import published
 from riot_ops.errors import ConfigError
 from riot_ops.schema import RAW
 
@@ -93,13 +94,7 @@ def pred(
     )
     classes = dtc.to(t.Project(fields=("sensor_id", "class", "class_index", "model")), id="classes")
     error = _error(mlr, average, learning.target)
-    results = [classes, error]
-    if publish is not None:
-        results = [
-            one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.id}")  # type: ignore[arg-type]
-            for one in results
-        ]
-    flow.sink("publish", *results)
+    flow.sink("publish", *published([classes, error], publish))
     if form == "plots":
         drawn = merge(_charts(classes, "DTC", "class_index", plot_size), _charts(error, "MLR", "error", plot_size))
         flow.sink("plots", drawn if charts is None else drawn.to(t.BlobUpload(store=charts), id="upload"))

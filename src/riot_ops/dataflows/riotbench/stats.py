@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream, merge
+from riot_ops.dataflows.riotbench.results import published
 from riot_ops.errors import ConfigError
 from riot_ops.schema import stream_schema
 
@@ -104,13 +105,7 @@ def stats(
     kalman = obs.hash(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
     slr = kalman.hash(*KEY).to(line, id="slr")
     dac = obs.hash("obs_type").to(distinct, id="dac")
-    results = [avg, slr, dac]
-    if publish is not None:
-        results = [
-            one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.id}")  # type: ignore[arg-type]
-            for one in results
-        ]
-    flow.sink("publish", *results)
+    flow.sink("publish", *published([avg, slr, dac], publish))
     if form == "plots":
         drawn = _plots(avg, slr, dac, _or(plot_size, usual.gathered))
         if charts is not None:
