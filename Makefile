@@ -26,7 +26,7 @@ test: lint
 	$(PY) -m pytest -m "not slow" tests src README.md docs/howto
 
 test-all: lint
-	$(PY) -m pytest tests src README.md docs/howto
+	HYPOTHESIS_PROFILE=search $(PY) -m pytest tests src README.md docs/howto
 
 bench: setup
 	@for name in kernels keyed stats latency growth mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done

@@ -41,7 +41,7 @@ def milliseconds(text: str) -> int | None:
 def message(
     fields: list[str], names: tuple[str, ...], units: tuple[str, ...], kinds: tuple[str, ...], time_field: str
 ) -> dict[str, Any] | str:
-    """The message, or the reason why there is none."""
+    """The message, its numbers with all their digits, or the reason why there is none."""
     if len(fields) != len(names):
         return "wrong_columns"
     entries = []
@@ -53,7 +53,7 @@ def message(
         if name == time_field:
             time = milliseconds(bare)
         elif kind == "v" and NUMBER.fullmatch(bare) and abs(Decimal(bare)) < Decimal("1e308"):
-            entries.append({"n": name, "u": unit, "v": float(bare)})
+            entries.append({"n": name, "u": unit, "v": Decimal(bare)})
         else:
             entries.append({"n": name, "u": unit, "sv": text})
     return "bad_time" if time is None else {"e": entries, "bt": time}

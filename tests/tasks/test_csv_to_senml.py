@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from decimal import Decimal
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -119,7 +120,7 @@ def test_equals_reference_on_lines_of_the_csv_module(rows, delimiter, binary, cu
     )
     out, errors = run(CsvToSenML(schema=SCHEMA, delimiter=delimiter), batch, cuts)
     expected = [reference.message(list(row), SCHEMA.columns, SCHEMA.units, SCHEMA.kinds, "when") for row in rows]
-    assert [(r["seq"], json.loads(r["payload"])) for r in out] == [
+    assert [(r["seq"], json.loads(r["payload"], parse_int=Decimal, parse_float=Decimal)) for r in out] == [
         (i, m) for i, m in enumerate(expected) if isinstance(m, dict)
     ]
     assert sorted((e["seq"], e["reason"]) for e in errors) == [
