@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from riot_ops import dataflows, streams
 from riot_ops.connectors.retry import close_shared
-from riot_ops.dataflow import Dataflow, Edge
+from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.embedded import Surroundings
+from riot_ops.graph import Edge
 from riot_ops.models import ModelStore
 from riot_ops.schema import SCHEMAS
 from riot_ops.source import MemorySource, Source

@@ -80,13 +80,13 @@ def install(names: list[str]) -> int:
 def start(name: str) -> None:
     """Start a server and wait for Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with SERVICES[name][1]() as service:
-        for what, url in service.urls().items():
-            print(f"{what}: {url}", flush=True)
-        try:
+    try:
+        with SERVICES[name][1]() as service:
+            for what, url in service.urls().items():
+                print(f"{what}: {url}", flush=True)
             signal.pause()
-        except KeyboardInterrupt:
-            print(f"services: {name} stopped")
+    except KeyboardInterrupt:
+        print(f"services: {name} stopped")
 
 
 def main() -> int:

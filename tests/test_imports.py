@@ -20,7 +20,7 @@ LAYERS = (
     ("sketches", "task", "source"),
     ("state", "models"),
     ("session", "tasks", "sink", "connectors"),
-    ("dataflow", "diagram", "metrics", "processes", "probe", "probe_report"),
+    ("graph", "dataflow", "descriptor", "diagram", "metrics", "processes", "probe", "probe_report"),
     ("lowering", "engine"),
     ("plan",),
     ("streams",),

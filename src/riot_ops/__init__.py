@@ -7,7 +7,7 @@
 """
 
 from riot_ops import dataflows, models, streams, tasks
-from riot_ops.dataflow import Dataflow, Distribution, Stream, merge
+from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.errors import (
     ConfigError,
     ConnectorError,
@@ -18,6 +18,7 @@ from riot_ops.errors import (
     RiotError,
     StateError,
 )
+from riot_ops.graph import Distribution
 from riot_ops.probe import Probe
 from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.secret import Secret

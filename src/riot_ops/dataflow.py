@@ -5,84 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError, did_you_mean
-from riot_ops.schema import ERRORS, RAW
-from riot_ops.task import KeyedTask, Task
+from riot_ops.graph import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, Router
+from riot_ops.schema import ERRORS, RAW, arrow_type
+from riot_ops.task import Task
 
 if TYPE_CHECKING:
     from riot_ops.plan import Plan
     from riot_ops.runtime.local import Result
     from riot_ops.runtime.spark.runner import Query
 
-__all__ = ["Dataflow", "Distribution", "Edge", "Node", "Stream", "merge"]
-
-FORMAT = "riot_ops.dataflow/1"
-ERRORS_STREAM = "errors"
-
-#: A user's routing: gets a batch, returns the instance (0 … parallelism-1) of each row.
-Router = Callable[[pa.RecordBatch], Any]
-
-
-@dataclass(frozen=True)
-class Distribution:
-    """How the records on an edge spread over the instances of the task behind it.
-
-    ==========  =========================================================================
-    forward     the task's own key decides (the default)
-    shuffle     round robin by message number
-    hash        by the hash of ``fields``
-    broadcast   every instance receives every record
-    one         a single instance receives all
-    custom      ``router`` names the instance of each record
-    ==========  =========================================================================
-
-    An instance has state of its own, so ``shuffle`` into a keyed task counts each key once per
-    instance, as the papers' platforms do. Edges into one task may differ as long as all spread
-    over the same number of instances: readings by ``shuffle(4)``, models by ``broadcast(4)``.
-    """
-
-    kind: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"
-    fields: tuple[str, ...] = ()
-    parallelism: int | None = None
-    router: Router | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("forward", "shuffle", "hash", "broadcast", "one", "custom"):
-            raise ConfigError(
-                f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}"
-            )
-        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
-            raise ConfigError(f"parallelism must be >= 1, got {self.parallelism!r}")
-        if self.kind == "hash" and not self.fields:
-            raise ConfigError("hash needs at least one field")
-        if self.kind in ("broadcast", "custom") and self.parallelism is None:
-            raise ConfigError(f"{self.kind} needs parallelism, the number of instances")
-        if (self.kind == "custom") != (self.router is not None):
-            raise ConfigError("a custom distribution (and no other) needs a router function")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A vertex: a source, a task or a sink."""
-
-    id: str
-    kind: Literal["source", "task", "sink"]
-    task: Task | None = None
-    schema: pa.Schema | None = field(default=None, hash=False)
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A stream of records from one node to another."""
-
-    source: str
-    target: str
-    distribution: Distribution = Distribution()
+__all__ = ["Dataflow", "Stream", "merge"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +32,7 @@ class Stream:
 
     flow: Dataflow
     nodes: tuple[str, ...]
-    distribution: Distribution = Distribution()
+    distribution: Distribution = FORWARD
 
     @property
     def id(self) -> str:
@@ -186,7 +124,7 @@ class Dataflow:
         elif isinstance(schema, pa.Schema):
             fields = schema
         else:
-            fields = pa.schema([(n, _arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
+            fields = pa.schema([(n, arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
         if "seq" not in fields.names:
             fields = fields.insert(0, pa.field("seq", pa.int64(), nullable=False))
         return self._place(Node(name, "source", schema=fields))
@@ -204,7 +142,7 @@ class Dataflow:
                 self.edges.append(Edge(node, name, stream.distribution))
         return placed
 
-    def connect(self, source: str, target: str, distribution: Distribution = Distribution()) -> None:
+    def connect(self, source: str, target: str, distribution: Distribution = FORWARD) -> None:
         """Add an edge between nodes by id."""
         self.edges.append(Edge(source, target, distribution))
 
@@ -370,34 +308,9 @@ class Dataflow:
 
     def to_dict(self) -> dict[str, Any]:
         """The dataflow as JSON-able data."""
+        from riot_ops.descriptor import describe
 
-        def node(n: Node) -> dict[str, Any]:
-            entry: dict[str, Any] = {"id": n.id, "kind": n.kind}
-            if n.task is not None:
-                entry["task"] = n.task.to_dict()
-            if n.schema is not None and n.schema != RAW:
-                entry["schema"] = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in n.schema]
-            return entry
-
-        def edge(e: Edge) -> dict[str, Any]:
-            entry: dict[str, Any] = {"from": e.source, "to": e.target}
-            d = e.distribution
-            if d.router is not None:
-                raise ConfigError(f"edge {e.source} -> {e.target} has a router function, which JSON cannot hold")
-            if d.kind != "forward":
-                entry["distribution"] = d.kind
-            if d.fields:
-                entry["fields"] = list(d.fields)
-            if d.parallelism is not None:
-                entry["parallelism"] = d.parallelism
-            return entry
-
-        return {
-            "format": FORMAT,
-            "name": self.name,
-            "nodes": [node(n) for n in self.nodes.values()],
-            "edges": [edge(e) for e in self.edges],
-        }
+        return describe(self)
 
     def to_json(self, indent: int | None = 2) -> str:
         """The dataflow as JSON text."""
@@ -421,52 +334,10 @@ class Dataflow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Dataflow:
-        """The dataflow that :meth:`to_dict` described."""
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}")
-        _only(data, "dataflow", "format", "name", "nodes", "edges")
-        flow = cls(data.get("name", ""))
-        try:
-            for entry in data.get("nodes", ()):
-                flow._load_node(entry, functions or {})
-            for entry in data.get("edges", ()):
-                _only(entry, "edge", "from", "to", "distribution", "fields", "parallelism")
-                flow.connect(
-                    entry["from"],
-                    entry["to"],
-                    Distribution(
-                        entry.get("distribution", "forward"), tuple(entry.get("fields", ())), entry.get("parallelism")
-                    ),
-                )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"the descriptor of {flow.name!r} is not well formed: {error!r}") from None
-        return flow
+        """The dataflow that :meth:`to_dict` described; ``functions`` as in :meth:`from_json`."""
+        from riot_ops.descriptor import load
 
-    def _load_node(self, entry: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> None:
-        _only(entry, "node", "id", "kind", "task", "schema")
-        if entry["kind"] == "source":
-            fields = entry.get("schema")
-            self.source(
-                entry["id"],
-                None
-                if fields is None
-                else pa.schema([pa.field(f["name"], _arrow_type(f["type"]), f.get("nullable", True)) for f in fields]),
-            )
-        elif entry["kind"] == "sink":
-            self.sink(entry["id"])
-        elif entry["kind"] == "task":
-            data = dict(entry["task"])
-            name = data.get("function")
-            if name is not None:
-                if name not in functions:
-                    raise ConfigError(
-                        f"node {entry['id']!r} needs the function {name!r}: pass it in functions="
-                        f"{did_you_mean(name, functions)}"
-                    )
-                data["function"] = functions[name]
-            self.add(Task.from_dict(data), id=entry["id"])
-        else:
-            raise ConfigError(f"node {entry['id']!r}: kind must be source, task or sink, got {entry['kind']!r}")
+        return load(data, functions or {})
 
     # -- pictures ----------------------------------------------------------------------------------
 
@@ -507,33 +378,3 @@ def _difference(a: pa.Schema, b: pa.Schema) -> str:
         if a.field(name).type != b.field(name).type:
             return f"the field {name!r} is {a.field(name).type} and {b.field(name).type}"
     return ""
-
-
-def _only(entry: Mapping[str, Any], what: str, *known: str) -> None:
-    for name in entry:
-        if name not in known:
-            raise ConfigError(
-                f"unknown key {name!r} of a {what}; known are {', '.join(known)}{did_you_mean(name, known)}"
-            )
-
-
-def _arrow_type(text: str) -> pa.DataType:
-    """An Arrow type from its text, as ``str(type)`` writes it."""
-    zoned = re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]+)\]", text)
-    if zoned:
-        return pa.timestamp(zoned[1], tz=zoned[2])
-    items = re.fullmatch(r"list<(?:item|element): (.+)>", text)
-    if items:
-        return pa.list_(_arrow_type(items[1]))
-    try:
-        return pa.type_for_alias(text)
-    except ValueError:
-        raise ConfigError(
-            f"unknown type {text!r}; use Arrow's names, such as int64, double, string, "
-            "'timestamp[us, tz=UTC]' or 'list<item: double>'"
-        ) from None
-
-
-def is_keyed(node: Node) -> bool:
-    """Whether the node holds state."""
-    return isinstance(node.task, KeyedTask)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from riot_ops.dataflow import Dataflow, Edge, Node
+from riot_ops.dataflow import Dataflow
+from riot_ops.graph import Edge, Node
 
 __all__ = ["mermaid", "svg"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.dataflow import ERRORS_STREAM
 from riot_ops.dead_letters import DeadLetters
+from riot_ops.graph import ERRORS_STREAM
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.jit import kernel

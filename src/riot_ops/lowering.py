@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.dataflow import Dataflow, Distribution, Edge
+from riot_ops.dataflow import Dataflow
 from riot_ops.dead_letters import DeadLetters
+from riot_ops.graph import Distribution, Edge
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.schema import SUB_RANGE

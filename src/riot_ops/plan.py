@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from riot_ops.dataflow import ERRORS_STREAM, Dataflow
+from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError
+from riot_ops.graph import ERRORS_STREAM
 from riot_ops.lowering import INSTANCE, Route, Step, lower
 from riot_ops.task import Task
 

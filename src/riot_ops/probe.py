@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.dataflow import ERRORS_STREAM, Dataflow
+from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError
+from riot_ops.graph import ERRORS_STREAM
 from riot_ops.kernels.arrow import int_column
 from riot_ops.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
 from riot_ops.processes import ProcessTree

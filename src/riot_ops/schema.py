@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,17 @@ import pyarrow as pa
 
 from riot_ops.errors import ConfigError, did_you_mean
 
-__all__ = ["ERRORS", "OBSERVATIONS", "RAW", "SCHEMAS", "SUB_RANGE", "TIMESTAMP", "StreamSchema", "stream_schema"]
+__all__ = [
+    "ERRORS",
+    "OBSERVATIONS",
+    "RAW",
+    "SCHEMAS",
+    "SUB_RANGE",
+    "TIMESTAMP",
+    "StreamSchema",
+    "arrow_type",
+    "stream_schema",
+]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -295,3 +306,24 @@ def stream_schema(name: str | StreamSchema) -> StreamSchema:
             f"unknown stream schema {name!r}; known are {', '.join(SCHEMAS)}{did_you_mean(name, SCHEMAS)}"
         )
     return SCHEMAS[name]
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """An Arrow type from its text, as ``str(type)`` writes it.
+
+    >>> arrow_type("list<item: double>")
+    ListType(list<item: double>)
+    """
+    zoned = re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]+)\]", text)
+    if zoned:
+        return pa.timestamp(zoned[1], tz=zoned[2])
+    items = re.fullmatch(r"list<(?:item|element): (.+)>", text)
+    if items:
+        return pa.list_(arrow_type(items[1]))
+    try:
+        return pa.type_for_alias(text)
+    except ValueError:
+        raise ConfigError(
+            f"unknown type {text!r}; use Arrow's names, such as int64, double, string, "
+            "'timestamp[us, tz=UTC]' or 'list<item: double>'"
+        ) from None

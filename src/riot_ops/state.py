@@ -26,11 +26,9 @@ from riot_ops.kernels.hashing import HashMemo, hash_columns
 from riot_ops.kernels.index import KeyIndex
 from riot_ops.task import KeyedTask
 
-__all__ = ["KeyedState", "StateField", "key_numbers"]
+__all__ = ["KeyedState", "StateField", "key_numbers", "pack_snapshot"]
 
 SNAPSHOT_FORMAT = "1"
-#: CRC-32 of what precedes it, at the end of a snapshot.
-CHECKSUM_BYTES = 4
 _META = b"riot_ops.state"
 _NAMES = b"riot_ops.output"
 
@@ -260,19 +258,18 @@ class KeyedState:
         rows = pa.RecordBatch.from_pydict(columns)
         rows = rows.replace_schema_metadata({_META: json.dumps(self._identity(kind)).encode()})
         keys = keys.replace_schema_metadata({_NAMES: json.dumps(self._names).encode()})
-        body = msgspec.msgpack.encode([_to_ipc(rows), _to_ipc(keys), new])
-        return body + zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "little")
+        return pack_snapshot(new, _to_ipc(rows), _to_ipc(keys))
 
     def restore(self, data: bytes, where: str = "") -> None:
         """Load a full snapshot, or the delta that follows what is loaded.
 
         Raises :class:`StateError` where the snapshot belongs to another task, version or parameters.
         """
-        body = memoryview(data)[:-CHECKSUM_BYTES]
-        if zlib.crc32(body) != int.from_bytes(data[-CHECKSUM_BYTES:], "little") or not body:
-            raise StateError(f"the state{where} is damaged or not riot_ops state: the checksum does not fit")
         try:
-            rows_ipc, keys_ipc, new = msgspec.msgpack.decode(body, type=tuple[bytes, bytes, int])
+            # the keys stay as they came, and must not hold the rest
+            checksum, new, rows_ipc, keys_ipc = msgspec.msgpack.decode(data, type=tuple[int, int, memoryview, bytes])
+            if checksum != _checksum(new, rows_ipc, keys_ipc):
+                raise ValueError("the checksum does not fit")
             rows, keys = _from_ipc(rows_ipc), _from_ipc(keys_ipc)
             identity = json.loads((rows.schema.metadata or {})[_META])
             names = json.loads((keys.schema.metadata or {})[_NAMES])
@@ -392,13 +389,26 @@ def _tail(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in batch.schema], schema=batch.schema)
 
 
-def _to_ipc(batch: pa.RecordBatch) -> bytes:
+def pack_snapshot(new: int, rows: bytes | memoryview, keys: bytes | memoryview) -> bytes:
+    """A snapshot of its parts: rows and keys as Arrow IPC, and the slot that the first of the keys belongs to."""
+    return msgspec.msgpack.encode([_checksum(new, rows, keys), new, rows, keys])
+
+
+def _checksum(new: int, *parts: bytes | memoryview) -> int:
+    """CRC-32 of a snapshot's parts; not of their whole, of which there need not be a copy then."""
+    checksum = zlib.crc32(str(new).encode())
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def _to_ipc(batch: pa.RecordBatch) -> memoryview:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batch.schema) as writer:
         writer.write_batch(batch)
-    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return memoryview(out.getvalue())
 
 
-def _from_ipc(data: bytes) -> pa.RecordBatch:
+def _from_ipc(data: bytes | memoryview) -> pa.RecordBatch:
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.dataflow import ERRORS_STREAM, Dataflow
+from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.graph import ERRORS_STREAM
 from riot_ops.sink import MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source, Split, WrappedSource
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import StateError
-from riot_ops.state import KeyedState
+from riot_ops.state import KeyedState, pack_snapshot
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, same
 
@@ -113,7 +112,7 @@ def check_state_versions(case: Case) -> None:
 
 def _others(data: bytes, task: KeyedTask) -> Iterator[tuple[bytes, str]]:
     """State as others would have written it, or damaged; and what its refusal says."""
-    rows, keys, new = msgspec.msgpack.decode(data[:-4], type=tuple[bytes, bytes, int])
+    _, new, rows, keys = msgspec.msgpack.decode(data, type=tuple[int, int, bytes, bytes])
     with pa.ipc.open_stream(rows) as reader:
         batch = reader.read_next_batch()
     ((name, value),) = batch.schema.metadata.items()
@@ -125,8 +124,7 @@ def _others(data: bytes, task: KeyedTask) -> Iterator[tuple[bytes, str]]:
         changed = batch.replace_schema_metadata({name: text.encode()})
         with pa.ipc.new_stream(sink, changed.schema) as writer:
             writer.write_batch(changed)
-        body = msgspec.msgpack.encode([sink.getvalue().to_pybytes(), keys, new])
-        return body + zlib.crc32(body).to_bytes(4, "little")
+        return pack_snapshot(new, memoryview(sink.getvalue()), keys)
 
     for version in (task.version + 1, task.version - 1):
         yield written(version=version), f"version {version!r}, this is version {task.version!r}"

@@ -36,10 +36,12 @@ FLUSH = ""
 #: Name among the states of a bucket under which the sources that have ended are kept.
 ENDED = ""
 
-# types, not texts: Spark's worker asks the JVM to parse texts, in every task; and of one field, as the JVM
-# makes an encoder for each type in every task
-DATA = StructType([StructField("data", BinaryType())])
+# types, not texts: Spark's worker asks the JVM to parse texts, in every task; and one state variable of as few
+# types as can be, as the JVM makes an encoder for each type of each variable in every task
 GENERATION = StructType([StructField("generation", LongType())])
+DATA = StructType([StructField("data", BinaryType())])
+#: The generation under which the head is kept, before all those of links.
+HEAD = (-1,)
 
 CACHED_QUERIES = 4
 MOST_DELTAS = 512
@@ -114,8 +116,7 @@ class StageProcessor(StatefulProcessor):
         self._outlet = outlet
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._head = handle.getValueState("head", DATA)
-        self._links = handle.getMapState("links", GENERATION, DATA)
+        self._chain = handle.getMapState("chain", GENERATION, DATA)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         bucket = int(key[0])
@@ -169,7 +170,7 @@ class StageProcessor(StatefulProcessor):
 
     def _load(self, bucket: int) -> tuple[Head, Cached]:
         """The bucket's engine, brought to the head of the chain."""
-        stored = self._head.get()
+        stored = self._chain.getValue(HEAD)
         head = msgspec.msgpack.decode(stored[0], type=Head) if stored is not None else Head()
         cache = _cached(self._run)
         place = (self._stage.index, bucket)
@@ -192,7 +193,7 @@ class StageProcessor(StatefulProcessor):
     def _catch_up(self, cached: Cached, head: Head) -> bool:
         """Apply the links after the cached one; False if the cached one is not on the chain."""
         for generation in range(cached.generation + 1, head.generation + 1):
-            stored = self._links.getValue((generation,))
+            stored = self._chain.getValue((generation,))
             if stored is None:
                 return False
             link = msgspec.msgpack.decode(stored[0], type=Link)
@@ -210,14 +211,14 @@ class StageProcessor(StatefulProcessor):
         ended = msgspec.json.encode(sorted(cached.ended))
         states = {**cached.engine.snapshot("full" if full else "delta"), ENDED: ended}
         data = msgspec.msgpack.encode(Link(head.token, token, states))
-        self._links.updateValue((generation,), (data,))
+        self._chain.updateValue((generation,), (data,))
         if full:
             for old in range(max(head.base, 0), generation):
-                self._links.removeKey((old,))
+                self._chain.removeKey((old,))
             new = Head(generation, generation, 0, len(data), token)
         else:
             new = Head(generation, head.base, head.delta_bytes + len(data), head.base_bytes, token)
-        self._head.update((msgspec.msgpack.encode(new),))
+        self._chain.updateValue(HEAD, (msgspec.msgpack.encode(new),))
         cached.generation, cached.token = generation, token
         _cached(self._run)[self._stage.index, bucket] = cached
 
