@@ -18,7 +18,7 @@ from riot_ops.task import Task
 if TYPE_CHECKING:
     from riot_ops.plan import Plan
     from riot_ops.runtime.local import Result
-    from riot_ops.runtime.spark.runner import Query
+    from riot_ops.runtime.spark.query import Query
 
 __all__ = ["Dataflow", "Stream", "merge"]
 

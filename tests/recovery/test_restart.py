@@ -214,10 +214,21 @@ def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
         job.dataflow(0.5).start(spark, _script(), **options)
     with pytest.raises(StateError, match=r"step 'average'.*no such step"):
         job.dataflow(average="mean").start(spark, _script(), **options)
-    with pytest.raises(StateError, match="written with 2 partitions"):
+    with pytest.raises(StateError, match="partitions=2"):
         job.dataflow().start(spark, _script(), **{**options, "partitions": 3})
     with pytest.raises(StateError, match="order='arrival'"):
         job.dataflow().start(spark, _script(), **options, order="event_time")
+    manifest = tmp_path / "checkpoint" / "riot_ops.json"
+    written = manifest.read_text()
+    for text, complaint in (
+        (written[:50], "damaged"),
+        ("{}", "damaged"),
+        (written.replace(": 1,", ": 0,", 1), "format 0"),
+    ):
+        manifest.write_text(text)
+        (manifest.parent / f".{manifest.name}.crc").unlink(missing_ok=True)
+        with pytest.raises(StateError, match=complaint):
+            job.dataflow().start(spark, _script(), **options)
     with pytest.raises(ConnectorError, match="overwrite=True"):
         job.dataflow().start(spark, _script(), out=tmp_path / "out", checkpoint=str(tmp_path / "new"))
     with pytest.raises(ConnectorError, match="overwrite=True"):

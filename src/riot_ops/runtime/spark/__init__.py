@@ -5,7 +5,7 @@ from riot_ops.runtime.spark.session import configure, session
 __all__ = ["Query", "configure", "register", "session", "start", "transform"]
 
 _LAZY = {
-    "Query": "riot_ops.runtime.spark.runner",
+    "Query": "riot_ops.runtime.spark.query",
     "register": "riot_ops.runtime.spark.formats",
     "start": "riot_ops.runtime.spark.runner",
     "transform": "riot_ops.runtime.spark.adapters",

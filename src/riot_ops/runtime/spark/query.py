@@ -1,0 +1,177 @@
+"""A dataflow that runs on Spark: its progress, its results, its end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.dataflow import Dataflow
+from riot_ops.errors import RiotError, StateError
+from riot_ops.metrics import Summary
+from riot_ops.plan import Plan
+from riot_ops.probe import Probe
+from riot_ops.runtime.binding import end_sinks
+from riot_ops.sink import MemorySink, Sink, SpoolSink
+from riot_ops.source import Source
+
+__all__ = ["Query"]
+
+POLL_SECONDS = 0.1
+
+
+class Query:
+    """A running dataflow on Spark.
+
+    Attributes
+    ----------
+    streaming : StreamingQuery
+        Spark's own handle.
+    summary : Summary
+        Counts and latency so far; :meth:`poll` refreshes it.
+    """
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        stages: Plan,
+        streaming: Any,
+        sources: dict[str, Any],
+        sinks: dict[str, Sink],
+        routes: dict[str, list[str]],
+        spools: dict[str, SpoolSink],
+        memory: list[MemorySink],
+        temporary: Path,
+        probe: Probe | None,
+    ) -> None:
+        self.flow = flow
+        self.plan = stages
+        self.streaming = streaming
+        self.summary = Summary()
+        self.micro_batches: list[dict[str, Any]] = []
+        self._sources = sources
+        self._sinks = sinks
+        self._routes = routes
+        self._spools = spools
+        self._memory = memory
+        self._temporary = temporary
+        self._probe = probe
+        self._seen = -1
+        self._started = time.time()
+
+    @property
+    def active(self) -> bool:
+        """Whether the query is running."""
+        return bool(self.streaming.isActive)
+
+    def poll(self) -> Summary:
+        """Refresh the summary, and feed the in-process sinks."""
+        active = self.active  # asked first: once it is not, no commit is under way
+        for entry in self.streaming.recentProgress:
+            progress = entry if isinstance(entry, dict) else json.loads(entry.json)
+            if progress["batchId"] > self._seen:
+                self._seen = progress["batchId"]
+                self._count(progress)
+        for name, spool in self._spools.items():
+            spool.drain(self._sinks[name], self._seen if active else None)
+        if active:
+            self.summary.seconds = time.time() - self._started
+        return self.summary
+
+    def wait(self, timeout_s: float | None = None, progress: Callable[[Query], None] | None = None) -> Summary:
+        """Wait until the sources have ended, then stop; raises what the query failed with.
+
+        Ctrl-C stops the query; what was committed stays, and its checkpoint can be continued.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            while self.active and (until is None or time.monotonic() < until):
+                time.sleep(POLL_SECONDS)
+                self.poll()
+                if progress is not None:
+                    progress(self)
+                if self._all_read():
+                    self.streaming.stop()
+            self._raise()
+            self.poll()
+            if not self.active:
+                end_sinks(self.flow, self._sinks, self._routes)
+            return self.summary
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        finally:
+            if not self.active:
+                self.close()
+
+    def stop(self) -> None:
+        """Stop the query; it can be started again with its checkpoint."""
+        self.streaming.stop()
+        self.poll()
+        self.close()
+
+    def close(self) -> None:
+        """Remove temporary files."""
+        if self._probe is not None:
+            self._probe.stop()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __getitem__(self, stream: str) -> pa.Table:
+        """The records of a stream that ended in memory."""
+        self.poll()
+        for sink in self._memory:
+            if stream in sink.streams:
+                return sink.table(stream)
+        return self.flow.schemas()[stream].empty_table()
+
+    def _count(self, progress: dict[str, Any]) -> None:
+        self.micro_batches.append({"batch": progress["batchId"], "durations_ms": progress["durationMs"]})
+        for described, source in zip(progress["sources"], self._sources.values(), strict=False):
+            self.summary.messages += _messages(source, described)
+        path = self._temporary / "metrics" / f"{progress['batchId']}.json"
+        if path.exists():
+            counted = json.loads(path.read_text(encoding="utf-8"))
+            self.summary.count(counted["rows"], counted["reasons"])
+            self.summary.latency.extend(counted["latency"])
+            self.summary.batches += 1
+            path.unlink()
+
+    def _all_read(self) -> bool:
+        last = self.streaming.lastProgress
+        if last is None or not all(isinstance(s, Source) for s in self._sources.values()):
+            return False
+        progress = last if isinstance(last, dict) else json.loads(last.json)
+        if progress["batchId"] > self._seen:
+            return False
+        ends = [_offset(s["endOffset"]) for s in progress["sources"]]
+        return all(end is not None and end["ended"] for end in ends)
+
+    def _raise(self) -> None:
+        error = self.streaming.exception()
+        if error is not None:
+            text = str(error)
+            kind = StateError if "StateError" in text else RiotError
+            raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {_cause(text)}") from error
+
+
+def _offset(text: Any) -> Any:
+    return json.loads(text) if isinstance(text, str) else text
+
+
+def _messages(source: Any, described: dict[str, Any]) -> int:
+    if isinstance(source, Source):
+        start, end = _offset(described["startOffset"]), _offset(described["endOffset"])
+        return 0 if end is None else source.count(start["at"] if start else source.initial(), end["at"]) or 0
+    return int(described["numInputRows"])
+
+
+def _cause(text: str) -> str:
+    """The line of a Spark error that names its Python cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith("riot_ops.") or "Error: " in line]
+    return named[-1] if named else lines[0] if lines else text
