@@ -16,6 +16,8 @@ __all__ = ["kalman", "kalman_flow", "measures"]
 
 #: Numbers of keys, and how many times as fast as per-key state it should be.
 KEYS = {1000: 8, 100_000: 50}
+#: Rows of the micro-batches with which the JVM warms up: it compiles what has run often, not what has run long.
+WARM_UP_ROWS = 5_000
 
 
 def kalman() -> t.KalmanFilter:
@@ -31,72 +33,104 @@ def kalman_flow() -> ro.Dataflow:
 
 def measures(quick: bool = False) -> Iterator[Measure]:
     """The suite."""
-    rows, batches, repetitions, limit_s = (200_000, 2, 1, 15.0) if quick else (2_000_000, 3, 2, 100.0)
+    rows, batches, warm_up, repetitions, limit_s = (50_000, 4, 2, 1, 15.0) if quick else (2_000_000, 6, 40, 2, 100.0)
     with spark_session() as spark, folder() as base:
+        sides = _Sides(spark, base)
+        few = write_readings(base / "warm-up", warm_up, WARM_UP_ROWS, 1000)
+        for side in (sides.packed, sides.transform, sides.bare_pass):
+            side(few, WARM_UP_ROWS, WARM_UP_ROWS)
+        sides.per_key(few, WARM_UP_ROWS, WARM_UP_ROWS, limit_s / 3)
         for keys, reach in KEYS.items():
             data = write_readings(base / f"keys-{keys}", batches, rows, keys)
-            rates = _passes(spark, base, data, keys, rows, repetitions)
-            how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
-            for name, rate in rates.items():
-                yield Measure(f"keyed/{name}/{keys}", rate, "rows/s", how)
-            yield Measure(
-                f"keyed/vs-bare-pass/{keys}",
-                rates["packed"] / rates["bare-pass"],
-                "ratio",
-                "repartition(key).mapInArrow(identity) over the same files and micro-batches",
-                1.5,
-            )
-            yield Measure(
-                f"keyed/transform-vs-bare-pass/{keys}",
-                rates["transform"] / rates["bare-pass"],
-                "ratio",
-                "the same, for transform(df): rows in, rows out",
-                0.7,
-            )
-            slow, what = _per_key(spark, base, data, keys, rows, limit_s)
-            yield Measure(f"keyed/per-key/{keys}", slow, "rows/s", what)
-            yield Measure(f"keyed/vs-per-key/{keys}", rates["packed"] / slow, "ratio", what, reach)
+            yield from _against_bare_pass(sides, data, keys, rows, repetitions)
+            yield from _against_per_key(sides, data, keys, rows, 2 * rows, repetitions, limit_s, reach)
+            yield from _against_per_key(sides, data, keys, rows, rows, repetitions, limit_s, reach, "-small-batches")
 
 
-def _passes(spark: Any, base: Path, data: Path, keys: int, rows: int, repetitions: int) -> dict[str, float]:
-    """Rows per second of the packed dataflow, of ``transform`` and of the bare pass, in turns."""
-    from riot_ops.bench.opponents.keyed import bare_pass
+class _Sides:
+    """The ways to run the filter over files of readings; each gives the seconds of its micro-batches.
 
-    rates: dict[str, list[float]] = {"packed": [], "transform": [], "bare-pass": []}
-    for i in range(1 + repetitions):
-        query = kalman_flow().start(spark, ReadingFiles(data, rows // 2), sinks=Discard(), max_records=rows)
+    ``rows`` is the size of a micro-batch, ``each`` that of two files.
+    """
+
+    def __init__(self, spark: Any, base: Path) -> None:
+        self._spark = spark
+        self._base = base
+        self._queries = 0
+
+    def packed(self, data: Path, each: int, rows: int) -> list[float]:
+        source = ReadingFiles(data, each // 2)
+        query = kalman_flow().start(self._spark, source, sinks=Discard(), max_records=rows)
         query.wait()
-        rates["packed"] += [rows / s for s in durations(query.streaming)[1:]]
-        for name, frame in (
-            ("transform", kalman().transform(_read(spark, data))),
-            ("bare-pass", bare_pass(_read(spark, data))),
-        ):
-            done, _ = timed_query(frame, base / f"checkpoint-{name}-{keys}-{i}")
-            rates[name] += [rows / s for s in done[1:]]
-        if i == 0:  # the JVM compiles what it runs often
-            for values in rates.values():
-                values.clear()
-    return {name: median(values) for name, values in rates.items()}
+        return durations(query.streaming)
+
+    def transform(self, data: Path, each: int, rows: int) -> list[float]:
+        return self._timed(kalman().transform(self._read(data, each, rows)))[0]
+
+    def bare_pass(self, data: Path, each: int, rows: int) -> list[float]:
+        from riot_ops.bench.opponents.keyed import bare_pass
+
+        return self._timed(bare_pass(self._read(data, each, rows)))[0]
+
+    def per_key(self, data: Path, each: int, rows: int, limit_s: float) -> tuple[list[float], float | None]:
+        """Also the seconds of an unfinished micro-batch, where the limit ran out."""
+        from riot_ops.bench.opponents.keyed import kalman_per_key
+
+        return self._timed(kalman_per_key(self._read(data, each, rows)), limit_s)
+
+    def _timed(self, frame: Any, limit_s: float | None = None) -> tuple[list[float], float | None]:
+        self._queries += 1
+        return timed_query(frame, self._base / f"checkpoint-{self._queries}", limit_s=limit_s)
+
+    def _read(self, data: Path, each: int, rows: int) -> Any:
+        return (
+            self._spark.readStream.schema("seq long, device string, value double")
+            .option("maxFilesPerTrigger", 2 * rows // each)
+            .parquet(str(data))
+        )
 
 
-def _per_key(spark: Any, base: Path, data: Path, keys: int, rows: int, limit_s: float) -> tuple[float, str]:
-    """Rows per second of per-key state, at least where it did not come far enough."""
-    from riot_ops.bench.opponents.keyed import kalman_per_key
+def _against_bare_pass(sides: _Sides, data: Path, keys: int, rows: int, repetitions: int) -> Iterator[Measure]:
+    """The packed dataflow and ``transform``, in turns with a bare pass."""
+    how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
+    rates: dict[str, list[float]] = {"packed": [], "transform": [], "bare-pass": []}
+    for _ in range(repetitions):
+        for name, side in zip(rates, (sides.packed, sides.transform, sides.bare_pass), strict=True):
+            rates[name] += [rows / s for s in side(data, rows, rows)[1:]]
+    packed, transform, bare = (median(values) for values in rates.values())
+    yield Measure(f"keyed/packed/{keys}", packed, "rows/s", how)
+    yield Measure(f"keyed/transform/{keys}", transform, "rows/s", how)
+    yield Measure(f"keyed/bare-pass/{keys}", bare, "rows/s", how)
+    what = "repartition(key).mapInArrow(identity) over the same files and micro-batches"
+    yield Measure(f"keyed/vs-bare-pass/{keys}", packed / bare, "ratio", what, 1.5)
+    what = "the same, for transform(df): rows in, rows out"
+    yield Measure(f"keyed/transform-vs-bare-pass/{keys}", transform / bare, "ratio", what, 0.7)
 
-    done, unfinished = timed_query(
-        kalman_per_key(_read(spark, data)), base / f"checkpoint-per-key-{keys}", limit_s=limit_s
-    )
-    what = "transformWithStateInPandas per key, Python arithmetic, the same micro-batches"
+
+def _against_per_key(
+    sides: _Sides,
+    data: Path,
+    keys: int,
+    each: int,
+    rows: int,
+    repetitions: int,
+    limit_s: float,
+    reach: float,
+    suffix: str = "",
+) -> Iterator[Measure]:
+    """The packed dataflow against per-key state, of which less may be seen where it is slow."""
+    how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
+    ours = median(rows / s for _ in range(repetitions) for s in sides.packed(data, each, rows)[1:])
+    what = f"transformWithStateInPandas per key, Python arithmetic; both with micro-batches of {rows:,} rows"
+    done, unfinished = sides.per_key(data, each, rows, limit_s)
     if done[1:]:
-        return median(rows / s for s in done[1:]), what
-    if done:
-        return rows / done[0], f"{what}; the first one only, the next did not finish within {limit_s:g} s"
-    return rows / (unfinished or limit_s), f"{what}; none finished within {limit_s:g} s, so the ratio is a lower bound"
-
-
-def _read(spark: Any, data: Path) -> Any:
-    return (
-        spark.readStream.schema("seq long, device string, value double")
-        .option("maxFilesPerTrigger", 2)
-        .parquet(str(data))
-    )
+        theirs = median(rows / s for s in done[1:])
+    elif done:
+        theirs = rows / done[0]
+        what += f"; the first one only, the next did not finish within {limit_s:g} s"
+    else:
+        theirs = rows / (unfinished or limit_s)
+        what += f"; none finished within {limit_s:g} s, so the ratio is a lower bound"
+    yield Measure(f"keyed/packed-beside-per-key{suffix}/{keys}", ours, "rows/s", how)
+    yield Measure(f"keyed/per-key{suffix}/{keys}", theirs, "rows/s", what)
+    yield Measure(f"keyed/vs-per-key{suffix}/{keys}", ours / theirs, "ratio", what, reach)
