@@ -133,6 +133,29 @@ def test_validation_lists_all_problems():
             use()
 
 
+def test_records_cannot_be_derived_from_records_for_ever():
+    def flow(times):
+        flow = ro.Dataflow("deep")
+        stream = flow.source("in", schema=SCHEMA)
+        for i in range(times):
+            stream = stream.to(
+                ro.flat_map(lambda row: 2 * [{"value": row["value"]}], schema={"value": "double"}), id=f"twice{i}"
+            )
+            stream = stream.to(t.NoOp(), id=f"nothing{i}")
+        return flow.sink("out", stream)
+
+    out = flow(5).run([{"device": "a", "value": 1.0}])["nothing4"]
+    assert len(set(out["sub"].to_pylist())) == 2**5
+    with pytest.raises(ConfigError, match="twice5: more than 5 times in a row") as caught:
+        flow(7).validate()
+    assert str(caught.value).count("times in a row") == 1
+    averages = ro.Dataflow("averages")  # windows of a number of records have a number of their own
+    stream = averages.source("in", schema=SCHEMA)
+    for i in range(7):
+        stream = stream.to(t.BlockAverage(window=2), id=f"average{i}")
+    averages.sink("out", stream).validate()
+
+
 def test_a_cycle_is_named():
     flow = ro.Dataflow("round")
     a = flow.source("in", schema=SCHEMA).to(t.KalmanFilter(), id="a")

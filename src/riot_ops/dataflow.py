@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.graph import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, Router
-from riot_ops.schema import ERRORS, RAW, arrow_type
+from riot_ops.schema import ERRORS, MOST_DERIVATIONS, RAW, arrow_type
 from riot_ops.task import Task
 
 if TYPE_CHECKING:
@@ -215,6 +215,7 @@ class Dataflow:
 
     def _schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
         found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
+        derivations: dict[str, int] = {}
         for node in self.order():
             if node.kind == "source":
                 assert node.schema is not None
@@ -237,6 +238,13 @@ class Dataflow:
                             )
                 assert node.task is not None
                 copied = any(e.distribution.kind == "broadcast" for e in self.inputs(node.id))
+                before = max(derivations.get(e.source, 0) for e in self.inputs(node.id))
+                derivations[node.id] = before + copied + node.task.derives()
+                if before <= MOST_DERIVATIONS < derivations[node.id]:
+                    problems.append(
+                        f"{node.id}: more than {MOST_DERIVATIONS} times in a row several records are made of one "
+                        "(by a parse, a flat map, a window of time, a broadcast): their numbers do not fit 64 bits"
+                    )
                 if "sub" not in schema.names and (copied or any("sub" in one.names for one in given)):
                     schema = schema.append(pa.field("sub", pa.int64()))  # tells copies apart; 0 where there is none
                 try:

@@ -13,6 +13,7 @@ from riot_ops.errors import ConfigError, did_you_mean
 
 __all__ = [
     "ERRORS",
+    "MOST_DERIVATIONS",
     "OBSERVATIONS",
     "RAW",
     "SCHEMAS",
@@ -49,6 +50,8 @@ OBSERVATIONS = pa.schema(
 
 #: Records derived from one record get its ``seq`` and ``sub = parent * SUB_RANGE + place``.
 SUB_RANGE = 4096
+#: So often in a row, then 64 bits are full.
+MOST_DERIVATIONS = 5
 
 #: A record that could not be processed.
 ERRORS = pa.schema(

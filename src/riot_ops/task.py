@@ -118,6 +118,10 @@ class Task(ABC):
         """The fields that the task changes or adds; None where any may change."""
         return frozenset()
 
+    def derives(self) -> bool:
+        """Whether records that come of one record are numbered by ``sub``; see :data:`riot_ops.schema.SUB_RANGE`."""
+        return False
+
     # -- parameters as data --------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:

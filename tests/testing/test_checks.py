@@ -13,7 +13,7 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.errors import StateError
 from riot_ops.state import KeyedState, StateField
-from riot_ops.task import Case, StatelessTask, ValueTask, replace_column
+from riot_ops.task import Case, StatelessTask, ValueTask, replace_column, with_field
 from riot_ops.testing import CHECKS, check_task, exact
 
 BATCH = pa.RecordBatch.from_pydict({"key": ["a", "b", "a", "b"], "value": [1.0, 2.0, None, 4.0]})
@@ -167,6 +167,18 @@ class Doubling(Total):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Numbering(Total):
+    """Numbers its records by ``sub``, but does not say so."""
+
+    def output_schema(self, schema):
+        return with_field(super().output_schema(schema), pa.field("sub", pa.int64()))
+
+    def update(self, batch, slots, state, dead):
+        out = super().update(batch, slots, state, dead)
+        return replace_column(out, "sub", pa.array(range(out.num_rows), pa.int64()))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hashing(Total):
     """Puts out what the hash of a text is."""
 
@@ -246,6 +258,7 @@ def _fails(kind, name: str) -> None:
         (Traces, "missing_and_bad_values"),
         (Growing, "bounded_state"),
         (Doubling, "selectivity"),
+        (Numbering, "derivation"),
         (Hashing, "determinism"),
         (Unlike, "config_is_identity"),
         (Heavy, "serialisable"),

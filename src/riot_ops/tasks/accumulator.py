@@ -114,6 +114,9 @@ class Accumulator(KeyedTask):
         left = {"seq", "sub", *self.by, *self.groups}
         return [name for name in schema.names if name not in left]
 
+    def derives(self) -> bool:
+        return True
+
     def writes(self) -> None:
         return None
 

@@ -151,6 +151,9 @@ class BlockAverage(ValueTask):
                 schema = with_field(schema, pa.field("sub", pa.int64()))
         return with_field(schema, pa.field("count", pa.int64()))
 
+    def derives(self) -> bool:
+        return self.duration is not None
+
     def writes(self) -> frozenset[str] | None:
         fields = {self.target, "count"}
         return frozenset(fields if self.duration is None else {*fields, "event_time", "sub"})

@@ -60,6 +60,9 @@ class FlatMapFunction(RecordFunction):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         return self._declared(schema, sub=True)
 
+    def derives(self) -> bool:
+        return True
+
     def _one(self, row: Row, collect: Collector) -> None:
         add_all(row, self.function(dict(row)), collect)
 

@@ -87,6 +87,9 @@ class KeyedFunction(FunctionTask, KeyedTask):
         self.check_input(schema)
         return self._declared(schema, sub=True)
 
+    def derives(self) -> bool:
+        return True
+
     def state_fields(self) -> Mapping[str, StateField]:
         return {"state": StateField("json", initial=self.initial)}
 

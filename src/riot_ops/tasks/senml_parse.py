@@ -144,6 +144,9 @@ class SenMLParse(StatelessTask):
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text"}
 
+    def derives(self) -> bool:
+        return self.layout == "observations"
+
     def writes(self) -> frozenset[str] | None:
         return None
 

@@ -135,6 +135,9 @@ class XMLParse(StatelessTask):
             schema = with_field(schema, pa.field(name, pa.string()))
         return schema
 
+    def derives(self) -> bool:
+        return self.layout == "records"
+
     def writes(self) -> frozenset[str] | None:
         if self.layout == "document":
             return frozenset({"checksum", "records"})

@@ -28,6 +28,7 @@ from riot_ops.testing.declarations import (
 )
 from riot_ops.testing.records import (
     check_bounded_state,
+    check_derivation,
     check_missing_and_bad_values,
     check_selectivity,
     check_wrong_type,
@@ -56,6 +57,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     check_wrong_type,
     check_bounded_state,
     check_selectivity,
+    check_derivation,
     check_merge,
     check_state_versions,
 )

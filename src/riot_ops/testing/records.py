@@ -16,7 +16,13 @@ from riot_ops.session import Session
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, numbered, same
 
-__all__ = ["check_bounded_state", "check_missing_and_bad_values", "check_selectivity", "check_wrong_type"]
+__all__ = [
+    "check_bounded_state",
+    "check_derivation",
+    "check_missing_and_bad_values",
+    "check_selectivity",
+    "check_wrong_type",
+]
 
 MANY_RECORDS = 20_000
 
@@ -163,3 +169,15 @@ def check_selectivity(case: Case) -> None:
         assert out == given - rejected, text
     elif parts[1] in ("1", "0/1"):
         assert out <= given - rejected, text
+
+
+def check_derivation(case: Case) -> None:
+    """A task that numbers the records it makes of one by ``sub`` says so; others leave the numbers as they are."""
+    if case.task.derives():
+        return
+    run = Run(case.task)
+    batch = numbered(case.batch)
+    run.push(batch)
+    given = {row.get("sub") or 0 for row in batch.to_pylist()}
+    found = {row.get("sub") or 0 for row in (*run.rows, *run.flush())}
+    assert found <= given, f"the output has sub {min(found - given)}, which no input has, but derives() is False"
