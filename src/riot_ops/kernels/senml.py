@@ -28,12 +28,11 @@ from riot_ops.kernels.numbers import (
     short_number,
     zero_bytes,
 )
-from riot_ops.kernels.senml_general import (
+from riot_ops.kernels.senml_general import MAX_RECORDS, MAX_SLOTS, Scratch, is_space, scan_general, skip_space
+from riot_ops.kernels.senml_values import (
     BASE,
     LENIENT,
     MAX_OFFSET,
-    MAX_RECORDS,
-    MAX_SLOTS,
     MAX_TIME,
     MIN_TIME,
     NO_TIME,
@@ -44,15 +43,11 @@ from riot_ops.kernels.senml_general import (
     STRING,
     Columns,
     Plan,
-    Scratch,
     is_base,
     is_null,
-    is_space,
     make_plan,
     milliseconds,
     new_columns,
-    scan_general,
-    skip_space,
     store,
     text_number,
 )

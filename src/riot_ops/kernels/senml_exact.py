@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from riot_ops.errors import ParseError, RecordError, excerpt
-from riot_ops.kernels.senml_general import LENIENT, MAX_OFFSET, MAX_TIME, MIN_TIME, NO_TIME, Columns, Plan
+from riot_ops.kernels.senml_values import LENIENT, MAX_OFFSET, MAX_TIME, MIN_TIME, NO_TIME, Columns, Plan
+from riot_ops.schema import SUB_RANGE
 
 __all__ = [
-    "MAX_RECORDS",
     "NOTHING",
     "Message",
     "Record",
@@ -26,7 +26,6 @@ __all__ = [
 ]
 
 MAX_DEPTH = 32
-MAX_RECORDS = 4096  # places that ``sub`` has for each message
 
 _SPACE = " \t\r\n"
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -221,9 +220,9 @@ def parse_records(data: bytes | None, concatenate: bool) -> tuple[int | None, st
     outer, document, records = _decoded(data)
     base_name = _base_name(document)
     base = _base_time(outer, document)
-    if len(records) > MAX_RECORDS:
+    if len(records) > SUB_RANGE:
         raise RecordError(
-            f"the message has {len(records)} records; at most {MAX_RECORDS} are allowed", reason="out_of_range"
+            f"the message has {len(records)} records; at most {SUB_RANGE} are allowed", reason="out_of_range"
         )
     found = []
     for record in records:

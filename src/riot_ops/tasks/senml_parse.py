@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ from riot_ops.errors import ConfigError, RecordError, did_you_mean
 from riot_ops.kernels import senml
 from riot_ops.kernels.arrow import byte_spans, int_column, readonly
 from riot_ops.kernels.senml_exact import (
-    MAX_RECORDS,
     NOTHING,
     Record,
     checked_sum,
@@ -24,8 +22,9 @@ from riot_ops.kernels.senml_exact import (
     parse_records,
     patch,
 )
-from riot_ops.schema import TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.schema import SUB_RANGE, TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.tasks.senml_columns import assembled, layout_of, selected
 
 __all__ = ["SenMLParse"]
 
@@ -156,13 +155,13 @@ class SenMLParse(StatelessTask):
         time, sensor = pa.field("event_time", TIMESTAMP), pa.field("sensor_id", pa.string())
         meta = [pa.field("meta", pa.string())] if self.meta else []
         if self.layout == "wide":
-            layout = _layout(self)
+            layout = layout_of(self)
             fields = [
                 pa.field(name, pa.string() if is_text else pa.float64())
                 for name, is_text in zip(layout.fields, layout.is_text, strict=True)
             ]
             return pa.schema([*seq, time, sensor, *fields, *meta])
-        text = [pa.field("text", pa.string())] if self.schema is None or _layout(self).with_text else []
+        text = [pa.field("text", pa.string())] if self.schema is None or layout_of(self).with_text else []
         return pa.schema(
             [
                 *seq,
@@ -185,7 +184,7 @@ class SenMLParse(StatelessTask):
         payload = payload.cast(pa.large_binary() if _is_large(payload.type) else pa.binary())
         if self.schema is None:
             return self._apply_generic(batch, payload, dead)
-        layout = _layout(self)
+        layout = layout_of(self)
         data, starts, ends, valid = byte_spans(payload)
         columns = senml.parse_messages(data, starts, ends, valid, layout.plan)
         errors: dict[str, tuple[list[int], list[str]]] = {}
@@ -223,11 +222,11 @@ class SenMLParse(StatelessTask):
                 good[which] = False
                 dead.reject(batch, np.array(which), reason, texts, raw=payload)
             rows = np.flatnonzero(good)
-            columns = _selected(columns, layout.plan, rows)
+            columns = selected(columns, layout.plan, rows)
             offsets = None if offsets is None else offsets[rows]
             batch = batch.take(pa.array(rows))
         schema = self.output_schema(batch.schema)
-        return _assembled(batch, schema, layout, columns, offsets, readonly(data))
+        return assembled(batch, schema, layout, columns, offsets, readonly(data))
 
     def _apply_generic(self, batch: pa.RecordBatch, payload: pa.Array, dead: DeadLetters) -> pa.RecordBatch:
         errors: dict[str, tuple[list[int], list[str]]] = {}
@@ -247,7 +246,7 @@ class SenMLParse(StatelessTask):
         index = pa.array([i for i, *_ in found], pa.int64())
         places = np.array([k for _, k, *_ in found], np.int64)
         if "sub" in batch.schema.names:
-            places += MAX_RECORDS * int_column(batch.column("sub"))[index.to_numpy()]
+            places += SUB_RANGE * int_column(batch.column("sub"))[index.to_numpy()]
         schema = self.output_schema(batch.schema)
         named = {
             "sub": pa.array(places),
@@ -329,62 +328,10 @@ class SenMLParse(StatelessTask):
         yield Case(cls(concatenate_names=True), pack, "generic-names")
 
 
-# -- what to take ----------------------------------------------------------------------------------
-
-
-class _Layout(NamedTuple):
-    """The fields of a task, resolved; wanted are the emitted ones and those that id and meta need."""
-
-    schema: StreamSchema
-    fields: tuple[str, ...]
-    is_text: tuple[bool, ...]
-    wanted: tuple[str, ...]
-    plan: senml.Plan
-    with_text: bool
-    wide: bool
-    meta: bool
-
-
-@functools.lru_cache(maxsize=64)
-def _layout(task: SenMLParse) -> _Layout:
-    assert task.schema is not None
-    schema = stream_schema(task.schema)
-    kinds = dict(zip(schema.columns, schema.kinds, strict=True))
-    chosen = set(schema.observed if task.fields is None else task.fields)
-    fields = tuple(c for c in schema.columns if c in chosen and c != schema.time_field)
-    meta = tuple(c for c in schema.meta if c != schema.time_field) if task.meta else ()
-    wanted = tuple(dict.fromkeys([*fields, schema.id_field, *meta]))
-    wide = task.layout == "wide"
-    values, texts = 0, 0
-    value_of, text_of = [-1] * len(wanted), [-1] * len(wanted)
-    for j, name in enumerate(wanted):
-        emitted = j < len(fields)
-        if emitted and not (wide and kinds[name] == "sv"):
-            value_of[j] = values
-            values += 1
-        if name == schema.id_field or name in meta or (emitted and (task.raw or kinds[name] == "sv")):
-            text_of[j] = texts
-            texts += 1
-    is_text = tuple(kinds[f] == "sv" for f in fields)
-    plan = senml.make_plan(
-        wanted,
-        value_of,
-        text_of,
-        [kinds[n] == "sv" for n in wanted],
-        wanted.index(schema.id_field),
-        0 if wide else len(fields),
-        task.concatenate_names,
-    )
-    return _Layout(schema, fields, is_text, wanted, plan, not wide and (task.raw or any(is_text)), wide, task.meta)
-
-
 def _note(errors: dict[str, tuple[list[int], list[str]]], i: int, error: RecordError) -> None:
     rows, texts = errors.setdefault(error.reason, ([], []))
     rows.append(i)
     texts.append(str(error))
-
-
-# -- columns out -----------------------------------------------------------------------------------
 
 
 def _is_large(kind: pa.DataType) -> bool:
@@ -395,145 +342,3 @@ def _event_times(batch: pa.RecordBatch) -> I64:
     if "event_time" not in batch.schema.names:
         return np.zeros(batch.num_rows, np.int64)
     return int_column(batch.column("event_time").cast(TIMESTAMP))
-
-
-def _selected(columns: senml.Columns, plan: senml.Plan, rows: I64) -> senml.Columns:
-    n = len(columns.base)
-    return columns._replace(
-        base=columns.base[rows],
-        values=columns.values.reshape(n, plan.n_values)[rows].ravel(),
-        starts=columns.starts.reshape(n, plan.n_texts)[rows].ravel(),
-        lengths=columns.lengths.reshape(n, plan.n_texts)[rows].ravel(),
-    )
-
-
-def _assembled(
-    batch: pa.RecordBatch,
-    schema: pa.Schema,
-    layout: _Layout,
-    columns: senml.Columns,
-    offsets: npt.NDArray[np.int64] | None,
-    data: npt.NDArray[np.uint8],
-) -> pa.RecordBatch:
-    plan = layout.plan
-    n = len(columns.base)
-    times = 1 if layout.wide else len(layout.fields)
-    starts, lengths = columns.starts.reshape(n, plan.n_texts), columns.lengths.reshape(n, plan.n_texts)
-    values = columns.values.reshape(n, plan.n_values)
-    has_missing = bool(columns.found[0])
-
-    def texts(j: int, times: int = 1) -> pa.Array:
-        k = plan.text_of[j]
-        return _texts(data, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(lengths[:, k]), times)
-
-    named: dict[str, pa.Array] = {"sensor_id": texts(plan.identity, times)}
-    if layout.meta:
-        named["meta"] = _joined_meta(layout, columns.base, texts, times)
-    if "seq" in schema.names:
-        named["seq"] = _repeated_column(batch.column("seq"), times)
-    if layout.wide:
-        named["event_time"] = _times(columns.base)
-        for j, name in enumerate(layout.fields):
-            named[name] = (
-                texts(j)
-                if plan.value_of[j] < 0
-                else _floats(np.ascontiguousarray(values[:, plan.value_of[j]]), has_missing)
-            )
-    else:
-        named["event_time"] = _times(
-            _repeated(columns.base, times) if offsets is None else (columns.base[:, None] + offsets).ravel()
-        )
-        named["obs_type"], named["sub"] = _constant_columns(layout.fields, n)
-        if "sub" in batch.schema.names:
-            parents = MAX_RECORDS * int_column(batch.column("sub"))
-            named["sub"] = pa.array((parents[:, None] + np.arange(times)).ravel())
-        named["value"] = _floats(columns.values, has_missing)
-        if layout.with_text:
-            chosen = plan.text_of[:times]
-            all_starts = np.where(chosen >= 0, starts[:, chosen], -1).ravel()
-            named["text"] = _texts(data, all_starts, np.where(chosen >= 0, lengths[:, chosen], 0).ravel(), 1)
-    return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
-
-
-def _texts(data: npt.NDArray[np.uint8], starts: I64, lengths: I64, times: int) -> pa.Array:
-    """A text column of spans, each repeated; null where the start is negative."""
-    offsets = np.empty(starts.size * times + 1, np.int32)
-    total = senml.text_offsets(readonly(lengths), times, offsets)
-    if total > np.iinfo(np.int32).max:
-        raise ValueError(f"a batch holds {total} bytes of text, more than 2 GiB: use smaller batches")
-    out = np.empty(total + 8, np.uint8)
-    senml.copy_texts(data, readonly(starts), readonly(lengths), times, out)
-    bitmap = None
-    if starts.size and starts.min() < 0:
-        bitmap = _bitmap(np.repeat(starts >= 0, times))
-    return pa.Array.from_buffers(
-        pa.string(),
-        starts.size * times,
-        [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
-        0 if bitmap is None else -1,
-    )
-
-
-def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
-def _floats(values: npt.NDArray[np.float64], has_missing: bool) -> pa.Array:
-    missing = np.isnan(values) if has_missing else None
-    return pa.array(values, pa.float64(), mask=missing)
-
-
-def _times(us: I64) -> pa.Array:
-    return pa.Array.from_buffers(TIMESTAMP, us.size, [None, pa.py_buffer(us)], 0)
-
-
-def _repeated(values: I64, times: int) -> I64:
-    out = np.empty(values.size * times, np.int64)
-    senml.repeat(readonly(values), times, out)
-    return out
-
-
-def _repeated_column(column: pa.Array, times: int) -> pa.Array:
-    if times == 1:
-        return column
-    if pa.types.is_int64(column.type) and not column.null_count:
-        return pa.array(_repeated(int_column(column), times))
-    return column.take(pa.array(np.repeat(np.arange(len(column)), times)))
-
-
-def _joined_meta(layout: _Layout, base: I64, texts: Any, times: int) -> pa.Array:
-    import pyarrow.compute as pc
-
-    parts = [
-        pa.array(base // 1000).cast(pa.string())
-        if name == layout.schema.time_field
-        else texts(layout.wanted.index(name))
-        for name in layout.schema.meta
-    ]
-    joined = pc.binary_join_element_wise(*parts, ",", null_handling="replace", null_replacement="")
-    data, starts, ends, _ = byte_spans(joined)
-    return _texts(data, starts, ends - starts, times)
-
-
-def _constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
-    """``(obs_type, sub)`` of n messages: the same in every batch, hence slices of a shared one."""
-    size = n * len(fields)
-    if size > 1 << 20:
-        return _build_constant_columns(fields, n)
-    obs_type, sub = _shared_columns(fields, 1 << max(6, (n - 1).bit_length()))
-    return obs_type.slice(0, size), sub.slice(0, size)
-
-
-@functools.lru_cache(maxsize=8)
-def _shared_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
-    return _build_constant_columns(fields, n)
-
-
-def _build_constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
-    encoded = [name.encode() for name in fields]
-    lengths = np.tile(np.array([len(e) for e in encoded]), n)
-    offsets = np.zeros(lengths.size + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    text = np.tile(np.frombuffer(b"".join(encoded), np.uint8), n)
-    names = pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), pa.py_buffer(text)], 0)
-    return names, pa.array(np.tile(np.arange(len(fields)), n))
