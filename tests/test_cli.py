@@ -140,12 +140,13 @@ def test_plan_of_a_descriptor(tmp_path):
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("run", "stat"), "unknown application 'stat'"),
+        (("run", "stat"), "unknown application 'stat'; known are etl, stats, pred, train, learn, micro"),
         (("run", "stats", "--runner", "flink"), "--runner must be spark or local, got 'flink'"),
         (("run", "stats", "--stream", "sity"), "sity"),
         (("run", "stats", "KAL"), "stats takes no task, got 'KAL'"),
         (("run", "micro"), "micro needs the code of a task"),
         (("run", "stats", "--runner", "local", "--input", "missing.csv"), "missing.csv"),
+        (("run", "stats", "--runner", "local", "--out", "/dev/null"), "--out must be a folder that can be written"),
         (("run", "stats", "--form", "x"), "--form must be paper or plots, got 'x'"),
         (("show", "KALL"), "unknown task 'KALL'"),
         (("show", "stats", "--format", "png"), "--format must be mermaid, svg, json, got 'png'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -70,10 +71,10 @@ class Job:
     linger_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
+        known = (*dataflows.BUILDERS, "learn", "micro")  # the latter two are jobs of their own
         if self.name not in dataflows.BUILDERS:
             raise ConfigError(
-                f"unknown application {self.name!r}; known are {', '.join(dataflows.BUILDERS)}"
-                f"{did_you_mean(self.name, dataflows.BUILDERS)}"
+                f"unknown application {self.name!r}; known are {', '.join(known)}{did_you_mean(self.name, known)}"
             )
         self._check_runner()
         stream_schema(self.stream)
@@ -86,7 +87,10 @@ class Job:
 
     def run(self, console: Console) -> Summary:
         """Run it, with progress and a summary on the console."""
-        self.out.mkdir(parents=True, exist_ok=True)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--out must be a folder that can be written, got {str(self.out)!r}: {error}") from None
         with self._servers(console):
             source = self.sources(console)
             flow = self.dataflow(self._around)
@@ -255,7 +259,7 @@ class Job:
         for stream in sorted(s.rows):
             table.add_row(f"records in {stream}", f"{s.rows[stream]:,}")
         for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
-            table.add_row(f"latency {share}", f"{value * 1000:,.1f} ms")
+            table.add_row(f"latency {share}", "–" if math.isnan(value) else f"{value * 1000:,.1f} ms")
         table.add_row("dead letters", f"{s.errors:,}")
         for reason, n in sorted(s.reasons.items()):
             table.add_row(f"  {reason}", f"{n:,}")
