@@ -2,6 +2,8 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
+# images set it; every worker of Spark would compile our sources anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run test test-all bench lint docs clean
 .DEFAULT_GOAL := help

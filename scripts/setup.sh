@@ -44,7 +44,8 @@ fi
 
 echo "setup: installing into $venv (the first time takes a few minutes)"
 if "$venv/bin/python" -m pip install -q uv 2>/dev/null; then
-  "$venv/bin/uv" pip install -q --python "$venv/bin/python" -e '.[dev]' $extra
+  # compiled at once: where Python may not write bytecode, each worker of Spark would compile what it imports
+  "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" -e '.[dev]' $extra
 else
   "$venv/bin/python" -m pip install -q -e '.[dev]' $extra
 fi
