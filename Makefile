@@ -31,7 +31,7 @@ test-all: lint
 	HYPOTHESIS_PROFILE=search $(PY) -m pytest tests src README.md docs/howto
 
 bench: setup
-	@for name in kernels keyed stats latency growth mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
+	@for name in kernels keyed stats latency growth models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
 
 docs: setup
 	$(PY) scripts/write_docs.py
