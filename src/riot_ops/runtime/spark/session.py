@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import os
 import shutil
+import site
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +89,43 @@ def session(
         **(settings or {}),
     }.items():
         builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
+    with _home():
+        spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextlib.contextmanager
+def _home() -> Iterator[None]:
+    """While Spark starts: the installed PySpark is its home, without the archive of the same modules in it.
+
+    Spark puts that archive first on the path of the Python processes that it starts, a dozen for the first query.
+    Python compiles what it imports from an archive anew in each of them, half a second of work.
+    """
+    import pyspark
+
+    package = Path(pyspark.__file__).parent
+    installed = str(package.parent) in (*site.getsitepackages(), site.getusersitepackages())
+    workers_see_it = installed and os.environ["PYSPARK_PYTHON"] == sys.executable
+    if "SPARK_HOME" in os.environ or not workers_see_it or not (package / "jars").is_dir() or os.name != "posix":
+        yield
+        return
+    os.environ["SPARK_HOME"] = str(_linked(package))
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
+
+
+@functools.cache
+def _linked(package: Path) -> Path:
+    """A folder of links to all in the package but the folder with the archive."""
+    home = Path(tempfile.mkdtemp(prefix="riot_ops-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for entry in package.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    return home
 
 
 def _find_java() -> None:
