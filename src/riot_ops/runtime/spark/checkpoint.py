@@ -15,7 +15,7 @@ from riot_ops.task import KeyedTask
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["exists", "next_batch", "open_checkpoint"]
+__all__ = ["ends", "exists", "next_batch", "open_checkpoint"]
 
 MANIFEST = "riot_ops.json"
 FORMAT = 1
@@ -102,13 +102,17 @@ def next_batch(spark: SparkSession, folder: str) -> int:
     return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
 
+def ends(spark: SparkSession, folder: str, batch: int) -> list[str]:
+    """Where a micro-batch ends in each source, from Spark's log, whose first two lines tell of other things."""
+    return _text(spark, f"{folder}/offsets/{batch}").splitlines()[2:]
+
+
 # -- the file, wherever Spark keeps its checkpoints ------------------------------------------------
 
 
 def _read(spark: SparkSession, folder: str) -> Manifest:
-    text = "\n".join(r.value for r in spark.read.text(f"{folder}/{MANIFEST}").collect())
     try:
-        found = msgspec.json.decode(text, type=Manifest)
+        found = msgspec.json.decode(_text(spark, f"{folder}/{MANIFEST}"), type=Manifest)
     except msgspec.MsgspecError as error:
         raise StateError(f"the manifest {folder}/{MANIFEST} is damaged: {error}; use a new checkpoint") from None
     if found.format != FORMAT:
@@ -129,6 +133,15 @@ def _write(spark: SparkSession, folder: str, manifest: Manifest) -> None:
         stream.close()
     if not system.rename(hidden, path):
         raise StateError(f"cannot write the manifest {folder}/{MANIFEST}")
+
+
+def _text(spark: SparkSession, path: str) -> str:
+    system, where = _hadoop(spark, path)
+    stream = system.open(where)
+    try:
+        return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[union-attr]  # noqa: SLF001
+    finally:
+        stream.close()
 
 
 def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:

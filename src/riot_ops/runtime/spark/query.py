@@ -23,6 +23,8 @@ from riot_ops.source import Source
 __all__ = ["Query"]
 
 POLL_SECONDS = 0.1
+#: In Spark's log, for a source of which nothing has been read.
+NO_OFFSET = "-"
 
 
 class Query:
@@ -47,6 +49,8 @@ class Query:
         spools: dict[str, SpoolSink],
         memory: list[MemorySink],
         temporary: Path,
+        ends: Callable[[int], list[str]],
+        first: int,
         probe: Probe | None,
     ) -> None:
         self.flow = flow
@@ -60,6 +64,8 @@ class Query:
         self._spools = spools
         self._memory = memory
         self._temporary = temporary
+        self._logged_ends = ends
+        self._ends = self._positions(first - 1)
         self._probe = probe
         self._seen = -1
         self._started = time.time()
@@ -77,6 +83,8 @@ class Query:
             if progress["batchId"] > self._seen:
                 self._seen = progress["batchId"]
                 self._count(progress)
+        if not active:
+            self._count_cut_off()
         for name, spool in self._spools.items():
             spool.drain(self._sinks[name], self._seen if active else None)
         if active:
@@ -131,15 +139,44 @@ class Query:
 
     def _count(self, progress: dict[str, Any]) -> None:
         self.micro_batches.append({"batch": progress["batchId"], "durations_ms": progress["durationMs"]})
-        for described, source in zip(progress["sources"], self._sources.values(), strict=False):
-            self.summary.messages += _messages(source, described)
-        path = self._temporary / "metrics" / f"{progress['batchId']}.json"
-        if path.exists():
-            counted = json.loads(path.read_text(encoding="utf-8"))
+        described = progress["sources"]
+        self._count_messages([_offset(one["endOffset"]) for one in described])
+        self.summary.messages += sum(
+            int(one["numInputRows"])
+            for one, source in zip(described, self._sources.values(), strict=False)
+            if not isinstance(source, Source)
+        )
+        self._count_records(self._metrics(progress["batchId"]))
+
+    def _count_cut_off(self) -> None:
+        """Count micro-batches that were delivered, but whose progress was not told: the stop came in between."""
+        cut_off = sorted(int(path.stem) for path in self._metrics(0).parent.glob("*.json"))
+        if cut_off:
+            self._count_messages(self._positions(cut_off[-1]))
+        for batch in cut_off:
+            self._count_records(self._metrics(batch))
+
+    def _positions(self, batch: int) -> list[Any]:
+        """Where a micro-batch ends in each source, from Spark's log."""
+        return [_offset(text) for text in self._logged_ends(batch)] if batch >= 0 else [None] * len(self._sources)
+
+    def _count_messages(self, ends: list[Any]) -> None:
+        for i, (end, source) in enumerate(zip(ends, self._sources.values(), strict=False)):
+            if isinstance(source, Source) and end is not None:
+                start = self._ends[i]
+                self.summary.messages += source.count(start["at"] if start else source.initial(), end["at"]) or 0
+                self._ends[i] = end
+
+    def _count_records(self, metrics: Path) -> None:
+        if metrics.exists():
+            counted = json.loads(metrics.read_text(encoding="utf-8"))
             self.summary.count(counted["rows"], counted["reasons"])
             self.summary.latency.extend(counted["latency"])
             self.summary.batches += 1
-            path.unlink()
+            metrics.unlink()
+
+    def _metrics(self, batch: int) -> Path:
+        return self._temporary / "metrics" / f"{batch}.json"
 
     def _all_read(self) -> bool:
         last = self.streaming.lastProgress
@@ -160,14 +197,9 @@ class Query:
 
 
 def _offset(text: Any) -> Any:
-    return json.loads(text) if isinstance(text, str) else text
-
-
-def _messages(source: Any, described: dict[str, Any]) -> int:
-    if isinstance(source, Source):
-        start, end = _offset(described["startOffset"]), _offset(described["endOffset"])
-        return 0 if end is None else source.count(start["at"] if start else source.initial(), end["at"]) or 0
-    return int(described["numInputRows"])
+    if isinstance(text, str):
+        return None if text == NO_OFFSET else json.loads(text)
+    return text
 
 
 def _cause(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import uuid
 from pathlib import Path
@@ -15,7 +16,7 @@ from riot_ops.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
-from riot_ops.runtime.spark.checkpoint import exists, next_batch, open_checkpoint
+from riot_ops.runtime.spark.checkpoint import ends, exists, next_batch, open_checkpoint
 from riot_ops.runtime.spark.query import Query
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
@@ -96,9 +97,11 @@ def start(
     folder = str(checkpoint) if checkpoint is not None else str(temporary / "checkpoint")
     if exists(spark, folder):
         stages, partitions = open_checkpoint(spark, folder, flow, partitions, order, fuse)
+        first = next_batch(spark, folder)
         for sink in targets.values():
-            sink.recover(next_batch(spark, folder))
+            sink.recover(first)
     else:  # the manifest comes last: with it, what is in the sinks is this query's own
+        first = 0
         for sink in targets.values():
             sink.begin(overwrite)
         stages, partitions = open_checkpoint(spark, folder, flow, partitions, order, fuse)
@@ -119,7 +122,8 @@ def start(
         writer = writer.trigger(availableNow=True)
     elif trigger is not None:
         writer = writer.trigger(processingTime=trigger)
-    return Query(flow, stages, writer.start(), bound, targets, routes, spools, memory, temporary, probe)
+    logged = functools.partial(ends, spark, folder)
+    return Query(flow, stages, writer.start(), bound, targets, routes, spools, memory, temporary, logged, first, probe)
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:

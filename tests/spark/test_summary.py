@@ -1,0 +1,54 @@
+"""The summary of a query counts what the sinks hold, whatever Spark has told of it."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.streaming import StreamingQuery
+
+import riot_ops as ro
+from riot_ops import tasks as t
+
+pytestmark = pytest.mark.spark
+
+
+def start(spark, folder, messages):
+    flow = ro.Dataflow("counted")
+    flow.sink("out", flow.source("city") >> t.SenMLParse(schema="city"))
+    return flow.start(
+        spark,
+        source=ro.streams.city(sensors=5, messages=messages),
+        out=folder / "out",
+        checkpoint=folder / "checkpoint",
+        trigger="available now",
+        max_records=100,
+    )
+
+
+def rows(folder):
+    return sum(pq.read_metadata(f).num_rows for f in (folder / "out").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("told", [0, 2])
+def test_micro_batches_whose_progress_was_not_told(spark, tmp_path, monkeypatch, told):
+    """As when a stop comes between the commit of a micro-batch and its progress."""
+    query = start(spark, tmp_path, 300)
+    query.streaming.awaitTermination(60)
+    everything = query.streaming.recentProgress
+    monkeypatch.setattr(StreamingQuery, "recentProgress", property(lambda _: everything[:told]))
+    summary = query.poll()
+    query.stop()
+    assert (summary.messages, summary.batches) == (300, 3)
+    assert sum(summary.rows.values()) == rows(tmp_path) == 1500
+
+
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_continued_query_counts_only_its_own(spark, tmp_path, monkeypatch, told):
+    start(spark, tmp_path, 300).wait(60)
+    query = start(spark, tmp_path, 500)
+    query.streaming.awaitTermination(60)
+    everything = query.streaming.recentProgress
+    monkeypatch.setattr(StreamingQuery, "recentProgress", property(lambda _: everything[:told]))
+    query.stop()
+    assert (query.summary.messages, query.summary.batches) == (200, 2)
+    assert (sum(query.summary.rows.values()), rows(tmp_path)) == (1000, 2500)
