@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,25 +100,28 @@ class Query:
         Ctrl-C stops the query; what was committed stays, and its checkpoint can be continued.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        try:
-            while self.active and (until is None or time.monotonic() < until):
-                time.sleep(POLL_SECONDS)
+        with _interrupts() as check:
+            try:
+                while self.active and (until is None or time.monotonic() < until):
+                    time.sleep(POLL_SECONDS)
+                    check()
+                    self.poll()
+                    if progress is not None:
+                        progress(self)
+                    if self._all_read():
+                        self.streaming.stop()
+                self._raise()
                 self.poll()
-                if progress is not None:
-                    progress(self)
-                if self._all_read():
-                    self.streaming.stop()
-            self._raise()
-            self.poll()
-            if not self.active:
-                end_sinks(self.flow, self._sinks, self._routes)
-            return self.summary
-        except KeyboardInterrupt:
-            self.stop()
-            raise
-        finally:
-            if not self.active:
-                self.close()
+                if not self.active:
+                    end_sinks(self.flow, self._sinks, self._routes)
+                check()
+                return self.summary
+            except KeyboardInterrupt:
+                self.stop()
+                raise
+            finally:
+                if not self.active:
+                    self.close()
 
     def stop(self) -> None:
         """Stop the query; it can be started again with its checkpoint."""
@@ -194,6 +200,34 @@ class Query:
             text = str(error)
             kind = StateError if "StateError" in text else RiotError
             raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {_cause(text)}") from error
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[Callable[[], None]]:
+    """Hold Ctrl-C back until the function that is yielded is called; a second one comes at once.
+
+    In the midst of a call into the JVM it would break the connection, over which the query is to be stopped.
+    """
+    asked = threading.Event()
+    usual = signal.getsignal(signal.SIGINT)
+
+    def hold(number: int, frame: Any) -> None:
+        if asked.is_set() and callable(usual):
+            usual(number, frame)
+        asked.set()
+
+    def check() -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+
+    if usual is None or threading.current_thread() is not threading.main_thread():
+        yield check  # Python hands no signals to other threads
+        return
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _offset(text: Any) -> Any:
