@@ -139,7 +139,7 @@ def _text(spark: SparkSession, path: str) -> str:
     system, where = _hadoop(spark, path)
     stream = system.open(where)
     try:
-        return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[union-attr]  # noqa: SLF001
+        return bytes(stream.readAllBytes()).decode("utf-8")
     finally:
         stream.close()
 

@@ -146,7 +146,7 @@ class Query:
     def _count(self, progress: dict[str, Any]) -> None:
         self.micro_batches.append({"batch": progress["batchId"], "durations_ms": progress["durationMs"]})
         described = progress["sources"]
-        self._count_messages([_offset(one["endOffset"]) for one in described])
+        self._count_messages([one["endOffset"] for one in described])
         self.summary.messages += sum(
             int(one["numInputRows"])
             for one, source in zip(described, self._sources.values(), strict=False)
@@ -164,12 +164,14 @@ class Query:
 
     def _positions(self, batch: int) -> list[Any]:
         """Where a micro-batch ends in each source, from Spark's log."""
-        return [_offset(text) for text in self._logged_ends(batch)] if batch >= 0 else [None] * len(self._sources)
+        return list(self._logged_ends(batch)) if batch >= 0 else [None] * len(self._sources)
 
     def _count_messages(self, ends: list[Any]) -> None:
-        for i, (end, source) in enumerate(zip(ends, self._sources.values(), strict=False)):
-            if isinstance(source, Source) and end is not None:
-                start = self._ends[i]
+        for i, (text, source) in enumerate(zip(ends, self._sources.values(), strict=False)):
+            if not isinstance(source, Source):  # what others call an offset is theirs to read
+                continue
+            start, end = _offset(self._ends[i]), _offset(text)
+            if end is not None:
                 self.summary.messages += source.count(start["at"] if start else source.initial(), end["at"]) or 0
                 self._ends[i] = end
 
