@@ -29,9 +29,22 @@ def test_gain_reaches_its_limit():
     assert gain == pytest.approx(0.459494, abs=5e-7)
 
 
-@given(READINGS, st.integers(0, 60))
-def test_equals_the_reference_for_any_split_and_interleaving(readings, cut):
-    task = KalmanFilter(by=("key",))
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "process_noise": st.just(0.5),
+        "measurement_noise": st.sampled_from([0.0, 2.0]),
+        "initial_variance": st.just(1.0),
+        "initial": st.sampled_from(["zero", "first"]),
+        "missing": st.sampled_from(["predict", "skip"]),
+    },
+)
+SHORT = {"process_noise": "q", "measurement_noise": "r", "initial_variance": "p0"}
+
+
+@given(READINGS, st.integers(0, 60), OPTIONS)
+def test_equals_the_reference_for_any_split_and_interleaving(readings, cut, options):
+    task = KalmanFilter(by=("key",), **options)
     schema = pa.schema([("key", pa.string()), ("value", pa.float64())])
     session, got = task.session(), []
     for part in (readings[:cut], readings[cut:]):
@@ -40,15 +53,40 @@ def test_equals_the_reference_for_any_split_and_interleaving(readings, cut):
         again = task.session()
         again.restore(session.snapshot())
         session = again
-    reference = Kalman()
-    assert got == pytest.approx([reference.push(k, v)[0] for k, v in readings], rel=1e-12)
+    reference = Kalman(**{SHORT.get(name, name): value for name, value in options.items()})
+    expected = [reference.push(k, v)[0] for k, v in readings]
+    assert got == [None if x is None else pytest.approx(x, rel=1e-12) for x in expected]
 
 
-def test_missing_readings():
-    skip = KalmanFilter(missing="skip").session()
-    assert [skip.push({"value": v})[0]["value"] for v in (None, 10.0)] == [None, pytest.approx(9.894892, abs=5e-7)]
-    first = KalmanFilter(initial="first").session()
-    assert [first.push({"value": v})[0]["value"] for v in (None, 7.5)] == [None, 7.5]
+def test_the_first_reading_as_prior_is_corrected_as_any_other():
+    """P1 = (30 + 0.125) 0.32 / 30.445; K2 = (P1 + 0.125) / (P1 + 0.445); and so on by hand."""
+    session = KalmanFilter(initial="first").session()
+    assert [session.push({"value": v})[0]["value"] for v in (10.0, 12.0, 11.0)] == [
+        10.0,
+        pytest.approx(11.159704, abs=5e-7),
+        pytest.approx(11.081048, abs=5e-7),
+    ]
+    # the second estimate gives the gain, and that the variance before it
+    session = KalmanFilter(initial="first").session()
+    gain = [session.push({"value": v})[0]["value"] for v in (0.0, 1.0)][1]
+    assert 0.32 * gain / (1 - gain) - 0.125 == pytest.approx(9.64 / 30.445, rel=1e-12)  # 30.125 * 0.32 = 9.64
+
+
+def estimates(readings, **options):
+    session = KalmanFilter(**options).session()
+    return [session.push({"value": v})[0]["value"] for v in readings]
+
+
+def test_nothing_is_known_before_the_first_reading():
+    skip = estimates((None, 10.0, None, 12.0), missing="skip")
+    assert skip == [None, pytest.approx(9.894892, abs=5e-7), None, pytest.approx(11.115543, abs=5e-7)]
+    assert estimates((None, 7.5, None), initial="first") == [None, 7.5, 7.5]
+    assert estimates((None, 7.5), initial="first", missing="skip") == [None, 7.5]
+    # the prior 0 has a variance that grows while readings are missing: 30 + 2 * 0.125, K = 30.25 / 30.57
+    got = estimates((math.nan, 10.0, None))
+    assert got == [None, *[pytest.approx(10 * 30.25 / 30.57, rel=1e-12)] * 2]
+    # with the first reading as prior it does not
+    assert estimates((None, None, 10.0, 12.0), initial="first")[2:] == estimates((10.0, 12.0), initial="first")
 
 
 @pytest.mark.parametrize("wrong", [{"process_noise": 0}, {"measurement_noise": -1}, {"initial": "mean"}])

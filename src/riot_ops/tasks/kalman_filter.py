@@ -28,15 +28,12 @@ def kalman(
         s = slots[i]
         z = values[i]
         if np.isnan(z):
-            out[i] = np.nan
             if predict and (seen[s] or not first):
                 p[s] += q  # P- = P + q, and no measurement to correct it
-                out[i] = x[s]
-        elif first and not seen[s]:
-            x[s] = z
-            out[i] = z
-            seen[s] = True
+            out[i] = x[s] if predict and seen[s] else np.nan  # before a reading the prior is no result
         else:
+            if first and not seen[s]:
+                x[s] = z  # the prior estimate; its variance is P0 as with any other
             predicted = p[s] + q  # P-
             gain = predicted / (predicted + r)  # K
             x[s] += gain * (z - x[s])
@@ -61,7 +58,8 @@ class KalmanFilter(ValueTask):
     initial_variance : float, > 0, default 30
         Variance P0 of the prior.
     initial : "zero" or "first", default "zero"
-        Prior estimate: 0, or the first reading.
+        Prior estimate x0: 0, or the first reading. The first reading corrects it as any other does,
+        so that ``P = (P0 + q) r / (P0 + q + r)`` after it in both cases.
     missing : "predict" or "skip", default "predict"
         What a missing reading does, see below.
     by, value, output, ttl
@@ -73,9 +71,9 @@ class KalmanFilter(ValueTask):
 
     Missing values
     --------------
-    A null or NaN reading predicts only (P grows by q) and emits the last estimate, null before
-    there is one with ``initial="first"``; with ``missing="skip"`` it gives null and leaves the
-    state as it was.
+    A null or NaN reading predicts only (P grows by q) and emits the last estimate; with
+    ``missing="skip"`` it gives null and leaves the state as it was. Before the first reading of a key
+    nothing is known: the result is null, and with ``initial="first"`` the state as it was.
 
     Errors
     ------
@@ -91,6 +89,9 @@ class KalmanFilter(ValueTask):
     >>> kal = KalmanFilter(process_noise=0.125, measurement_noise=0.32).session()
     >>> [round(kal.push({"value": v})[0]["value"], 6) for v in (10.0, 12.0, 11.0)]
     [9.894892, 11.115543, 11.058637]
+    >>> kal = KalmanFilter(initial="first").session()
+    >>> [round(kal.push({"value": v})[0]["value"], 3) for v in (10.0, 12.0, 11.0)]
+    [10.0, 11.16, 11.081]
     """
 
     code: ClassVar[str] = "KAL"
