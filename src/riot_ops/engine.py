@@ -15,6 +15,7 @@ from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.jit import kernel
 from riot_ops.lowering import INSTANCE, Route, Step
+from riot_ops.schema import SUB_RANGE
 from riot_ops.state import KeyedState
 from riot_ops.task import KeyedTask, StatelessTask
 
@@ -60,6 +61,7 @@ class Engine:
         }
         self._dead = {s.id: DeadLetters(s.name) for s in steps}
         self._schemas: dict[str, pa.Schema] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
         """Push batches through the steps; returns the batches of each output stream, none empty."""
@@ -94,15 +96,21 @@ class Engine:
         operator = step.operator
         if step.numbered:
             batches = [_numbered(b) for b in batches]
+        before = dead.count
         if isinstance(operator, (StatelessTask, Route)):
-            return [_without_instance(operator, operator.apply(b, dead)) for b in batches]
-        batch = in_order(merged(batches), self.order)
-        out = self.states[step.id].update(batch, dead)
-        self._schemas[step.id] = out.schema
-        return [_without_instance(operator, out)]
+            results = [operator.apply(b, dead) for b in batches]
+        else:
+            results = [self.states[step.id].update(in_order(merged(batches), self.order), dead)]
+            self._schemas[step.id] = results[0].schema
+        taken = sum(b.num_rows for b in batches)
+        self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
+        return [_without_instance(operator, out) for out in results]
 
     def _flushed(self, step: Step) -> list[pa.RecordBatch]:
-        out = self.states[step.id].flush(self._dead[step.id])
+        dead = self._dead[step.id]
+        before = dead.count
+        out = self.states[step.id].flush(dead)
+        self._count(step, 0, dead.count - before)
         if out is None or not out.num_rows:
             return []
         schema = self._schemas.get(step.id, step.schema)  # no record may have come since a restart
@@ -116,6 +124,16 @@ class Engine:
         )
         full = pa.RecordBatch.from_arrays(columns, schema=schema)
         return [_without_instance(step.operator, full)]
+
+    def _count(self, step: Step, taken: int, rejected: int) -> None:
+        if taken or rejected:
+            t, r = self._counts.get(step.name, (0, 0))
+            self._counts[step.name] = t + taken, r + rejected
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Records that each step took and rejected since this was asked last, by the step's name."""
+        counts, self._counts = self._counts, {}
+        return counts
 
     def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
         """The state of each keyed step."""
@@ -131,6 +149,19 @@ class Engine:
     def nbytes(self) -> int:
         """Bytes of state held."""
         return sum(s.nbytes for s in self.states.values())
+
+
+def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
+    """How many records of those taken were rejected: one of which only parts were is not among them."""
+    if not letters or isinstance(operator, Route) or not operator.derives():
+        return letters
+    accepted = 0
+    for out in results:  # the rows that come of one record follow one another
+        if out.num_rows and "seq" in out.schema.names:
+            seq = int_column(out.column("seq"))
+            parent = int_column(out.column("sub")) // SUB_RANGE if "sub" in out.schema.names else np.zeros_like(seq)
+            accepted += 1 + int(np.count_nonzero((np.diff(seq) != 0) | (np.diff(parent) != 0)))
+    return max(0, min(letters, taken - accepted))
 
 
 def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,10 @@ import numpy.typing as npt
 __all__ = ["Latency", "Stability", "Summary", "growth", "jitter", "quantiles", "stability"]
 
 POINTS = 8
+#: Records that tell how a step fares while a run goes on; at its end fewer do.
+TELLING = 1000
+
+_log = logging.getLogger("riot_ops")
 
 
 class Latency:
@@ -66,25 +71,57 @@ class Summary:
         Records per output stream, the errors included.
     reasons : dict of str to int
         Rejected records per ``task: reason``.
+    steps : dict of str to (int, int)
+        Records that each step took, and how many of them it rejected. A record of which parts were
+        accepted, as of a message with one bad reading, does not count as rejected.
     seconds : float
         Time from the start to the end.
     batches : int
         Batches (micro-batches) run.
+
+    Examples
+    --------
+    >>> summary = Summary()
+    >>> summary.count({"errors": 3}, {"parse: malformed": 3}, {"parse": (4, 3)})
+    >>> summary.warnings()
+    ["the step 'parse' rejected 3 of 4 records (malformed 3): see the stream errors"]
     """
 
     messages: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     seconds: float = 0.0
     batches: int = 0
     latency: Latency = field(default_factory=Latency)
+    _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    def count(self, rows: dict[str, int], reasons: dict[str, int]) -> None:
+    def count(self, rows: Mapping[str, int], reasons: Mapping[str, int], steps: Mapping[str, tuple[int, int]]) -> None:
         """Add the counts of a batch."""
         for name, n in rows.items():
             self.rows[name] = self.rows.get(name, 0) + n
         for name, n in reasons.items():
             self.reasons[name] = self.reasons.get(name, 0) + n
+        for name, (taken, rejected) in steps.items():
+            t, r = self.steps.get(name, (0, 0))
+            self.steps[name] = t + taken, r + rejected
+
+    def warnings(self) -> list[str]:
+        """What to say of steps that rejected more than half of what they took."""
+        return [self._warning(step) for step, (taken, rejected) in self.steps.items() if 2 * rejected > taken]
+
+    def warn(self, *, ended: bool) -> None:
+        """Log the warnings, each once; while the run goes on, only of steps that took many records."""
+        for step, (taken, rejected) in self.steps.items():
+            if 2 * rejected > taken and (ended or taken >= TELLING) and step not in self._warned:
+                self._warned.add(step)
+                _log.warning("%s", self._warning(step))
+
+    def _warning(self, step: str) -> str:
+        taken, rejected = self.steps[step]
+        found = {name.removeprefix(f"{step}: "): n for name, n in self.reasons.items() if name.startswith(f"{step}: ")}
+        reasons = ", ".join(f"{name} {n:,}" for name, n in sorted(found.items(), key=lambda item: -item[1]))
+        return f"the step {step!r} rejected {rejected:,} of {taken:,} records ({reasons}): see the stream errors"
 
     @property
     def errors(self) -> int:

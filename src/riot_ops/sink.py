@@ -331,6 +331,13 @@ class Fan(Writer):
         self._writers = {name: sink.writer(batch_id, partition) for name, sink in sinks.items()}
         self.rows: dict[str, int] = {}
         self.reasons: dict[str, int] = {}
+        self.steps: dict[str, tuple[int, int]] = {}
+
+    def count(self, steps: Mapping[str, tuple[int, int]]) -> None:
+        """Note how many records each step took and rejected."""
+        for step, (taken, rejected) in steps.items():
+            t, r = self.steps.get(step, (0, 0))
+            self.steps[step] = t + taken, r + rejected
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         self.rows[stream] = self.rows.get(stream, 0) + batch.num_rows
@@ -345,6 +352,7 @@ class Fan(Writer):
             "sinks": {name: writer.finish() for name, writer in self._writers.items()},
             "rows": self.rows,
             "reasons": self.reasons,
+            "steps": self.steps,
         }
 
     def abort(self) -> None:

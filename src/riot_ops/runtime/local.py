@@ -201,6 +201,7 @@ class _Job:
             for source in self.sources.values():
                 source.close()
             self.summary.seconds = time.time() - self.started
+            self.summary.warn(ended=True)
 
     def _process(self, arrival: _Arrival) -> None:
         if arrival.batch is not None:
@@ -282,10 +283,12 @@ class _Job:
         self.epoch_count = 0
 
     def _close_epoch(self) -> None:
+        self.writer.count(self.engine.counts())
         message = self.writer.finish()
         for name, sink in self.sinks.items():
             sink.commit(self.epoch, [message["sinks"][name]])
-        self.summary.count(message["rows"], message["reasons"])
+        self.summary.count(message["rows"], message["reasons"], message["steps"])
+        self.summary.warn(ended=False)
         self.epoch += 1
         if self.checkpoint is not None:
             self._save()

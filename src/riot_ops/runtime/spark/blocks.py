@@ -7,7 +7,7 @@ arises; only the writer's message about it crosses, in a block addressed to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,6 +150,11 @@ class Packer:
                         yield from self._hold(SINK, self._sink_bucket(), whole, batch)
                     else:
                         self._writer.write(whole, batch)
+
+    def count(self, steps: Mapping[str, tuple[int, int]]) -> None:
+        """Note how many records each step took and rejected."""
+        if self._writer is not None:
+            self._writer.count(steps)
 
     def close(self) -> Iterator[Block]:
         """The blocks that are not full, and the writer's message."""

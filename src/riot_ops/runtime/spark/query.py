@@ -131,6 +131,7 @@ class Query:
 
     def close(self) -> None:
         """Remove temporary files."""
+        self.summary.warn(ended=True)
         if self._probe is not None:
             self._probe.stop()
         shutil.rmtree(self._temporary, ignore_errors=True)
@@ -178,8 +179,9 @@ class Query:
     def _count_records(self, metrics: Path) -> None:
         if metrics.exists():
             counted = json.loads(metrics.read_text(encoding="utf-8"))
-            self.summary.count(counted["rows"], counted["reasons"])
+            self.summary.count(counted["rows"], counted["reasons"], counted["steps"])
             self.summary.latency.extend(counted["latency"])
+            self.summary.warn(ended=False)
             self.summary.batches += 1
             metrics.unlink()
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from riot_ops.metrics import Latency
+from riot_ops.metrics import Summary
 from riot_ops.runtime.spark.blocks import SINK
 from riot_ops.sink import Fan, Sink
 
@@ -76,19 +76,17 @@ class _Writer(DataSourceStreamArrowWriter):
 
 def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -> None:
     """Counts and latency of a batch, for the process that started the query."""
-    rows: dict[str, int] = {}
-    reasons: dict[str, int] = {}
-    latency = Latency()  # up to here: with the commit the records can be seen
+    total = Summary()
     for message in written:
+        total.count(message["rows"], message["reasons"], message["steps"])
         first_us, last_us, n = message["stamp"]
-        latency.add(first_us, last_us, time.time() * 1e6, n)
-        for total, part in ((rows, message["rows"]), (reasons, message["reasons"])):
-            for name, n in part.items():
-                total[name] = total.get(name, 0) + n
+        total.latency.add(first_us, last_us, time.time() * 1e6, n)  # up to here: with the commit they can be seen
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{batch_id}.tmp"
     temporary.write_text(
-        json.dumps({"rows": rows, "reasons": reasons, "latency": latency.blocks()}),
+        json.dumps(
+            {"rows": total.rows, "reasons": total.reasons, "steps": total.steps, "latency": total.latency.blocks()}
+        ),
         encoding="utf-8",
     )
     os.replace(temporary, folder / f"{batch_id}.json")

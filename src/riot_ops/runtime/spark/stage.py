@@ -164,6 +164,7 @@ class StageProcessor(StatefulProcessor):
             packer.left_over = True
             inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in _by_stream(late).items()}
             yield list(packer.add(cached.engine.process(inputs, flush=flush)))
+        packer.count(cached.engine.counts())
         yield list(packer.close())
 
     # -- state ---------------------------------------------------------------------------------------
@@ -234,6 +235,7 @@ def stage_zero(
             full = list(packer.add(engine.process({stream: [batch]})))
             if full:
                 yield blocks_to_batch(full)
+        packer.count(engine.counts())
         rest = list(packer.close())
     except BaseException:
         packer.abort()

@@ -1,0 +1,123 @@
+"""What a summary says of steps that reject."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.metrics import Summary
+from riot_ops.task import StatelessTask
+
+
+def line(i):
+    """A message of two readings."""
+    readings = '{"n":"source","sv":"s1"},{"n":"temperature","v":20.5},{"n":"humidity","v":50}'
+    return f'{i},{{"e":[{readings}],"bt":1422748800000}}'.encode()
+
+
+def parse(lines, spark=None, **options):
+    flow = ro.Dataflow("parsed")
+    parsed = flow.source("city").to(t.SenMLParse(schema="city"), id="parse")
+    flow.sink("out", parsed, parsed.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="smooth"))
+    records = [{"payload": one, "event_time": None} for one in lines]
+    if spark is not None:
+        query = flow.start(spark, records, **options)
+        query.wait()
+        return query
+    return flow.run(records, **options)
+
+
+def warned(caplog):
+    return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING and "rejected" in r.getMessage()]
+
+
+def test_a_step_that_rejects_everything_is_named(caplog):
+    summary = parse([b"sensor,time,value", b"a,1,2.0", b"b,2,3.0"]).summary
+    assert summary.steps == {"parse": (3, 3)}
+    text = "the step 'parse' rejected 3 of 3 records (malformed 3): see the stream errors"
+    assert summary.warnings() == warned(caplog) == [text]
+
+
+@pytest.mark.parametrize(("bad", "warns"), [(4, False), (5, False), (6, True)])
+def test_more_than_half_is_what_counts(caplog, bad, warns):
+    lines = [b"nonsense"] * bad + [line(i) for i in range(10 - bad)]
+    summary = parse(lines).summary
+    assert summary.steps["parse"] == (10, bad)
+    assert summary.steps["smooth"] == (summary.rows["parse"], 0), "what a step took is what came before it"
+    assert bool(warned(caplog)) == bool(summary.warnings()) == warns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halves(StatelessTask):
+    """Two records of each; a half that is negative is rejected."""
+
+    def derives(self):
+        return True
+
+    def output_schema(self, schema):
+        return schema if "sub" in schema.names else schema.append(pa.field("sub", pa.int64()))
+
+    def apply(self, batch, dead):
+        rows, kept = batch.to_pylist(), []
+        for i, row in enumerate(rows):
+            for place, half in enumerate((row["a"], row["b"])):
+                if half < 0:
+                    dead.reject(batch, np.array([i]), "negative", "a half is negative")
+                else:
+                    kept.append(row | {"sub": (row.get("sub") or 0) * 4096 + place})
+        return pa.RecordBatch.from_pylist(kept, schema=self.output_schema(batch.schema))
+
+
+def test_a_record_of_which_parts_were_accepted_is_not_rejected():
+    flow = ro.Dataflow("halves")
+    once = flow.source("rows", schema={"a": "double", "b": "double"}).to(Halves(), id="once")
+    flow.sink("out", once.to(Halves(), id="twice"))
+    pairs = [(1, 1), (1, -1), (-1, 1), (-1, -1), (-1, -1), (1, 1)]
+    summary = flow.run([{"a": float(a), "b": float(b)} for a, b in pairs]).summary
+    assert summary.rows["errors"] == 6 + 2, "each half"
+    # the halves of the second and the third go on alone, and lose a half once more
+    assert summary.steps == {"once": (6, 2), "twice": (6, 0)}
+
+
+def test_a_long_run_warns_while_it_goes_on_and_once(caplog):
+    summary = Summary()
+    summary.count({"errors": 999}, {"parse: malformed": 999}, {"parse": (999, 999)})
+    summary.warn(ended=False)
+    assert not warned(caplog)
+    summary.count({"errors": 1}, {"parse: malformed": 1}, {"parse": (1, 1)})
+    summary.warn(ended=False)
+    assert len(warned(caplog)) == 1
+    summary.warn(ended=True)
+    assert len(warned(caplog)) == 1
+
+
+def test_a_short_run_warns_at_its_end(caplog):
+    summary = Summary()
+    summary.count({"errors": 1}, {"parse: malformed": 1}, {"parse": (1, 1)})
+    summary.warn(ended=True)
+    assert len(warned(caplog)) == 1
+
+
+def test_counts_of_several_epochs_add_up():
+    lines = [b"nonsense" if i % 4 == 0 else line(i) for i in range(40)]
+    summary = parse(lines, batch_size=4, epoch_rows=8).summary
+    assert summary.steps["parse"] == (40, 10)
+    assert summary.batches == 10
+
+
+@pytest.mark.spark
+def test_both_runners_count_alike(spark, caplog):
+    lines = [b"nonsense" if i % 5 else line(i) for i in range(40)]
+    local = parse(lines).summary
+    caplog.clear()
+    query = parse(lines, spark=spark, max_records=16)
+    assert query.summary.steps == local.steps
+    assert local.steps["parse"] == (40, 32)
+    assert local.steps["smooth"] == (local.rows["parse"], 0)
+    assert warned(caplog) == local.warnings()
