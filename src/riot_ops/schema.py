@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,6 +111,9 @@ class StreamSchema:
                 raise ConfigError(
                     f"stream schema {self.name!r} has no column {name!r}{did_you_mean(name, self.columns)}"
                 )
+        twice = sorted({c for c in self.columns if self.columns.count(c) > 1})
+        if twice:
+            raise ConfigError(f"stream schema {self.name!r} has the column {twice[0]!r} twice")
         wrong = sorted(set(self.kinds) - {"v", "sv"})
         if wrong:
             raise ConfigError(f"stream schema {self.name!r}: kind must be v or sv, got {wrong[0]!r}")
@@ -125,6 +128,22 @@ class StreamSchema:
         """The observed columns with numbers."""
         kinds = dict(zip(self.columns, self.kinds, strict=True))
         return tuple(c for c in self.observed if kinds[c] == "v")
+
+    def extended(self, columns: Sequence[str], units: Sequence[str] = (), kinds: Sequence[str] = ()) -> StreamSchema:
+        """The schema with meta columns behind its own, such as those of an annotation; texts unless said otherwise.
+
+        >>> stream_schema("grid").extended(["room"]).columns
+        ('meterid', 'timestamp', 'energyconsumed', 'room')
+        """
+        more = tuple(columns)
+        units, kinds = tuple(units) or ("string",) * len(more), tuple(kinds) or ("sv",) * len(more)
+        return replace(
+            self,
+            columns=(*self.columns, *more),
+            units=(*self.units, *units),
+            kinds=(*self.kinds, *kinds),
+            meta=(*self.meta, *more),
+        )
 
     @classmethod
     def from_file(

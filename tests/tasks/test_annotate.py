@@ -103,8 +103,20 @@ def test_a_table_that_is_too_large(tmp_path, monkeypatch):
         ({"table": {"a": "x"}, "default": ("p", "q")}, "default must be one text or 1"),
         ({"table": {"a": "x"}, "column": -1}, "column must be >= 0"),
         ({"table": {"a": "x"}, "column": 1, "columns": ("p",)}, "either columns or column"),
+        ({"table": {"a": "x"}, "column": 1, "line": "p"}, "either columns or column"),
+        ({"table": {"a": "x"}, "line": "sensor_id"}, "line must be another field than 'sensor_id'"),
+        ({"table": {"a": "x"}, "line": "annotation"}, "line must be another field than 'annotation'"),
     ],
 )
 def test_wrong_parameters_are_refused_by_name(wrong, match):
     with pytest.raises(ConfigError, match=match):
         Annotate(**wrong)
+
+
+def test_fields_and_the_end_of_a_line():
+    session = Annotate(table={"a": ("x", 'y "z"')}, columns=("p", "q"), line="text", default="-").session()
+    rows = {"sensor_id": ["a", "b", "a", None], "text": pa.array([b"1,2\r\n", b"", None, b"\xff"], pa.binary())}
+    out = session.push_batch(pa.RecordBatch.from_pydict(rows))
+    assert out["text"].to_pylist() == ['1,2,x,"y ""z"""', ",-,-", None]
+    assert (out["p"].to_pylist(), out["q"].to_pylist()) == (["x", "-", "x"], ['y "z"', "-", 'y "z"'])
+    assert [(e["reason"], e["raw"]) for e in session.errors] == [("malformed", "\\xff")]

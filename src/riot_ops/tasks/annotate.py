@@ -39,6 +39,8 @@ class Annotate(StatelessTask):
         Text field with the key; with ``column``, the field with the line.
     columns : tuple of str or None, default None
         Fields (text) for the values; None: ``annotation``, or ``annotation_1`` and so on.
+    line : str or None, default None
+        Text field with a line of comma-separated values, to whose end the values go as well.
     column : int or None, default None
         If given, records are lines of comma-separated values: the key is in this column (from 0),
         and the values are appended to the line.
@@ -52,13 +54,13 @@ class Annotate(StatelessTask):
 
     Missing values
     --------------
-    A null key is not in the table: it gets the default.
+    A null key is not in the table: it gets the default. A null in ``line`` stays null.
 
     Errors
     ------
-    ``missing`` (a line that is null); ``wrong_columns`` (a line without the column of the key, or with
-    an open quote); ``malformed`` (not UTF-8). A table that cannot be read, has a line without just one
-    colon, a key twice, or a wrong number of values is a configuration error.
+    With ``column``: ``missing`` (a line that is null); ``wrong_columns`` (a line without the column of the
+    key, or with an open quote). A line that is not UTF-8: ``malformed``. A table that cannot be read, has
+    a line without just one colon, a key twice, or a wrong number of values is a configuration error.
 
     References
     ----------
@@ -80,6 +82,7 @@ class Annotate(StatelessTask):
     table: Any
     field: str = "sensor_id"
     columns: tuple[str, ...] | None = None
+    line: str | None = None
     column: int | None = None
     default: str | tuple[str, ...] = ""
 
@@ -88,8 +91,10 @@ class Annotate(StatelessTask):
             object.__setattr__(self, "table", _given(self.table))
         if self.column is not None and self.column < 0:
             raise ConfigError(f"column must be >= 0, got {self.column}")
-        if self.column is not None and self.columns is not None:
-            raise ConfigError("give either columns or column: the values go into fields or to the end of the line")
+        if self.column is not None and (self.columns, self.line) != (None, None):
+            raise ConfigError("give either columns or column: the values go into fields or just to the end of the line")
+        if self.line is not None and self.line in (self.field, *self.names):
+            raise ConfigError(f"line must be another field than {self.line!r}, which is the key or an annotation")
         width = self.lookup.width
         if self.columns is not None and not len(self.columns) == width == len(set(self.columns)):
             raise ConfigError(f"columns must be {width} different names, as the table has values; got {self.columns!r}")
@@ -110,21 +115,27 @@ class Annotate(StatelessTask):
         return ("annotation",) if width == 1 else tuple(f"annotation_{i + 1}" for i in range(width))
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {self.field: "text"}
+        return dict.fromkeys((self.field, *self._line), "text")
+
+    @property
+    def _line(self) -> tuple[str, ...]:
+        return () if self.line is None else (self.line,)
 
     def writes(self) -> frozenset[str] | None:
-        return frozenset({self.field} if self.column is not None else self.names)
+        return frozenset({self.field} if self.column is not None else (*self.names, *self._line))
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         if self.column is not None:
             return with_field(schema, pa.field(self.field, pa.string()))
-        for name in self.names:
+        for name in (*self.names, *self._line):
             schema = with_field(schema, pa.field(name, pa.string()))
         return schema
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         if self.column is None:
+            if self.line is not None:
+                batch = self._with_lines(batch, self.line, dead)
             for name, values in zip(self.names, self._values(_text(batch.column(self.field))), strict=True):
                 batch = replace_column(batch, name, values)
             return batch
@@ -139,9 +150,19 @@ class Annotate(StatelessTask):
         good = found & ~spoiled
         if not good.all():
             batch, lines, keys = (x.filter(pa.array(good)) for x in (batch, lines, keys))
+        return replace_column(batch, self.field, self._longer(lines, keys))
+
+    def _with_lines(self, batch: pa.RecordBatch, line: str, dead: DeadLetters) -> pa.RecordBatch:
+        lines = _text(batch.column(line))
+        spoiled = not_utf8(lines)
+        if spoiled.any():
+            dead.reject(batch, spoiled, "malformed", f"{line} is not UTF-8", lines)
+            batch, lines = (x.filter(pa.array(~spoiled)) for x in (batch, lines))
+        return replace_column(batch, line, self._longer(lines, _text(batch.column(self.field))))
+
+    def _longer(self, lines: pa.Array, keys: pa.Array) -> pa.Array:
         lines = pc.utf8_rtrim(lines.cast(pa.string()), "\r\n")
-        longer = pc.binary_join_element_wise(lines, *self._values(keys, self.lookup.quoted), ",")
-        return replace_column(batch, self.field, longer)
+        return pc.binary_join_element_wise(lines, *self._values(keys, self.lookup.quoted), ",")
 
     def _values(self, keys: pa.Array, values: Sequence[pa.Array] | None = None) -> list[pa.Array]:
         table = self.lookup
@@ -163,6 +184,8 @@ class Annotate(StatelessTask):
         payload = pa.array([None if text is None else text.encode() for text in lines] + [b"\xff,a"], pa.binary())
         texts = pa.RecordBatch.from_pydict({"payload": payload})
         yield Case(cls(table=table, field="payload", column=1, default=("?", "a,b")), texts, "line")
+        both = texts.append_column("sensor_id", pa.array(["a", "", "ü", None] * 2 + ["a"]))
+        yield Case(cls(table=table, line="payload", columns=("place", "floor")), both, "fields and line")
 
 
 class Lookup(NamedTuple):

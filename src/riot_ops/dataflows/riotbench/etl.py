@@ -11,7 +11,7 @@ from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream
 from riot_ops.dataflows.riotbench.learning import LEARNING
 from riot_ops.errors import ConfigError
-from riot_ops.schema import stream_schema
+from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.secret import Secret
 
 __all__ = ["ROW_KEY", "etl"]
@@ -28,6 +28,7 @@ def etl(
     *,
     known_sensors: str | Path | Sequence[str] | None = None,
     annotations: str | Path | Mapping[str, Any] | None = None,
+    annotated: Sequence[str] | StreamSchema | str | Path | None = None,
     window: int | None = None,
     timeout_s: float = 60.0,
     partial: Literal["drop", "emit"] = "emit",
@@ -50,8 +51,12 @@ def etl(
         Sensors whose values count: a trained Bloom filter's file, or their ids. Without it the filter is
         left out.
     annotations : path or mapping, optional
-        What to add to the messages of a sensor, see :class:`riot_ops.tasks.Annotate`; the field is
-        ``annotation``. Without it that step is left out.
+        What to add to the messages of a sensor: a file of lines ``id:value,value,…``, or the values of each
+        id, see :class:`riot_ops.tasks.Annotate`. Without it that step is left out.
+    annotated : sequence of str, schema, or path of one, optional
+        The fields for these values: names of texts; or the stream's schema with these fields behind its own
+        and their units and kinds, as a file see :meth:`riot_ops.StreamSchema.from_file`. By default
+        ``annotation``, or ``annotation_1`` and so on.
     window : int, default 5 (taxi: 0)
         Values that the interpolation averages; 0 leaves it out.
     timeout_s : float, default 60
@@ -88,11 +93,13 @@ def etl(
     message = obs.hash("seq").to(
         t.Join(schema=schema, layout="both", timeout=timedelta(seconds=timeout_s), partial=partial), id="join"
     )
-    columns = stream.observed
+    whole = stream
     if annotations is not None:
-        table_of = annotations if isinstance(annotations, Mapping) else str(annotations)
-        message = message.shuffle().to(t.Annotate(table=table_of, columns=("annotation",)), id="annotate")
-        columns = (*columns, "annotation")
+        annotate, whole = _annotation(annotations, annotated, stream)
+        message = message.shuffle().to(annotate, id="annotate")
+    elif annotated is not None:
+        raise ConfigError(f"annotated names fields for annotations, and there are none; got {annotated!r}")
+    columns = (*stream.observed, *_added(whole, stream))
     stored = message
     if store is not None:
         derived = LEARNING[schema].time_fields if variant == "table" else ()
@@ -100,7 +107,7 @@ def etl(
             stored = stored.to(t.TimeFields(fields=derived), id="time")
         insert = _insert(variant, schema, store, table, (*columns, *derived), credential)
         stored = stored.shuffle().to(insert, id="insert")
-    senml = message.shuffle().to(t.CsvToSenML(schema=schema), id="senml")
+    senml = message.shuffle().to(t.CsvToSenML(schema=schema if whole is stream else whole), id="senml")
     if publish is not None:
         senml = senml.shuffle().to(t.MqttPublish(**publish), id="publish")  # type: ignore[arg-type]
     flow.sink("sink", *_different(stored, senml))
@@ -110,6 +117,38 @@ def etl(
 def _known(known: str | Path | Sequence[str]) -> t.Task:
     model = str(known) if isinstance(known, (str, Path)) else tuple(known)
     return t.MultiBloomFilter(models={"sensor_id": model}, on_fail="null")
+
+
+def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Annotate, StreamSchema]:
+    """The step that adds the values as fields and to the line of a message, and what the line then holds."""
+    whole = None if annotated is None else _annotated(annotated, stream)
+    task = t.Annotate(
+        table=table if isinstance(table, Mapping) else str(table),
+        columns=None if whole is None else _added(whole, stream),
+        line="payload",
+    )
+    return task, whole or stream.extended(task.names)
+
+
+def _annotated(annotated: Any, stream: StreamSchema) -> StreamSchema:
+    """The schema of a stream with its annotations behind its own columns."""
+    if isinstance(annotated, (str, Path)):
+        annotated = StreamSchema.from_file(
+            annotated, name=stream.name, id_field=stream.id_field, time_field=stream.time_field, meta=stream.meta
+        )
+    if not isinstance(annotated, StreamSchema):
+        return stream.extended(annotated)
+    n = len(stream.columns)
+    if annotated.columns[:n] != stream.columns:
+        raise ConfigError(
+            f"annotated: the schema must begin with the columns of {stream.name}: {', '.join(stream.columns)}; "
+            f"it has {', '.join(annotated.columns)}"
+        )
+    return stream.extended(*(values[n:] for values in (annotated.columns, annotated.units, annotated.kinds)))
+
+
+def _added(whole: StreamSchema, stream: StreamSchema) -> tuple[str, ...]:
+    return whole.columns[len(stream.columns) :]
 
 
 def _insert(
