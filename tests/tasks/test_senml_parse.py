@@ -185,6 +185,35 @@ def test_without_times_the_input_counts_and_t_is_added() -> None:
     assert got[3].tolist() == [1422748800000000] * 5
 
 
+def test_a_time_stays_with_its_message() -> None:
+    """A template that fails at its end has read the time that a further record has only in other messages."""
+    timed = line(more=',{"n":"dust","v":1,"t":-2}')
+    untimed = line(more=',{"n":"dust","v":1,"t":-2},{"n":"dust","v":5}')  # of one name the last record counts
+    for payloads in (
+        [timed, untimed, timed, untimed],
+        [line(more=',{"n":"dust","v":1,"t":-2}'), line(more=',{"n":"dust","v":1,"t":-2,"x":1}')] * 3,
+        [line(more=',{"n":"light","v":1,"t":7},{"n":"dust","v":1}'), line(more=',{"n":"light","v":1,"y":7}')] * 3,
+        [line(more=',{"n":"dust","t":9},{"n":"dust","v":"x"}'), timed, untimed, line(more=',{"n":"dust","t":"9"}')] * 2,
+    ):
+        together, _ = three_ways(CITY, payloads)
+        alone = [run(CITY, [payload])[0].drop_columns(["seq"]).to_pylist() for payload in payloads]
+        assert together.drop_columns(["seq"]).to_pylist() == [row for rows in alone for row in rows]
+
+
+def test_nothing_of_a_message_that_is_not_its_own() -> None:
+    """Two skeletons that part only in their last bytes, and fields that one has and the other lacks."""
+    a = '{"e":[{"n":"source","sv":"%s"},{"n":"temperature","v":"%s","t":"%s"}],"x":1,"bt":%d}'
+    b = '{"e":[{"n":"source","sv":"%s"},{"n":"temperature","vx":"%s","t":"%s"}],"x":1,"bt":%d}'
+    c = '{"e":[{"n":"source","sv":"%s"},{"n":"temperature","v":"%s","x":"%s"}],"x":1,"bt":%d }'
+    payloads = [form % (f"s{i}", f"{i}.5", str(1000 + i), 10**6 * i) for i, form in enumerate([a, b, c, c, b, a] * 3)]
+    payloads.append(line())
+    for task in (CITY, SenMLParse(schema="city", raw=True), SenMLParse(schema="city", meta=True)):
+        together, errors = three_ways(task, payloads)
+        assert errors == {}
+        alone = [run(task, [payload])[0].drop_columns(["seq"]).to_pylist() for payload in payloads]
+        assert together.drop_columns(["seq"]).to_pylist() == [row for rows in alone for row in rows]
+
+
 def test_sub_of_the_input_is_the_leading_part() -> None:
     out, _ = three_ways(CITY, [line()] * 2, sub=pa.array([0, 3]))
     assert out["sub"].to_pylist() == [0, 1, 2, 3, 4, 12288, 12289, 12290, 12291, 12292]

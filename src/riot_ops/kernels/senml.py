@@ -172,6 +172,9 @@ def _match(data: Any, p: Any, end: Any, i: Any, t: Any, plan: Any, columns: Any,
     n_values = plan.n_values
     n_texts = plan.n_texts
     base = NO_TIME
+    if columns.found[1]:  # another template may have begun this row
+        for j in range(plan.n_times):
+            columns.offsets[i * plan.n_times + j] = 0
     for k in range(n + 1):
         q = np.uint64(t * _SLOTS + k)
         size = pieces[q + q + np.uint64(1)]
@@ -311,9 +314,6 @@ def _parse(
                         last = t
                         break
                 t += 1
-            if not ok and columns.found[1]:
-                for j in range(plan.n_times):
-                    columns.offsets[i * plan.n_times + j] = 0
         if not ok:
             n = scan_general(data, start, end, i, plan, columns, scratch)
             ok = n >= 0
