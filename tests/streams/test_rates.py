@@ -42,12 +42,17 @@ def test_city_is_a_narrow_normal_distribution():
 
 def test_taxi_has_two_modes():
     curve = rates.taxi()
-    share, edges = rates.histogram(curve, bins=[0, 200, 450, 2000, 2700, 3700, 5000])
-    assert share[1] == pytest.approx(5 / 24, abs=0.03)  # 01-06 h
-    assert share[4] > 0.45  # the rest of the day but for ramps and evening
-    assert share[0] + share[2] + share[3] < 0.2
-    assert curve.rates.max() < 4000 * 1.2
-    assert len(edges) == 7
+    assert curve.duration == pytest.approx(604.8)
+    assert curve.mean == pytest.approx(2620, rel=0.02)
+    assert curve.total == pytest.approx(1.6e6, rel=0.02)
+    share, edges = rates.histogram(curve, bins=[0, 200, 450, 2000, 2700, 4000.01])
+    # 01-06 h without half of its two ramps, which are slow at their ends
+    assert share[1] == pytest.approx(4 / 24, abs=0.02)
+    assert share[4] > 0.7
+    assert share[0] == 0
+    assert share.sum() == pytest.approx(1)
+    assert curve.rates.max() == pytest.approx(4000)
+    assert len(edges) == 6
 
 
 def test_curves_are_seeded_and_scale():

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import readonly
 from riot_ops.schema import CITY, RAW
 from riot_ops.source import Source
+from riot_ops.streams import rates
 from riot_ops.streams.city_kernels import city_observations, city_text, city_values, sensor_means
 from riot_ops.streams.generator import (
     Format,
@@ -24,7 +26,6 @@ from riot_ops.streams.generator import (
 from riot_ops.streams.losses import Losses
 from riot_ops.streams.noise import ou_table
 from riot_ops.streams.pace import paced
-from riot_ops.streams.rates import Curve
 from riot_ops.streams.text import pack
 
 __all__ = ["BASE_MS", "CitySource", "city"]
@@ -32,6 +33,10 @@ __all__ = ["BASE_MS", "CitySource", "city"]
 BASE_MS = 1_422_316_800_000  # 2015-01-27T00:00:00Z
 PERIOD_MS = 10_000
 TICKS_PER_DAY = 86_400_000 // PERIOD_MS
+#: Periods in a step of the rate curve, 1,000 seconds.
+STEP_TICKS = 1_000_000 // PERIOD_MS
+#: Share of expected messages that are lost in the original.
+DROP = 0.29
 #: Sensors of the original; more are copies of them with a number after the id.
 ORIGINALS = 90
 DECIMALS = (1, 1, 0, 2, 0)
@@ -65,8 +70,13 @@ class CitySource(GeneratedSource):
     cycle in local time and AR(1) noise; it expects to report every 10 s at an offset of its own.
     Message *i* is a function of the parameters and *i* alone: any part can be generated anywhere, and
     a replay gives the same bytes. That is why noise is made by refinement
-    (:mod:`riot_ops.streams.noise`), and why losses are made exact within blocks of 8,192 expected
+    (:mod:`riot_ops.streams.noise`), and why losses are made exact within blocks of 4,096 expected
     messages: the number of messages before any time is then known without counting.
+
+    The message rate follows the benchmark's seven days (:func:`~riot_ops.streams.rates.city` with the
+    same seed), which come about by losses: of 90 sensors 6.4 messages arrive per second, with a
+    deviation of 0.2. Other numbers of sensors scale that; so does ``drop``, such that the rate is even
+    where nothing is lost.
 
     Parameters
     ----------
@@ -82,8 +92,8 @@ class CitySource(GeneratedSource):
         (:data:`~riot_ops.schema.RAW`); a row per observed value
         (:data:`~riot_ops.schema.OBSERVATIONS`); or a row per message with a column per field.
     drop : float, 0 <= drop < 1, default 0.29
-        Share of expected messages that are lost: half of them in outages of geometric length with a
-        mean of 10 minutes (51.2 ticks / (1 - drop / 2)), the others singly.
+        Share of expected messages that are lost, over the seven days: half of them in outages of
+        geometric length with a mean of 10 minutes (51.2 ticks / (1 - drop / 2)), the others singly.
     dirt : bool, default True
         Swapped coordinates of 9.4 % and a wrong sign of 1.7 % of the sensors; dust stuck at 0.62 (1.9 %
         of the time, five minutes each) or at -1 (0.1 %); air quality above 100 (2 %, one minute each);
@@ -110,7 +120,7 @@ class CitySource(GeneratedSource):
         days: float | None = None,
         seed: int = 0,
         format: Format = "senml",
-        drop: float = 0.29,
+        drop: float = DROP,
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, format)
@@ -201,7 +211,7 @@ class CitySource(GeneratedSource):
         wire = [',{"e":[{"u":"string","n":"source","sv":"', *after, "null", "}\n"]
         parts, part_edges = pack([*",,,,,", "", "null", "\n"] if csv else wire)
         found = {
-            "losses": Losses(self.drop, key, readonly(order)),
+            "losses": Losses(self.drop / 2, self._shares(), STEP_TICKS, key, readonly(order)),
             "order": order,
             "offsets": offset[order],
             "rank": rank,
@@ -221,6 +231,12 @@ class CitySource(GeneratedSource):
             **tables,
         }
         return {k: readonly(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
+
+    def _shares(self) -> npt.NDArray[np.float64]:
+        """Share of expected messages that arrive, in each step of the curve."""
+        curve = rates.city(1, self.seed & 0xFFFFFFFFFFFFFFFF)
+        swing = (curve.rates / curve.mean - 1) / DROP
+        return np.asarray((1 - self.drop) * (1 + self.drop * swing))
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -341,8 +357,8 @@ def city(
     format: Format = "senml",
     rate: float | None = None,
     speed: float | None = None,
-    curve: Curve | None = None,
-    drop: float = 0.29,
+    curve: rates.Curve | None = None,
+    drop: float = DROP,
     dirt: bool = True,
 ) -> Source:
     """The CITY stream, generated; see :class:`CitySource` for the parameters.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,35 +16,54 @@ from riot_ops.streams.noise import below, key_of, mix
 __all__ = ["BLOCK", "Losses"]
 
 #: Slots (expected messages) within which the number of delivered ones is exact.
-BLOCK = 8192
+BLOCK = 4096
+MILLION = 1_000_000
 
 
 class Losses:
     """The delivered slots of a stream, where a slot is a message that a sensor is expected to send.
 
-    Half of the losses come singly, half in outages of a sensor. How many slots of a block are
-    delivered is fixed, so that the number of messages before any slot is known without counting.
+    The share that is delivered changes from step to step and starts again after the last one. Half of
+    the losses come in outages of a sensor, the others singly; the latter make up the changes. How many
+    slots of a block are delivered is fixed, so that the number of messages before any slot is known
+    without counting.
 
     Parameters
     ----------
-    drop : float, 0 <= drop < 1
-        Share of slots that are lost.
+    outages : float, 0 <= outages < 1
+        Share of slots that are lost in outages.
+    shares : sequence of float, > 0, <= 1
+        Share of slots that are delivered in each step.
+    ticks : int
+        Periods in a step.
     key : uint64
         Seed.
     order : array
         The sensor of each slot of a period, in the order of their offsets.
     """
 
-    def __init__(self, drop: float, key: np.uint64, order: npt.NDArray[np.int64]) -> None:
-        self.drop = drop
+    def __init__(
+        self,
+        outages: float,
+        shares: npt.NDArray[np.float64],
+        ticks: int,
+        key: np.uint64,
+        order: npt.NDArray[np.int64],
+    ) -> None:
+        self._outages = outages
         self._key = key
         self._order = order
-        self._share = round((1 - drop) * 1_000_000)
+        # whole numbers of any size: a sum of floats would depend on how long the stream has run
+        self._shares = [max(1, round(s * MILLION)) for s in shares.tolist()]
+        self._step = ticks * order.size
+        self._sums = [0, *itertools.accumulate(s * self._step for s in self._shares)]
         self._cache: dict[int, npt.NDArray[np.int64]] = {}
 
     def _quota(self, block: int) -> int:
         """Messages before a block of slots."""
-        return block * BLOCK * self._share // 1_000_000
+        rounds, rest = divmod(block * BLOCK, len(self._shares) * self._step)
+        i, within = divmod(rest, self._step)
+        return (rounds * self._sums[-1] + self._sums[i] + within * self._shares[i]) // MILLION
 
     def _kept(self, block: int) -> npt.NDArray[np.int64]:
         """The delivered slots of a block, counted from its start."""
@@ -53,17 +74,20 @@ class Losses:
             if quota == BLOCK:
                 found[:] = np.arange(BLOCK)
             else:
-                single = self.drop / 2 / (1 - self.drop / 2)
+                single = max(0.0, 1 - quota / BLOCK / (1 - self._outages))
                 flags = np.empty(BLOCK, np.uint8)
                 with np.errstate(over="ignore"):
-                    kept_slots(block, self._order, self._key, below(self.drop / 2), below(single), quota, flags, found)
+                    kept_slots(block, self._order, self._key, below(self._outages), below(single), quota, flags, found)
             if len(self._cache) >= 8:
                 self._cache.pop(next(iter(self._cache)))
             self._cache[block] = found
         return found
 
     def _block_of(self, message: int) -> int:
-        block = message * 1_000_000 // (BLOCK * self._share)
+        rounds, rest = divmod(message * MILLION, self._sums[-1])
+        i = bisect.bisect_right(self._sums, rest) - 1
+        slot = (rounds * len(self._shares) + i) * self._step + (rest - self._sums[i]) // self._shares[i]
+        block = slot // BLOCK
         while self._quota(block + 1) <= message:
             block += 1
         while self._quota(block) > message:

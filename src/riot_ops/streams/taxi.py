@@ -12,6 +12,7 @@ from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import readonly
 from riot_ops.schema import RAW, TAXI
 from riot_ops.source import Source
+from riot_ops.streams import rates
 from riot_ops.streams.generator import (
     Format,
     GeneratedSource,
@@ -22,18 +23,15 @@ from riot_ops.streams.generator import (
     wide_schema,
 )
 from riot_ops.streams.pace import paced
-from riot_ops.streams.rates import Curve, taxi_profile
 from riot_ops.streams.taxi_kernels import taxi_decimals, taxi_ids, taxi_text, taxi_times, taxi_values
 from riot_ops.streams.text import pack
 
 __all__ = ["BASE_MS", "TaxiSource", "taxi"]
 
 BASE_MS = 1_358_121_600_000  # 2013-01-14T00:00:00, New York time written as if it were UTC
-#: Seconds from one trip's end to the next, per taxi: 2 M trips of 20,355 taxis in a week.
-CYCLE_S = 6156
-#: Longest trip; less than the shortest time between two ends of trips of a taxi.
-LONGEST_S = 3300
-MINUTES = 1440
+#: Taxis of the original, which the curve of its message rate belongs to.
+FLEET = 20_355
+WEEK_MINUTES = 7 * 1440
 
 # columns of the scaled values: seconds, 1/100 mile, four coordinates (1e-6 degrees), then cents
 FIELDS = (
@@ -59,10 +57,10 @@ class TaxiSource(GeneratedSource):
     """The TAXI stream of RIoTBench, generated: same fields, marginals, identities and dirt.
 
     Message *i* is a function of the parameters and *i* alone. The ends of trips follow the benchmark's
-    daily profile (:func:`~riot_ops.streams.rates.taxi_profile`) in whole minutes, and the taxis take
-    turns: each ends one trip per round, in an order that is shuffled a little, so that no trip
-    begins before the taxi's last one ended. The mean time between the ends of a taxi's trips is the
-    6,156 s that 2 M trips of 20,355 taxis in a week amount to.
+    seven days (:func:`~riot_ops.streams.rates.taxi` with the same seed; they start again after a week)
+    in whole minutes, and the taxis take turns: each ends one trip per round, in an order that is
+    shuffled a little, so that no trip begins before the taxi's last one ended. All taxis together make
+    1.6 million trips in a week. (The 2 million that the benchmark's paper tells do not fit its rates.)
 
     Trip time and distance are log-normal with a correlation of 0.85 of the logarithms, the fare is
     linear in both with noise, 4.5 % are the airport flat fare; total = fare + surcharge + tax + tip +
@@ -97,7 +95,7 @@ class TaxiSource(GeneratedSource):
 
     def __init__(
         self,
-        taxis: int = 20_355,
+        taxis: int = FLEET,
         messages: int | None = None,
         seed: int = 0,
         format: Format = "senml",
@@ -110,10 +108,6 @@ class TaxiSource(GeneratedSource):
         self.dirt = bool(dirt)
 
     @property
-    def _per_day(self) -> int:
-        return max(1, round(self.taxis * 86_400 / CYCLE_S))
-
-    @property
     def _tables(self) -> dict[str, Any]:
         found: dict[str, Any] | None = self.__dict__.get("_cached")
         if found is None:
@@ -121,8 +115,8 @@ class TaxiSource(GeneratedSource):
         return found
 
     def _build(self) -> dict[str, Any]:
-        profile = taxi_profile((np.arange(MINUTES) + 0.5) / 60)
-        share = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
+        curve = rates.taxi(1, self.seed & 0xFFFFFFFFFFFFFFFF)
+        week = np.array([curve.cumulative(60.0 * m) for m in range(WEEK_MINUTES)] + [curve.total])
         units = dict(zip(TAXI.columns, TAXI.units, strict=True))
         kinds = dict(zip(TAXI.columns, TAXI.kinds, strict=True))
         parts, close = [], ""
@@ -141,7 +135,7 @@ class TaxiSource(GeneratedSource):
             close += '],"bt":'
         packed, edges = pack([*parts, close, "CSH", "CRD"])
         return {
-            "edges": readonly(np.floor(share * self._per_day + 0.5).astype(np.int64)),
+            "edges": readonly(np.floor(week * (self.taxis / FLEET) + 0.5).astype(np.int64)),
             "parts": packed,
             "part_edges": edges,
         }
@@ -155,13 +149,15 @@ class TaxiSource(GeneratedSource):
         return group
 
     def _time_of(self, message: int) -> int:
-        day, rest = divmod(message, self._per_day)
-        minute = int(np.searchsorted(self._tables["edges"], rest, "right")) - 1
-        return BASE_MS + (day * MINUTES + minute) * 60_000
+        edges = self._tables["edges"]
+        week, rest = divmod(message, int(edges[-1]))
+        minute = int(np.searchsorted(edges, rest, "right")) - 1
+        return BASE_MS + (week * WEEK_MINUTES + minute) * 60_000
 
     def _messages_until(self, time_ms: int) -> int:
-        day, minute = divmod((time_ms - BASE_MS) // 60_000, MINUTES)
-        return 0 if day < 0 else day * self._per_day + int(self._tables["edges"][minute + 1])
+        week, minute = divmod((time_ms - BASE_MS) // 60_000, WEEK_MINUTES)
+        edges = self._tables["edges"]
+        return 0 if week < 0 else week * int(edges[-1]) + int(edges[minute + 1])
 
     def _values(self, start: int, end: int) -> tuple[Any, ...]:
         n = end - start
@@ -173,7 +169,6 @@ class TaxiSource(GeneratedSource):
                 start,
                 self.taxis,
                 self._group,
-                self._per_day,
                 self._tables["edges"],
                 key,
                 self.dirt,
@@ -248,13 +243,13 @@ def _ids(ids: npt.NDArray[np.uint64], word: int, repeat: int) -> pa.Array:
 
 
 def taxi(
-    taxis: int = 20_355,
+    taxis: int = FLEET,
     messages: int | None = None,
     seed: int = 0,
     format: Format = "senml",
     rate: float | None = None,
     speed: float | None = None,
-    curve: Curve | None = None,
+    curve: rates.Curve | None = None,
     dirt: bool = True,
 ) -> Source:
     """The TAXI stream, generated; see :class:`TaxiSource` for the parameters.

@@ -15,7 +15,7 @@ __all__ = ["taxi_decimals", "taxi_ids", "taxi_text", "taxi_times", "taxi_values"
 
 @kernel
 def _minute_of(edges: Any, rest: Any) -> Any:
-    """The minute of the day in which the rest-th message of a day falls."""
+    """The minute of the week in which the rest-th message of a week falls."""
     low = 0
     high = edges.size - 1
     while high - low > 1:
@@ -53,7 +53,6 @@ def taxi_values(
     first: Any,
     taxis: Any,
     group: Any,
-    per_day: Any,
     edges: Any,
     key: Any,
     dirt: Any,
@@ -66,9 +65,9 @@ def taxi_values(
     here = np.zeros(2)
     for i in range(minutes.size):
         message = first + i
-        day = message // per_day
-        minute = _minute_of(edges, message - day * per_day)
-        minutes[i] = day * 1440 + minute
+        week = message // edges[-1]
+        minute = _minute_of(edges, message - week * edges[-1])
+        minutes[i] = week * (edges.size - 1) + minute
         # the taxis take turns, their order shuffled a little in each round
         turn = message // taxis
         position = message - turn * taxis
@@ -98,8 +97,8 @@ def taxi_values(
             tolls = 480 if u < 0.85 else 0
         elif miles > 5.0 and u < 0.16:  # 30 % are longer than 5 miles
             tolls = 480
-        hour = minute // 60
-        weekday = day % 7  # the base is a Monday
+        hour = minute // 60 % 24
+        weekday = minute // 1440  # the base is a Monday
         busy = hour >= 20 or hour < 6 or (weekday < 5 and 16 <= hour < 20)
         pays = uniform(key_of(trip, 5))
         card[i] = pays < 0.489
