@@ -43,7 +43,9 @@ StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and 
 
 `riot-ops run stats --input city.csv --out results` · a file of `<ms>,<SenML>` lines
 
-`riot-ops run stats --rate 7000 --messages 70000` · at the pace of the original benchmark
+`riot-ops run stats --curve city --messages 3900000` · at the pace of the original benchmark: a week in ten minutes
+
+`riot-ops run stats --rate 7000 --messages 70000` · 7,000 messages per second
 
 `riot-ops run train --stream taxi --out taxi` and `riot-ops run pred --stream taxi --out taxi` · learn, then predict
 
@@ -62,6 +64,12 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
     rate: Annotated[float | None, typer.Option(help="Messages per second; default: as fast as possible.")] = None,
     speed: Annotated[float | None, typer.Option(help="Pace by event time: 1 original, 1000 a thousandfold.")] = None,
+    curve: Annotated[
+        str | None,
+        typer.Option(
+            help="Pace by the seven-day rate curve of city, taxi, fit or grid; at the benchmark's speed, or --speed."
+        ),
+    ] = None,
     form: Annotated[str, typer.Option(help="Of stats and pred: paper or plots.")] = "paper",
     batch: Annotated[int | None, typer.Option(min=1, help="Most messages per micro-batch.")] = None,
     trigger: Annotated[str | None, typer.Option(help="Micro-batch interval on Spark, such as '1 second'.")] = None,
@@ -92,6 +100,7 @@ def run(
         out=out,
         rate=rate,
         speed=speed,
+        curve=curve,
         form=form,
         batch=batch,
         trigger=trigger,

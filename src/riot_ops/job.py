@@ -32,6 +32,8 @@ from riot_ops.metrics import Summary
 from riot_ops.schema import stream_schema
 from riot_ops.sink import MemorySink, ParquetSink
 from riot_ops.source import MemorySource, Source
+from riot_ops.streams.catalog import catalog_entry
+from riot_ops.streams.pace import paced as at_pace
 from riot_ops.task import find_task
 
 __all__ = ["Job", "MicroJob"]
@@ -55,6 +57,7 @@ class Job:
     out: Path = Path("out")
     rate: float | None = None
     speed: float | None = None
+    curve: str | None = None
     form: str = "paper"
     batch: int | None = None
     trigger: str | None = None
@@ -84,6 +87,10 @@ class Job:
     def _check_runner(self) -> None:
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
+        if self.curve is not None:
+            catalog_entry(self.curve)
+            if self.rate is not None:
+                raise ConfigError(f"--curve {self.curve} and --rate {self.rate:g} both set the pace: give one of them")
 
     def run(self, console: Console) -> Summary:
         """Run it, with progress and a summary on the console."""
@@ -138,10 +145,17 @@ class Job:
 
     def source(self, *, paced: bool) -> Source:
         """The source that the options describe."""
-        pace: dict[str, Any] = {"rate": self.rate, "speed": self.speed} if paced else {}
         if self.input is not None:
-            return streams.replay(self.input, **pace)
-        return streams.generate(self.stream, self.sensors, messages=self.messages, seed=self.seed, **pace)
+            source = streams.replay(self.input)
+        else:
+            source = streams.generate(self.stream, self.sensors, messages=self.messages, seed=self.seed)
+        return self._at_pace(source) if paced else source
+
+    def _at_pace(self, source: Source) -> Source:
+        if self.curve is None:
+            return at_pace(source, self.speed, self.rate)
+        entry = catalog_entry(self.curve)
+        return at_pace(source, None, None, entry.curve(self.speed or entry.speedup))
 
     def input_text(self) -> str:
         """What goes in, in words."""
@@ -318,8 +332,8 @@ class MicroJob(Job):
         self.plot = False
 
     def source(self, *, paced: bool) -> Source:
-        pace: dict[str, Any] = {"rate": self.rate, "speed": self.speed} if paced else {}
-        return micro_source(self.task, self.messages, **pace)
+        source = micro_source(self.task, self.messages)
+        return self._at_pace(source) if paced else source
 
     def input_text(self) -> str:
         return f"{self.messages:,} messages for the task {self.task}"

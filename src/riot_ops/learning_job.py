@@ -46,8 +46,8 @@ class LearningJob(Job):
     def __post_init__(self) -> None:
         self.name = "pred"
         super().__post_init__()
-        if self.speed is not None:
-            raise ConfigError("learn takes --rate, not --speed: its models come by the clock")
+        if self.speed is not None or self.curve is not None:
+            raise ConfigError("learn takes --rate, not --speed or --curve: its models come by the clock")
         self.rate = self.rate or (RATE if self.input is not None else self.messages / (STREAM * self._every_s))
         self._spans = pa.table({})
 

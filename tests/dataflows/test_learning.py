@@ -40,6 +40,7 @@ def test_pred_goes_over_to_the_models_that_train_learns_meanwhile(tmp_path, monk
     assert (job.out / "learn.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_pace_by_event_time_is_refused():
-    with pytest.raises(ConfigError, match="--rate, not --speed"):
-        LearningJob(name="learn", speed=1000.0)
+@pytest.mark.parametrize("pace", [{"speed": 1000.0}, {"curve": "city"}])
+def test_a_pace_by_event_time_is_refused(pace):
+    with pytest.raises(ConfigError, match="--rate, not --speed or --curve"):
+        LearningJob(name="learn", **pace)
