@@ -54,8 +54,8 @@ class Losses:
         self._key = key
         self._order = order
         # whole numbers of any size: a sum of floats would depend on how long the stream has run
-        self._shares = [max(1, round(s * MILLION)) for s in shares.tolist()]
-        self._step = ticks * order.size
+        self._shares: list[int] = [max(1, round(s * MILLION)) for s in shares.tolist()]
+        self._step: int = ticks * order.size
         self._sums = [0, *itertools.accumulate(s * self._step for s in self._shares)]
         self._cache: dict[int, npt.NDArray[np.int64]] = {}
 
