@@ -76,7 +76,6 @@ def random_time_window(choose: random.Random, by: tuple[str, ...]) -> ro.tasks.T
     """An average over windows of event time."""
     return t.BlockAverage(
         by=by,
-        window=None,
         duration=timedelta(seconds=choose.choice([2, 5])),
         lateness=timedelta(seconds=choose.choice([0, 4])),
         partial=choose.random() < 0.5,

@@ -83,7 +83,7 @@ def test_what_windows_of_time_give_has_an_order_of_its_own(choose, batch_size, b
     flow = ro.Dataflow("windows")
     window = flow.source("in", schema=SCHEMA).to(random_time_window(choose, by=("device",)), id="window")
     kalman = window.to(t.KalmanFilter(by=(by,)), id="kalman")
-    hour = kalman.to(t.BlockAverage(window=None, duration=timedelta(seconds=20), partial=True), id="longer")
+    hour = kalman.to(t.BlockAverage(duration=timedelta(seconds=20), partial=True), id="longer")
     flow.sink("out", window, kalman, hour.to(t.KalmanFilter(by=("obs_type",), output="smooth"), id="last"))
     table = random_input(choose, 60)
     result = flow.run(table, batch_size=batch_size)

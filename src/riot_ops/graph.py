@@ -44,6 +44,8 @@ class Distribution:
     router: Router | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.fields, str):
+            object.__setattr__(self, "fields", (self.fields,))
         if self.kind not in ("forward", "shuffle", "hash", "broadcast", "one", "custom"):
             raise ConfigError(
                 f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}"

@@ -202,9 +202,9 @@ class KeyedTask(Task):
 
     Parameters
     ----------
-    by : tuple of str
-        Fields that make up the key; empty: one state for the whole stream.
-    ttl : timedelta
+    by : tuple of str, default ()
+        Fields that make up the key, or the name of one; empty: one state for the whole stream.
+    ttl : timedelta or text such as "1h30m", optional
         A key not seen for longer than this, in event time, starts afresh and its state is
         dropped; None keeps keys for ever.
     """

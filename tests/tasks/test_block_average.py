@@ -72,7 +72,6 @@ def test_times_agree_with_the_reference(events, cuts, duration, lateness):
         pa.array([t * 1_000_000 for *_, t in events], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
     )
     task = BlockAverage(
-        window=None,
         duration=timedelta(seconds=duration),
         lateness=timedelta(seconds=lateness),
         by=("key",),
@@ -138,7 +137,7 @@ def test_a_window_of_time_tells_its_end_and_comes_with_the_record_that_closed_it
     def at(second: int, **fields: object) -> dict[str, object]:
         return {"event_time": datetime(2024, 5, 1, 12, 0, second, tzinfo=UTC), **fields}
 
-    session = BlockAverage(window=None, duration=timedelta(seconds=10)).session()
+    session = BlockAverage(duration=timedelta(seconds=10)).session()
     session.push(at(1, seq=1, value=1.0))
     session.push(at(9, seq=2, value=2.0))
     assert session.push(at(10, seq=3, value=9.0)) == [at(10, seq=3, sub=0, value=1.5, count=2)]
@@ -154,14 +153,12 @@ def test_windows_that_one_record_closes_and_those_of_the_end_are_told_apart():
     def at(second: int, sub: int, value: float) -> dict[str, object]:
         return {"seq": 7, "sub": sub, "event_time": datetime(2024, 5, 1, 12, 0, second, tzinfo=UTC), "value": value}
 
-    session = BlockAverage(
-        window=None, duration=timedelta(seconds=10), lateness=timedelta(seconds=20), partial=True
-    ).session()
+    session = BlockAverage(duration=timedelta(seconds=10), lateness=timedelta(seconds=20), partial=True).session()
     assert session.push_many([at(1, 0, 1.0), at(11, 1, 2.0), at(2, 2, 3.0)]) == []
     closed = session.push(at(50, 3, 4.0))
     assert [(row["seq"], row["sub"], row["value"]) for row in closed] == [(7, 3 * 4096, 2.0), (7, 3 * 4096 + 1, 2.0)]
     assert [(row["seq"], row["sub"], row["value"]) for row in session.flush()] == [(7, 3 * 4096 + 4095, 4.0)]
-    plain = BlockAverage(window=None, duration=timedelta(seconds=10)).session()
+    plain = BlockAverage(duration=timedelta(seconds=10)).session()
     plain.push({"event_time": at(1, 0, 1.0)["event_time"], "value": 1.0})
     assert list(plain.push({"event_time": at(11, 0, 1.0)["event_time"], "value": 2.0})[0]) == [
         "event_time",
@@ -181,12 +178,11 @@ def test_an_infinite_reading_leaves_the_window_alone():
     ("parameters", "text"),
     [
         ({"window": 0}, "window = 0"),
-        ({"window": None}, "either window"),
-        ({"duration": timedelta(seconds=1)}, "set window to None"),
-        ({"window": None, "duration": timedelta(0)}, "longer than 0"),
-        ({"window": None, "duration": timedelta(1), "mode": "sliding"}, "tumbling"),
-        ({"window": None, "duration": timedelta(1), "lateness": timedelta(-1)}, "not be negative"),
-        ({"window": None, "duration": timedelta(seconds=1), "lateness": timedelta(1)}, "at most 1024"),
+        ({"window": 10, "duration": timedelta(seconds=1)}, "either window"),
+        ({"duration": timedelta(0)}, "longer than 0"),
+        ({"duration": timedelta(1), "mode": "sliding"}, "tumbling"),
+        ({"duration": timedelta(1), "lateness": timedelta(-1)}, "not be negative"),
+        ({"duration": timedelta(seconds=1), "lateness": timedelta(1)}, "at most 1024"),
         ({"lateness": timedelta(1)}, "set duration"),
     ],
 )
@@ -195,7 +191,12 @@ def test_wrong_parameters_are_refused(parameters, text):
         BlockAverage(**parameters)
 
 
+def test_ten_readings_where_nothing_is_said():
+    session = BlockAverage().session()
+    assert session.push_many({"value": v} for v in range(20)) == [{"value": v, "count": 10} for v in (4.5, 14.5)]
+
+
 def test_time_must_be_a_timestamp():
-    task = BlockAverage(window=None, duration=timedelta(1))
+    task = BlockAverage(duration=timedelta(1))
     with pytest.raises(ConfigError, match="needs a timestamp"):
         task.output_schema(pa.schema({"value": pa.float64(), "event_time": pa.string()}))

@@ -23,6 +23,8 @@ from riot_ops.task import Case, Requirement, State, ValueTask, register, replace
 
 __all__ = ["BlockAverage"]
 
+#: Readings of a window where nothing is said.
+READINGS = 10
 #: Most windows of one key that lateness may keep open (below SUB_RANGE).
 MAX_OPEN = 1024
 ORDER = ("seq", "sub")
@@ -37,18 +39,17 @@ class BlockAverage(ValueTask):
 
     Parameters
     ----------
-    window : int >= 1 or None, default 10
-        Readings per window; None for windows of time.
-    duration : timedelta > 0 or None, default None
-        Length of windows of event time, aligned to the epoch: ``[k d, (k + 1) d)``. Needs
-        ``window=None``.
+    window : int >= 1, default 10 where there is no duration
+        Readings per window.
+    duration : timedelta > 0 or text such as "10min", optional
+        In place of window: the length of windows of event time, aligned to the epoch: ``[k d, (k + 1) d)``.
     mode : "tumbling" or "sliding", default "tumbling"
         One window after the other, or one that ends at every reading from the window-th on.
         Windows of time are tumbling.
     lateness : timedelta >= 0, default 0
         How far a record may lag behind the latest time of its key. A window of time is closed by
         the record of its own key whose time less the lateness reaches the window's end.
-        At most 1,000 windows may stay open.
+        At most 1,024 windows may stay open.
     partial : bool, default False
         Whether the end of a bounded stream emits windows that are not full (or not closed); with
         sliding windows, those of keys that never had a full one.
@@ -92,6 +93,11 @@ class BlockAverage(ValueTask):
     >>> sliding = BlockAverage(window=3, mode="sliding").session()
     >>> [out["value"] for v in range(1, 8) for out in sliding.push({"value": v})]
     [2.0, 3.0, 4.0, 5.0, 6.0]
+    >>> from datetime import UTC, datetime
+    >>> minutes = BlockAverage(duration="10min").session()
+    >>> rows = [{"event_time": datetime(2024, 5, 1, 12, m, tzinfo=UTC), "value": float(m)} for m in (1, 4, 9, 10)]
+    >>> [(f"{out['event_time']:%H:%M}", round(out["value"], 3), out["count"]) for out in minutes.push_many(rows)]
+    [('12:10', 4.667, 3)]
     """
 
     code: ClassVar[str] = "AVG"
@@ -99,20 +105,21 @@ class BlockAverage(ValueTask):
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:1"
 
-    window: Count | None = 10
+    window: Count | None = None
     duration: timedelta | None = None
     mode: Literal["tumbling", "sliding"] = "tumbling"
     lateness: timedelta = timedelta(0)
     partial: bool = False
 
     def validate(self) -> None:
-        if (self.window is None) == (self.duration is None):
+        if self.window is not None and self.duration is not None:
             raise ConfigError(
-                "BlockAverage needs either window (readings) or duration (event time): got "
-                f"window = {self.window!r}, duration = {self.duration!r}; for windows of "
-                "time set window to None"
+                "BlockAverage takes either window (readings) or duration (event time), got "
+                f"window = {self.window!r} and duration = {self.duration!r}"
             )
         if self.duration is None:
+            if self.window is None:
+                object.__setattr__(self, "window", READINGS)
             if self.lateness != timedelta(0):
                 raise ConfigError(f"lateness = {self.lateness!r} is for windows of time; set duration")
             return
@@ -305,8 +312,8 @@ class BlockAverage(ValueTask):
         yield Case(cls(window=2, by=("key",)), batch)
         yield Case(cls(window=3, mode="sliding", output="mean", partial=True), batch)
         seconds = timedelta(seconds=5)
-        yield Case(cls(window=None, duration=seconds, by=("key",), partial=True), batch)
-        yield Case(cls(window=None, duration=seconds, lateness=2 * seconds), batch)
+        yield Case(cls(duration=seconds, by=("key",), partial=True), batch)
+        yield Case(cls(duration=seconds, lateness=2 * seconds), batch)
 
 
 def _us(time: timedelta) -> int:

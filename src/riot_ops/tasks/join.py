@@ -72,7 +72,7 @@ class Join(KeyedTask):
     layout : "wide", "csv" or "both", default "wide"
         A column per observation type; or a line of comma-separated values in schema order in a
         field ``payload``, for which the input must have ``meta``; or the columns and the line.
-    timeout : timedelta or None, default None
+    timeout : timedelta or text such as "10min", or None, default None
         How long a message may take, in event time: from its first piece on, by the newest event time
         seen so far, so that records out of order do no harm. None: until the end of the stream.
     partial : "drop" or "emit", default "drop"

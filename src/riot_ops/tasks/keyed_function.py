@@ -131,7 +131,7 @@ class KeyedFunction(FunctionTask, KeyedTask):
 def keyed(
     fn: Callable[[Any, Row], tuple[Any, Any]],
     initial: Any = None,
-    by: Iterable[str] = (),
+    by: str | Iterable[str] = (),
     schema: Any = None,
     name: str | None = None,
     **options: Any,
@@ -142,7 +142,8 @@ def keyed(
     >>> [count.push({"value": 1})[0]["n"] for _ in range(3)]
     [1, 2, 3]
     """
-    return KeyedFunction(function=fn, initial=initial, by=tuple(by), schema=schema, label=name, **options)
+    names = (by,) if isinstance(by, str) else tuple(by)
+    return KeyedFunction(function=fn, initial=initial, by=names, schema=schema, label=name, **options)
 
 
 def _running_total(state: Any, row: Row) -> tuple[Any, Row]:
