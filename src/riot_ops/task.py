@@ -336,15 +336,34 @@ def registry_name(kind: type[Any]) -> str:
 
 
 def register(kind: T) -> T:
-    """Make a task known by its name and code; the contract suite then covers it."""
+    """Make a task known by its name and code; the contract suite then covers it.
+
+    A class that is defined anew (a module that is loaded again, a notebook's cell that is run again)
+    takes the place of the earlier one. Names and codes of other tasks are refused.
+    """
     if not kind.code:
         raise ConfigError(f"task {kind.__name__} cannot be registered: its code is empty")
     for label in (kind.name(), kind.code):
-        known = _REGISTRY.get(label, kind)
-        if known.__qualname__ != kind.__qualname__:
-            raise ConfigError(f"task {kind.__name__} cannot be registered as {label!r}: {known.__name__} has that name")
+        known = _REGISTRY.get(label)
+        if known is not None and not _is_anew(kind, known):
+            raise ConfigError(
+                f"task {kind.__name__} cannot be registered as {label!r}: {known.__module__}.{known.__qualname__} "
+                "has that name; give it another name and code"
+            )
+    for label in [label for label, known in _REGISTRY.items() if _is_anew(kind, known)]:
+        del _REGISTRY[label]  # it may have had another code
     _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
     return kind
+
+
+def _is_anew(kind: type[Task], known: type[Task]) -> bool:
+    """Whether a class is another one's new definition."""
+    same_module = kind.__module__ == known.__module__
+    # in a notebook a class is renamed by changing its cell
+    return same_module and (
+        kind.__qualname__ == known.__qualname__
+        or (kind.__module__ == "__main__" and (kind.code == known.code or kind.name() == known.name()))
+    )
 
 
 def tasks() -> list[type[Task]]:
