@@ -17,7 +17,7 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.lowering import INSTANCE, Route, Step
 from riot_ops.schema import SUB_RANGE
 from riot_ops.state import KeyedState
-from riot_ops.task import KeyedTask, StatelessTask
+from riot_ops.task import KeyedTask, StatelessTask, applied
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Engine", "aligned", "in_order", "merged"]
 
@@ -69,9 +69,13 @@ class Engine:
         self._memo.clear()
         for step in self.steps:
             batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
-            out = self._run(step, batches)
-            if flush and step.id in self.states:
-                out += self._flushed(step)
+            try:
+                out = self._run(step, batches)
+                if flush and step.id in self.states:
+                    out += self._flushed(step)
+            except Exception as error:
+                error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
+                raise
             made[step.id] = [b for b in out if b.num_rows]
         results: Batches = {}
         for stream in self.outputs:
@@ -98,7 +102,9 @@ class Engine:
             batches = [_numbered(b) for b in batches]
         before = dead.count
         if isinstance(operator, (StatelessTask, Route)):
-            results = [operator.apply(b, dead) for b in batches]
+            results = [
+                operator.apply(b, dead) if isinstance(operator, Route) else applied(operator, b, dead) for b in batches
+            ]
         else:
             results = [self.states[step.id].update(in_order(merged(batches), self.order), dead)]
             self._schemas[step.id] = results[0].schema

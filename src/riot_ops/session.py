@@ -10,7 +10,7 @@ import pyarrow as pa
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import RecordError
 from riot_ops.state import KeyedState
-from riot_ops.task import KeyedTask, StatelessTask, Task
+from riot_ops.task import KeyedTask, StatelessTask, Task, applied
 
 __all__ = ["Session"]
 
@@ -68,7 +68,7 @@ class Session:
             out = self._state.update(batch, self._dead)
         else:
             assert isinstance(self.task, StatelessTask)
-            out = self.task.apply(batch, self._dead)
+            out = applied(self.task, batch, self._dead)
         self._collect()
         return out
 

@@ -24,7 +24,7 @@ from riot_ops.errors import StateError
 from riot_ops.kernels.arrow import int_column, joined
 from riot_ops.kernels.hashing import HashMemo, hash_columns
 from riot_ops.kernels.index import KeyIndex
-from riot_ops.task import KeyedTask
+from riot_ops.task import KeyedTask, as_batch
 
 __all__ = ["KeyedState", "StateField", "key_numbers", "pack_snapshot"]
 
@@ -90,7 +90,8 @@ class KeyedState:
 
     def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Run the task over a batch whose rows are in order."""
-        out = self._update(self.task.admit(batch, dead), dead)
+        admitted = as_batch(self.task, "admit", self.task.admit(batch, dead))
+        out = as_batch(self.task, "update", self._update(admitted, dead))
         self._names = out.schema.names
         return out
 

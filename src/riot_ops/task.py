@@ -36,6 +36,8 @@ __all__ = [
     "StatelessTask",
     "Task",
     "ValueTask",
+    "applied",
+    "as_batch",
     "find_task",
     "register",
     "registry_name",
@@ -303,6 +305,21 @@ class ValueTask(KeyedTask):
             return batch
         dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
         return batch.filter(pa.array(~infinite))
+
+
+def applied(task: StatelessTask, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    """What a task makes of a batch; :class:`ConfigError` where that is no batch."""
+    return as_batch(task, "apply", task.apply(batch, dead))
+
+
+def as_batch(task: Task, method: str, made: Any) -> pa.RecordBatch:
+    """What a method of a task returned, where it is a batch."""
+    if isinstance(made, pa.RecordBatch):
+        return made
+    raise ConfigError(
+        f"{type(task).__name__}.{method} returned {'None' if made is None else f'a {type(made).__name__}'}; "
+        "it must return a pyarrow.RecordBatch, without rows where there is no output"
+    )
 
 
 def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = None) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +21,13 @@ from riot_ops.tasks.keyed_function import KeyedFunction, keyed
 from riot_ops.tasks.map_function import MapFunction, map_
 from tests.reference import user_functions as reference
 from tests.reference.splits import KEYS, run
+
+HERE = "test_user_functions.py"
+
+
+def line(fn):
+    """The first line of a function."""
+    return fn.__code__.co_firstlineno
 
 
 def moody(state, row):
@@ -81,7 +89,7 @@ def test_errors_reject_one_record():
     session = map_(fn, schema={"value": "float64"}).session()
     assert session.push_many({"value": v} for v in (0, 1, 2, 3, 4, 5)) == [{"value": 0.2}]
     assert [(e["reason"], e["message"]) for e in session.errors] == [
-        ("function_error", "ZeroDivisionError: division by zero"),
+        ("function_error", f"ZeroDivisionError: division by zero ({HERE}, line {line(fn) + 9}, in fn)"),
         ("warm", "too warm"),
         ("wrong_type", "the function returned 7 (int), not a dict"),
         ("wrong_type", session.errors[3]["message"]),
@@ -92,6 +100,36 @@ def test_errors_reject_one_record():
     session = map_(fn, schema={"value": "float64"}).session()
     assert session.push_batch(batch).to_pylist() == [{"value": 0.2}]
     assert len(session.errors) == 5
+
+
+def read(row):
+    return json.loads(row["text"])
+
+
+def outer(row):
+    return read(row)
+
+
+def test_an_error_names_the_innermost_line_of_the_function_s_file():
+    def message(task, row):
+        session = task.session()
+        assert session.push(row) == []
+        assert session.errors[0]["reason"] == "function_error"
+        return session.errors[0]["message"].rpartition(" (")[2]
+
+    bad = {"text": "{", "value": 3}
+    # not the line in json, in which it arose
+    assert message(map_(outer), bad) == f"{HERE}, line {line(read) + 1}, in read)"
+    assert message(flat_map(outer), bad) == f"{HERE}, line {line(read) + 1}, in read)"
+    assert message(filter_(outer), bad) == f"{HERE}, line {line(read) + 1}, in read)"
+    assert message(keyed(moody, initial={"seen": []}), bad) == f"{HERE}, line {line(moody) + 4}, in moody)"
+    cell = {}
+    exec(compile("def half(row):\n    return row['nothing']", "/tmp/ipykernel_71/9.py", "exec"), cell)
+    assert message(map_(cell["half"]), bad) == "notebook, line 2, in half)"
+    session = map_(math.sqrt).session()  # no Python code, no line
+    assert session.push(bad) == []
+    assert session.errors[0]["message"].startswith("TypeError: must be real number, not dict")
+    assert "line" not in session.errors[0]["message"]
 
 
 def test_fields_that_order_records_are_carried_over():
@@ -158,7 +196,7 @@ def test_a_generator_that_fails_late_gives_nothing():
 
     session = flat_map(fn).session()
     assert session.push({"value": 0.0}) == []
-    assert session.errors[0]["message"] == "KeyError: 'late'"
+    assert session.errors[0]["message"] == f"KeyError: 'late' ({HERE}, line {line(fn) + 2}, in fn)"
 
 
 @pytest.mark.parametrize("state", [None, True, 0, -1.5, "ü", [1, [2]], {"a": [None]}, float("nan"), (1, 2), {1: 2}])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from traceback import walk_tb
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -47,6 +50,21 @@ def short(value: Any) -> str:
     return f"{excerpt(repr(value), 60)} ({type(value).__name__})"
 
 
+def _place(traceback: TracebackType | None) -> str:
+    """Where an exception arose: the innermost line in the file of the user's function."""
+    frames = [(frame.f_code, line) for frame, line in walk_tb(traceback)]
+    frames = [found for found in frames if os.path.dirname(found[0].co_filename) != _OURS]
+    if not frames:  # a function without Python code
+        return ""
+    file = frames[0][0].co_filename
+    code, line = [found for found in frames if found[0].co_filename == file][-1]
+    name = "notebook" if "ipykernel_" in file else os.path.basename(file)
+    return f" ({name}, line {line}, in {code.co_name})"
+
+
+_OURS = os.path.dirname(__file__)
+
+
 class Collector:
     """Results that fit a schema, and the records that gave none."""
 
@@ -79,7 +97,7 @@ class Collector:
         if isinstance(error, RecordError):
             reason, message = error.reason, str(error)
         else:
-            reason, message = "function_error", f"{type(error).__name__}: {error}"
+            reason, message = "function_error", f"{type(error).__name__}: {error}{_place(error.__traceback__)}"
         self.failed.setdefault(reason, []).append((self._row, message))
         return True
 

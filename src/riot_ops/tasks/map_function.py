@@ -41,9 +41,9 @@ class MapFunction(RecordFunction):
 
     Errors
     ------
-    An exception rejects the record as ``function_error``, a :class:`RecordError` with its own
-    reason; a result that is no dict, or a value that does not fit its type, as ``wrong_type``; a
-    field that the schema lacks as ``unknown_field``.
+    An exception rejects the record as ``function_error``, with the file and line of the function where
+    it arose, a :class:`RecordError` with its own reason; a result that is no dict, or a value that does
+    not fit its type, as ``wrong_type``; a field that the schema lacks as ``unknown_field``.
 
     References
     ----------
