@@ -157,22 +157,26 @@ class Task(ABC):
     @property
     def map_in_arrow(self) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
         """The function for Spark's ``mapInArrow`` (stateless tasks)."""
-        from riot_ops.runtime.spark import adapters
+        from riot_ops.runtime.spark import faces
 
-        return adapters.map_in_arrow(self)
+        return faces.map_in_arrow(self)
 
     @property
     def map_in_pandas(self) -> Callable[[Iterable[Any]], Iterable[Any]]:
         """The function for Spark's ``mapInPandas`` (stateless tasks)."""
-        from riot_ops.runtime.spark import adapters
+        from riot_ops.runtime.spark import faces
 
-        return adapters.map_in_pandas(self)
+        return faces.map_in_pandas(self)
 
-    def stateful_processor(self, schema: pa.Schema) -> Any:
-        """A ``StatefulProcessor`` for ``transformWithStateInPandas``, grouped by the task's key."""
-        from riot_ops.runtime.spark import adapters
+    def stateful_processor(self, schema: Any) -> Any:
+        """A ``StatefulProcessor`` for ``transformWithStateInPandas``, grouped by the task's key.
 
-        return adapters.stateful_processor(self, schema)
+        ``schema`` is that of the DataFrame: Arrow's, a ``StructType`` or a DDL text. The processor's
+        ``output_schema`` is the ``outputStructType`` that Spark asks for.
+        """
+        from riot_ops.runtime.spark import faces
+
+        return faces.stateful_processor(self, schema)
 
     def transform(self, df: Any, **options: Any) -> Any:
         """Apply the task to a batch or streaming Spark ``DataFrame``: the fast path.

@@ -1,6 +1,23 @@
 """Dataflows and tasks on Spark Structured Streaming."""
 
-from riot_ops.runtime.spark.session import configure, session
+from importlib import import_module
+from importlib.util import find_spec
+
+from riot_ops.errors import MissingExtraError
+
+
+def _installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
+
+
+# here, as whatever is imported from this package needs them all, and would miss them one by one
+if not all(map(_installed, ("pyspark", "pandas", "google.protobuf"))):
+    raise MissingExtraError("Spark", "spark")
+
+from riot_ops.runtime.spark.session import configure, session  # noqa: E402
 
 __all__ = ["Query", "configure", "register", "session", "start", "transform"]
 
@@ -16,6 +33,4 @@ def __getattr__(name: str) -> object:
     """Import what needs pyspark only when it is asked for."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_LAZY[name]), name)

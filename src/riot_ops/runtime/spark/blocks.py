@@ -22,7 +22,20 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.plan import Plan, Stage
 from riot_ops.sink import Fan
 
-__all__ = ["BLOCKS", "BLOCKS_DDL", "LEFT_OVER", "SINK", "Block", "Packer", "blocks_to_batch", "bucket_labels", "decode"]
+__all__ = [
+    "BLOCKS",
+    "BLOCKS_DDL",
+    "LEFT_OVER",
+    "SINK",
+    "Block",
+    "Packer",
+    "blocks_of",
+    "blocks_to_batch",
+    "bucket_labels",
+    "by_stream",
+    "decode",
+    "parted",
+]
 
 #: Stage number of blocks that go to the sinks.
 SINK = -1
@@ -64,6 +77,32 @@ def blocks_to_batch(blocks: list[Block]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array([getattr(b, f.name) for b in blocks], f.type) for f in BLOCKS], schema=BLOCKS
     )
+
+
+def blocks_of(rows: Any) -> list[Block]:
+    """Blocks from the rows of a table or a pandas frame."""
+    return [Block(*values) for values in zip(*(_values(rows[name]) for name in BLOCKS.names), strict=True)]
+
+
+def _values(column: Any) -> list[Any]:
+    return column.to_pylist() if isinstance(column, pa.ChunkedArray) else list(column)
+
+
+def parted(blocks: Iterable[Block], stage: int) -> tuple[list[Block], list[Block]]:
+    """Blocks that a stage reads, and those that it hands on as they are."""
+    here: list[Block] = []
+    passing: list[Block] = []
+    for block in blocks:
+        (here if block.stage == stage else passing).append(block)
+    return here, passing
+
+
+def by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
+    """The records in blocks, by the stream that they belong to."""
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for block in blocks:
+        found.setdefault(block.stream, []).extend(decode(block.payload))
+    return found
 
 
 def decode(payload: Any) -> list[pa.RecordBatch]:

@@ -5,60 +5,94 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import logging
 import os
 import shutil
 import site
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from riot_ops.errors import ConfigError, MissingExtraError
+from riot_ops.errors import ConfigError
+from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["configure", "session"]
 
-SETTINGS = {
-    # other zones break the Arrow schema check of timestamps
-    "spark.sql.session.timeZone": "UTC",
-    # the only state store that arbitrary state works with; changelogs make its commits small
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+#: What any session needs for tasks that keep state.
+NEEDED = {
+    PROVIDER: ROCKSDB,
+    # changelogs make its commits small
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # data sources written in Python, several per query
-    "spark.python.worker.reuse": "true",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
 }
-LOCAL_SETTINGS = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+#: What a local session of this library's own has besides, and what Spark takes only when it starts.
+OWN = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
     # the default one starts a process for every link it looks at: some twenty per micro-batch
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+}
+AT_START = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     # packed blocks are compressed already
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
 }
 
+_log = logging.getLogger("riot_ops")
 
-def configure(builder: Any) -> Any:
-    """Add the settings that riot_ops needs to a ``SparkSession.builder`` of one's own."""
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    return builder
+T = TypeVar("T")
+
+
+def configure(target: T) -> T:
+    """Set what a Spark session of one's own needs for tasks that keep state; returns what was given.
+
+    These are the two settings of Spark's RocksDB state store. They concern queries that are started afterwards.
+
+    Parameters
+    ----------
+    target : SparkSession.Builder, SparkConf, SparkSession, or a session's ``conf``
+
+    Raises
+    ------
+    ConfigError
+        Where it is none of these.
+
+    Examples
+    --------
+    ::
+
+        spark = configure(SparkSession.builder.master("yarn")).getOrCreate()
+        configure(spark)  # a session that is there already
+    """
+    holder: Any = getattr(target, "conf", target)  # of a session; others have none
+    put = getattr(holder, "config", None) or getattr(holder, "set", None)
+    if put is None:
+        raise ConfigError(
+            f"configure needs a SparkSession, its builder or conf, or a SparkConf, got {type(target).__name__}"
+        )
+    for name, value in NEEDED.items():
+        put(name, value)
+    return target
 
 
 def session(
     cores: int | None = None, *, memory: str = "4g", app_name: str = "riot_ops", settings: dict[str, str] | None = None
 ) -> SparkSession:
     """A local Spark session, correctly configured.
+
+    Where Spark runs in this process already, it is one more session beside those that are there: they
+    keep their settings, and this one has its own. What belongs to all of them (master, memory, name, log
+    level) stays as it is, and stopping one stops them all.
 
     Parameters
     ----------
@@ -67,26 +101,52 @@ def session(
     memory : str, default "4g"
         Heap of the JVM.
     settings : dict, optional
-        Further Spark settings; they win.
+        Further Spark settings; they win. Those that cannot be changed any more are logged as a warning.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise MissingExtraError("Spark", "spark") from None
-    cores = cores or os.cpu_count() or 1
-    if cores < 1:
+    from pyspark import SparkContext
+
+    if cores is not None and cores < 1:
         raise ConfigError(f"cores must be >= 1, got {cores}")
+    running = SparkContext._active_spark_context  # noqa: SLF001 (PySpark has no public word for it)
+    if running is not None and running._jsc is not None:  # noqa: SLF001
+        return _beside(cores or running.defaultParallelism, settings or {})
+    return _started(cores or os.cpu_count() or 1, memory, app_name, settings or {})
+
+
+def _beside(cores: int, settings: Mapping[str, str]) -> SparkSession:
+    """One more session of the Spark that runs."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    spark: SparkSession = configure(there.newSession())
+    local = str(there.sparkContext.master).startswith("local")
+    for name, value in {
+        **(OWN if local else {}),
+        "spark.sql.shuffle.partitions": str(cores),
+        **settings,
+    }.items():
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+        elif there.sparkContext.getConf().get(name) != value:
+            _log.warning("Spark runs already: %s cannot be set to %s any more", name, value)
+    return spark
+
+
+def _started(cores: int, memory: str, app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _find_java()
     builder = configure(SparkSession.builder.appName(app_name).master(f"local[{cores}]"))
     for name, value in {
-        **LOCAL_SETTINGS,
+        **OWN,
+        **AT_START,
         "spark.driver.memory": memory,
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
-        **(settings or {}),
+        **settings,
     }.items():
         builder = builder.config(name, value)
     with _home():

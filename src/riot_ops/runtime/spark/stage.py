@@ -26,7 +26,7 @@ from riot_ops.engine import Engine, merged
 from riot_ops.errors import StateError
 from riot_ops.kernels.arrow import int_column
 from riot_ops.plan import Plan
-from riot_ops.runtime.spark.blocks import BLOCKS, LEFT_OVER, Block, Packer, blocks_to_batch, decode
+from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, by_stream, parted
 from riot_ops.runtime.spark.sink import Outlet
 
 __all__ = ["FLUSH", "StageProcessor", "stage_zero"]
@@ -120,12 +120,7 @@ class StageProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         bucket = int(key[0])
-        here: list[Block] = []
-        passing: list[Block] = []
-        for frame in rows:
-            for values in zip(*(frame[name] for name in BLOCKS.names), strict=True):
-                block = Block(*values)
-                (here if block.stage == self._stage.index else passing).append(block)
+        here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stage.index)
         if passing:
             yield blocks_to_batch(passing).to_pandas()
         if here:
@@ -162,7 +157,7 @@ class StageProcessor(StatefulProcessor):
         flush = bool(ended) and cached.ended >= self._sources
         if flush or late:
             packer.left_over = True
-            inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in _by_stream(late).items()}
+            inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in by_stream(late).items()}
             yield list(packer.add(cached.engine.process(inputs, flush=flush)))
         packer.count(cached.engine.counts())
         yield list(packer.close())
@@ -244,21 +239,14 @@ def stage_zero(
         yield blocks_to_batch(rest)
 
 
-def _by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
-    found: dict[str, list[pa.RecordBatch]] = {}
-    for block in blocks:
-        found.setdefault(block.stream, []).extend(decode(block.payload))
-    return found
-
-
 def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
     """The records of blocks, in pieces that may be processed one after the other.
 
     Blocks whose ranges of sequence numbers follow one another need not be merged and sorted.
     """
-    by_stream = _by_stream(blocks)
-    if len(by_stream) == 1 and order[0] == "seq":
-        ((stream, batches),) = by_stream.items()
+    streams = by_stream(blocks)
+    if len(streams) == 1 and order[0] == "seq":
+        ((stream, batches),) = streams.items()
         if all("seq" in b.schema.names for b in batches):
             ranges = []
             for batch in batches:
@@ -269,5 +257,5 @@ def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Ma
                 for place in places:
                     yield {stream: [batches[place]]}
                 return
-    if by_stream:
-        yield {stream: [merged(batches)] for stream, batches in by_stream.items()}
+    if streams:
+        yield {stream: [merged(batches)] for stream, batches in streams.items()}

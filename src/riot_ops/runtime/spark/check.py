@@ -1,0 +1,97 @@
+"""What a session needs, looked at before anything starts.
+
+Spark itself tells most of it only from within the first micro-batch, in words of its own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from riot_ops.errors import ConfigError, excerpt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["PROVIDER", "ROCKSDB", "check_session"]
+
+#: Spark's store of state, and the only one that arbitrary state works with.
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+#: Contexts whose workers have been looked at.
+_SEEN: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def check_session(spark: SparkSession, *, keeps_state: bool) -> None:
+    """Raise :class:`ConfigError` with the remedy unless tasks can run in a session.
+
+    Parameters
+    ----------
+    keeps_state : bool
+        Whether there is state to be kept in Spark's store.
+    """
+    if not hasattr(spark, "_jsc"):  # a session of Spark Connect cannot be looked into
+        return
+    if is_stopped(spark):
+        raise ConfigError("the Spark session has been stopped: start another one, riot_ops.runtime.spark.session()")
+    provider = str(spark.conf.get(PROVIDER, ""))
+    # clusters of some vendors have one of their own by that name
+    if keeps_state and not provider.endswith(".RocksDBStateStoreProvider"):
+        raise ConfigError(
+            f"keyed tasks keep their state in Spark's RocksDB store, but {PROVIDER} is {provider or 'not set'}: "
+            "riot_ops.runtime.spark.configure(spark) sets what this session needs"
+        )
+    if spark.sparkContext not in _SEEN:
+        _check_workers(spark)
+        _SEEN.add(spark.sparkContext)
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether a session, or the JVM behind it, is no more."""
+    from py4j.protocol import Py4JError
+
+    context = spark._jsc  # noqa: SLF001 (PySpark has no public word for it)
+    try:
+        return spark.sparkContext._jsc is None or bool(context.sc().isStopped())  # noqa: SLF001
+    except (Py4JError, OSError):
+        return True
+
+
+def _check_workers(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    python = context.pythonExec
+    try:
+        missing = context.parallelize([0], 1).map(_lacks()).collect()[0]
+    except Exception as error:
+        raise ConfigError(f"Spark's Python workers ({python}) do not start: {_cause(error)}. {_REMEDY}") from error
+    if missing:
+        raise ConfigError(f"Spark's Python workers ({python}) lack {', '.join(missing)}. {_REMEDY}")
+
+
+_REMEDY = (
+    "On one machine, before Spark is started: os.environ['PYSPARK_PYTHON'] = sys.executable; "
+    "on a cluster, pip install 'riot_ops[spark]' for the Python of its workers"
+)
+
+
+def _lacks() -> Any:
+    # a function within a function travels as code, not as the name of a module that may be what is missing
+    def lacks(_: int) -> list[str]:
+        from importlib.util import find_spec
+
+        def found(name: str) -> bool:
+            try:
+                return find_spec(name) is not None
+            except ModuleNotFoundError:  # of a package around it
+                return False
+
+        return [n for n in ("riot_ops", "pyarrow", "pandas", "google.protobuf") if not found(n)]
+
+    return lacks
+
+
+def _cause(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if "Error" in line or "No module" in line or "version" in line]
+    return excerpt(told[-1] if told else lines[0] if lines else type(error).__name__)
