@@ -50,5 +50,8 @@ else
   "$venv/bin/python" -m pip install -q -e '.[dev]' $extra
 fi
 
+# all loops compiled now, in parallel, instead of each at its first use; without it everything else works
+"$venv/bin/riot-ops" warm || true
+
 # the servers of the tests; without them everything else works
 "$venv/bin/python" "$(dirname "$0")/services.py" install || true

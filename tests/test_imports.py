@@ -27,9 +27,9 @@ LAYERS = (
     ("runtime",),
     ("dataflows", "reuse", "testing"),
     ("embedded",),
-    ("job", "learning_job"),
+    ("job", "learning_job", "warm"),
     ("bench",),
-    ("cli", "cli_streams", "__main__"),
+    ("cli", "cli_streams", "cli_warm", "__main__"),
 )
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
 

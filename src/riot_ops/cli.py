@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from riot_ops import __version__, cli_streams
+from riot_ops import __version__, cli_streams, cli_warm
 from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.source import Source, sources
@@ -221,6 +221,7 @@ def bench(
 
 
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
+app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 
 
 @app.command()

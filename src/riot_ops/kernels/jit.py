@@ -3,6 +3,10 @@
 Importing numba takes longer than importing all the rest of riot_ops, so it happens at the first
 call of a kernel. With ``NUMBA_DISABLE_JIT=1``, or where numba cannot be imported, the same
 functions run as ordinary Python.
+
+Machine code is kept in one directory per kernel, named by all that went into it: its own code, the
+kernels that it calls and the constants that it reads. A change of one kernel compiles that one anew, and
+those that call it.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ import functools
 import hashlib
 import os
 import tempfile
+import threading
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -24,6 +29,9 @@ __all__ = ["Kernel", "kernel"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: numba takes the directory of a function's machine code from a global setting.
+_LOCK = threading.RLock()
+
 
 class Kernel(Generic[P, R]):
     """A loop over arrays; calling it compiles it once per argument types."""
@@ -32,6 +40,7 @@ class Kernel(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.python: Callable[P, R] = function
         self._compiled: Any = None
+        self._inlined: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._compiled is None:
@@ -41,12 +50,47 @@ class Kernel(Generic[P, R]):
     def compile(self) -> Any:
         """The numba dispatcher (or the plain function where compiling is off)."""
         if self._compiled is None:
-            njit = _njit()
-            # hashes wrap around on purpose, of which NumPy's scalars would warn
-            self._compiled = (
-                np.errstate(over="ignore")(self.python) if njit is None else njit(_resolve_calls(self.python))
-            )
+            with _LOCK:
+                numba = _numba()
+                if numba is None:  # hashes wrap around on purpose, of which NumPy's scalars would warn
+                    self._compiled = np.errstate(over="ignore")(self.python)
+                else:
+                    vars(numba.config)["CACHE_DIR"] = str(_cache_directory(self))
+                    self._compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
         return self._compiled
+
+    def inlined(self) -> Any:
+        """The dispatcher for calls by other kernels, into whose machine code it goes.
+
+        It lacks what is needed to be called from Python and to be kept by itself.
+        """
+        if self._inlined is None:
+            with _LOCK:
+                numba = _numba()
+                assert numba is not None
+                dispatcher = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(
+                    _resolve_calls(self.python)
+                )
+                template = dispatcher.get_call_template
+
+                def without_literals(args: Any, kws: Any) -> Any:
+                    # numba would compile a function once per literal that it is called with
+                    plain = [numba.types.unliteral(a) for a in args]
+                    return template(plain, {name: numba.types.unliteral(a) for name, a in kws.items()})
+
+                dispatcher.get_call_template = without_literals
+                self._inlined = dispatcher
+        return self._inlined
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """A hash of all that goes into the machine code."""
+        code = self.python.__code__
+        digest = hashlib.blake2b(repr((code.co_code, code.co_consts, code.co_names, code.co_varnames)).encode())
+        for name, value in _globals_of(self.python):
+            digest.update(name.encode())
+            digest.update(_identity(self, name, value))
+        return digest.digest()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return _import_kernel, (self.python.__module__, self.python.__qualname__)
@@ -55,7 +99,8 @@ class Kernel(Generic[P, R]):
 def kernel(function: Callable[P, R]) -> Kernel[P, R]:
     """Mark a function over arrays and scalars as a kernel.
 
-    Kernels may call other kernels. They know nothing of Arrow, Spark or dictionaries.
+    Kernels may call other kernels and read numbers and arrays that their module defines or imports.
+    They know nothing of Arrow, Spark or dictionaries.
     """
     return Kernel(function)
 
@@ -67,18 +112,43 @@ def _import_kernel(module: str, name: str) -> Any:
     return found
 
 
-def _resolve_calls(function: types.FunctionType | Callable[..., Any]) -> types.FunctionType:
+def _globals_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """The globals that a function names."""
+    assert isinstance(function, types.FunctionType)
+    for name in sorted(set(function.__code__.co_names)):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+
+
+def _identity(owner: Kernel[..., Any], name: str, value: Any) -> bytes:
+    """What tells a global of a kernel from any other that would make other machine code."""
+    if isinstance(value, Kernel):
+        return value.digest
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype.str}{value.shape}".encode() + value.tobytes()
+    if isinstance(value, tuple):
+        return b"".join(_identity(owner, name, item) for item in value)
+    if isinstance(value, (bool, int, float, str, np.generic)):
+        return f"{type(value).__name__} {value!r}".encode()
+    if isinstance(value, types.ModuleType):
+        return value.__name__.encode()
+    raise TypeError(
+        f"kernel {owner.python.__module__}.{owner.python.__qualname__} reads {name}, a {type(value).__name__}; "
+        "kernels read numbers, arrays, modules and other kernels, of which it can be told whether they changed"
+    )
+
+
+def _resolve_calls(function: Callable[..., Any]) -> types.FunctionType:
     """The function with the kernels that it calls replaced by compiled ones.
 
     numba types a global at compile time and does not know our wrapper.
     """
     assert isinstance(function, types.FunctionType)
-    names = set(function.__code__.co_names)
-    called = {n: v for n, v in function.__globals__.items() if n in names and isinstance(v, Kernel)}
+    called = {name: value for name, value in _globals_of(function) if isinstance(value, Kernel)}
     if not called:
         return function
     scope = dict(function.__globals__)
-    scope.update({name: value.compile() for name, value in called.items()})
+    scope.update({name: value.inlined() for name, value in called.items()})
     resolved = types.FunctionType(
         function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
     )
@@ -87,12 +157,17 @@ def _resolve_calls(function: types.FunctionType | Callable[..., Any]) -> types.F
     return resolved
 
 
+#: error_model numpy: a division by zero gives inf as in NumPy instead of raising
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
 @functools.cache
-def _njit() -> Callable[[Any], Any] | None:
+def _numba() -> Any:
+    """The module, or None where kernels are to run as plain Python."""
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return None
     try:
-        from numba import config, njit
+        import numba
     except Exception as error:  # a broken LLVM raises more than ImportError
         warnings.warn(
             f"numba cannot be imported ({error}); kernels run as plain Python, about 70 times slower",
@@ -100,32 +175,27 @@ def _njit() -> Callable[[Any], Any] | None:
             stacklevel=2,
         )
         return None
-    if "NUMBA_CACHE_DIR" not in os.environ:
-        vars(config)["CACHE_DIR"] = str(_cache_directory())
-    # error_model numpy: a division by zero gives inf as in NumPy instead of raising
-    compiler: Callable[[Any], Any] = njit(cache=True, nogil=True, error_model="numpy")
-    return compiler
+    return numba
 
 
-def _cache_directory() -> Path:
-    """A private writable directory named by the package's sources.
+def _cache_directory(kernel: Kernel[..., Any]) -> Path:
+    """Where the machine code of a kernel is kept: numba itself looks at no more than the kernel's own file."""
+    digest = kernel.digest.hex()[:16]
+    return _cache_root() / f"{kernel.python.__module__.rpartition('.')[2]}.{kernel.python.__name__}-{digest}"
 
-    numba checks only the file of the kernel itself, so a kernel that calls a changed one in
-    another file would be stale; and it raises at import where nothing is writable.
-    """
-    package = Path(__file__).resolve().parent.parent
-    digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_bytes()
-        if b"@kernel" in text:
-            digest.update(text)
-    name = f"riot_ops-{digest.hexdigest()}"
+
+@functools.cache
+def _cache_root() -> Path:
+    """A private writable directory; numba raises at import where nothing is writable."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    if given:
+        return Path(given)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
-        path = base / "numba" / name
+        path = base / "numba" / "riot_ops"
         path.mkdir(parents=True, exist_ok=True)
         if os.access(path, os.W_OK):
             return path
     except OSError:
         pass
-    return Path(tempfile.mkdtemp(prefix=name))
+    return Path(tempfile.mkdtemp(prefix="riot_ops-"))

@@ -1,0 +1,130 @@
+"""Which change compiles what anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from riot_ops.kernels.jit import kernel
+
+SOURCE = """
+from riot_ops.kernels.jit import kernel
+from {other} import FACTOR
+TABLE = __import__("numpy").array([1, 2, {entry}])
+
+@kernel
+def inner(x):
+    return x * FACTOR
+
+@kernel
+def outer(values):
+    total = {start}
+    for i in range(values.size):
+        total += inner(values[i])
+    total += inner(1)
+    return total
+
+@kernel
+def unrelated(values):
+    return values[0] + TABLE[2]
+"""
+
+
+def digests(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> dict[str, bytes]:
+    """Of the kernels of a module that is written, imported and forgotten."""
+    given = {"other": "other_of_jit", "entry": 3, "start": 0, "factor": 2, **changes}
+    (folder / "other_of_jit.py").write_text(f"FACTOR = {given['factor']}\n")
+    (folder / "kernels_of_jit.py").write_text(SOURCE.format(**given))
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("kernels_of_jit", "other_of_jit"):
+        sys.modules.pop(name, None)
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        module = __import__("kernels_of_jit")
+    finally:
+        sys.dont_write_bytecode = before
+    return {name: getattr(module, name).digest for name in ("inner", "outer", "unrelated")}
+
+
+@pytest.mark.parametrize(
+    ("change", "anew"),
+    [
+        ({}, set()),
+        ({"factor": 3}, {"inner", "outer"}),  # a constant of another module
+        ({"factor": 2.0}, {"inner", "outer"}),
+        ({"start": 1}, {"outer"}),
+        ({"entry": 4}, {"unrelated"}),
+    ],
+)
+def test_what_goes_into_machine_code_names_it(tmp_path, monkeypatch, change, anew):
+    before, after = digests(tmp_path, monkeypatch), digests(tmp_path, monkeypatch, **change)
+    assert {name for name in before if before[name] != after[name]} == anew
+
+
+def test_a_global_that_cannot_be_told_from_another_is_refused():
+    @kernel
+    def reads_a_path(x):
+        return x + len(os.environ)
+
+    assert reads_a_path.digest  # a module is known by its name
+    reads_a_path.python.__globals__["SOMETHING"] = {}
+    try:
+
+        @kernel
+        def reads_a_dict(x):
+            return x + len(SOMETHING)  # noqa: F821
+
+        with pytest.raises(TypeError, match=r"reads_a_dict reads SOMETHING, a dict; kernels read numbers"):
+            _ = reads_a_dict.digest
+    finally:
+        del reads_a_path.python.__globals__["SOMETHING"]
+
+
+RUN = """
+import sys
+sys.path.insert(0, {folder!r})
+compiled = []
+from numba.core import event
+class Listener(event.Listener):
+    def on_start(self, e): compiled.append(e.data["dispatcher"].py_func.__name__)
+    def on_end(self, e): pass
+event.register("numba:compile", Listener())
+import numpy as np
+from kernels_of_jit import outer, unrelated
+a = np.arange(3)
+print(outer(a), unrelated(a), ",".join(compiled))
+"""
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_only_what_changed_is_compiled_and_once_per_type(tmp_path, monkeypatch):
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    def run(**changes: object) -> list[str]:
+        digests(tmp_path, monkeypatch, **changes)
+        done = subprocess.run(
+            [sys.executable, "-c", RUN.format(folder=str(tmp_path))],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout.rstrip("\n").split(" ")
+
+    assert run() == ["8", "3", "outer,inner,unrelated"]  # inner but once, though it is called with a literal as well
+    assert run() == ["8", "3", ""]
+    assert run(factor=3) == ["12", "3", "outer,inner"]  # the file of outer is as it was
+
+
+def test_kept_in_a_folder_of_ones_own(tmp_path):
+    """Nothing but the folder that is named gets files."""
+    code = (
+        "import numpy as np; from riot_ops.kernels.senml import repeat; repeat(np.arange(2), 2, np.empty(4, np.int64))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "given"), "XDG_CACHE_HOME": str(tmp_path / "not")}
+    environment.pop("NUMBA_DISABLE_JIT", None)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert [p.name.partition("-")[0] for p in (tmp_path / "given").iterdir()] == ["senml.repeat"]
+    assert not (tmp_path / "not").exists()
