@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -73,3 +76,22 @@ def test_what_a_crash_left_is_removed(tmp_path):
     flow("a").run(ROWS, out=tmp_path)
     assert [f.name[0] for f in (tmp_path / "a").iterdir()] == ["p"]
     assert [f.name[0] for f in (tmp_path / "b").iterdir()] == ["."], "another run's may be under way"
+
+
+@pytest.mark.parametrize("damage", ["gone", "short"])
+def test_a_batch_of_which_a_file_is_missing_is_not_committed(tmp_path, damage):
+    sink = ParquetSink(tmp_path / "out")
+    messages = []
+    for partition in range(2):
+        writer = sink.writer(3, partition)
+        writer.write("a", pa.RecordBatch.from_pydict({"value": [1.0]}))
+        messages.append(writer.finish())
+    ((_, hidden, size),) = messages[1]["files"]
+    if damage == "gone":
+        Path(hidden).unlink()
+    else:
+        os.truncate(hidden, size - 1)
+    told = "is not there" if damage == "gone" else f"has {size - 1:,} bytes instead of {size:,}"
+    with pytest.raises(ConnectorError, match=rf"batch 3 .*{hidden}.*{told}.*{tmp_path}/out must be a folder"):
+        sink.commit(3, messages)
+    assert not sink.files(), "a part of a batch shows"

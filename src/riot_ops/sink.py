@@ -28,9 +28,9 @@ ROW_GROUP = 131_072
 MOST_HELD = 4096
 
 #: Name of the file without rows that stands for a stream without records.
-EMPTY = "empty"
+EMPTY = "empty.parquet"
 
-#: What a writer hands to the commit: JSON-able.
+#: What a writer hands to the commit, maybe in another process: plain values and bytes.
 Message = dict[str, Any]
 
 
@@ -171,8 +171,6 @@ class ParquetSink(Sink):
         Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
     """
 
-    suffix: ClassVar[str] = ".parquet"
-
     def __init__(self, directory: str | Path, compression: str = "snappy") -> None:
         self.directory = Path(directory).absolute()
         self.compression = compression
@@ -193,14 +191,29 @@ class ParquetSink(Sink):
         return pq.ParquetWriter(path, schema, compression=self.compression, use_dictionary=texts)
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
-        kept: set[Path] = set()
-        for message in messages:
-            for stream, temporary in message["files"]:
-                final = self.directory / stream / f"part-{batch_id:06d}-{message['partition']:05d}{self.suffix}"
-                if Path(temporary).exists():  # already renamed where a commit is done again
-                    os.replace(temporary, final)
-                kept.add(final)
-        self._remove(lambda n: n == batch_id, kept)
+        files = [
+            (Path(path), self.directory / stream / f"part-{batch_id:06d}-{message['partition']:05d}.parquet", size)
+            for message in messages
+            for stream, path, size in message["files"]
+        ]
+        # all are looked at before the first can be seen; where a commit is done again they have their names already
+        there = {hidden: _size(hidden) for hidden, _, _ in files}
+        for hidden, final, size in files:
+            found = _size(final) if there[hidden] is None else there[hidden]
+            if found != size:
+                what = "is not there" if found is None else f"has {found:,} bytes instead of {size:,}"
+                raise ConnectorError(
+                    f"batch {batch_id} is incomplete: the file {hidden}, which a writer has finished, {what}. "
+                    f"On a cluster {self.directory} must be a folder that the driver and all workers share under "
+                    "this name, and nothing else may remove files in it"
+                )
+        try:
+            for hidden, final, _ in files:
+                if there[hidden] is not None:
+                    os.replace(hidden, final)
+        except OSError as error:
+            raise ConnectorError(f"batch {batch_id} cannot be committed below {self.directory}: {error}") from error
+        self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
 
     def begin(self, overwrite: bool) -> None:
         if self.files() and not overwrite:
@@ -212,7 +225,7 @@ class ParquetSink(Sink):
 
     def recover(self, batch_id: int) -> None:
         self._remove(lambda n: n >= batch_id, set())
-        for leftover in (".part-*", f"{EMPTY}{self.suffix}"):
+        for leftover in (".part-*", EMPTY):
             for path in self._glob(leftover):
                 path.unlink(missing_ok=True)
 
@@ -222,12 +235,12 @@ class ParquetSink(Sink):
             if stream not in present:
                 folder = self.directory / stream
                 folder.mkdir(parents=True, exist_ok=True)
-                self.open_file(folder / f"{EMPTY}{self.suffix}", schema).close()
+                self.open_file(folder / EMPTY, schema).close()
 
     def files(self) -> list[tuple[int, str, Path]]:
         """All committed files as ``(batch, stream, path)`` in order."""
         found = []
-        for path in self._glob(f"part-*{self.suffix}"):
+        for path in self._glob("part-*.parquet"):
             number = re.match(r"part-(\d+)-", path.name)
             if number:
                 found.append((int(number[1]), path.parent.name, path))
@@ -242,33 +255,6 @@ class ParquetSink(Sink):
         for number, _, path in self.files():
             if which(number) and path not in kept:
                 path.unlink(missing_ok=True)
-
-
-class SpoolSink(ParquetSink):
-    """Arrow files that the process of the user reads back: how Spark feeds in-process sinks."""
-
-    suffix = ".arrow"
-
-    def open_file(self, path: Path, schema: pa.Schema) -> Any:
-        return _IpcFile(str(path), schema)
-
-    def drain(self, to: Sink, until: int | None) -> None:
-        """Hand batches over to a sink: those up to a number, since a later commit may be half done, or all."""
-        for number, stream, path in self.files():
-            if until is not None and number > until:
-                break
-            with pa.ipc.open_file(str(path)) as reader:
-                writer = to.writer(number, 0)
-                for i in range(reader.num_record_batches):
-                    writer.write(stream, reader.get_batch(i))
-                to.commit(number, [writer.finish()])
-            path.unlink()
-
-
-class _IpcFile(pa.RecordBatchFileWriter):  # type: ignore[misc]
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        super().__init__(path, schema)
-        self.schema = schema
 
 
 class _FileWriter(Writer):
@@ -311,14 +297,22 @@ class _FileWriter(Writer):
         try:
             for _, file in self._open.values():
                 file.close()
+            files = [(stream, str(path), path.stat().st_size) for stream, (path, _) in self._open.items()]
         except OSError as error:
             raise ConnectorError(f"cannot finish the files below {self._sink.directory}: {error}") from error
-        return {"partition": self._partition, "files": [(s, str(p)) for s, (p, _) in self._open.items()]}
+        return {"partition": self._partition, "files": files}
 
     def abort(self) -> None:
         for path, file in self._open.values():
             file.close()
             path.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 class Fan(Writer):

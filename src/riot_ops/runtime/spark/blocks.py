@@ -200,7 +200,7 @@ class Packer:
         for key in list(self._held):
             yield self._block(*key)
         if self._writer is not None:
-            message = msgspec.json.encode(self._writer.finish())
+            message = msgspec.msgpack.encode(self._writer.finish())
             rows = sum(self._writer.rows.values())
             yield Block(SINK, self._sink_bucket(), "", rows, self._first, self._last, message)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 import threading
@@ -14,13 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops import errors
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import RiotError, StateError
+from riot_ops.errors import RiotError
 from riot_ops.metrics import Summary
 from riot_ops.plan import Plan
 from riot_ops.probe import Probe
 from riot_ops.runtime.binding import end_sinks
-from riot_ops.sink import MemorySink, Sink, SpoolSink
+from riot_ops.runtime.spark.relay import Relay
+from riot_ops.sink import MemorySink, Sink
 from riot_ops.source import Source
 
 __all__ = ["Query"]
@@ -49,7 +52,7 @@ class Query:
         sources: dict[str, Any],
         sinks: dict[str, Sink],
         routes: dict[str, list[str]],
-        spools: dict[str, SpoolSink],
+        relays: dict[str, Relay],
         memory: list[MemorySink],
         temporary: Path,
         ends: Callable[[int], list[str]],
@@ -64,7 +67,7 @@ class Query:
         self._sources = sources
         self._sinks = sinks
         self._routes = routes
-        self._spools = spools
+        self._relays = relays
         self._memory = memory
         self._temporary = temporary
         self._logged_ends = ends
@@ -88,8 +91,8 @@ class Query:
                 self._count(progress)
         if not active:
             self._count_cut_off()
-        for name, spool in self._spools.items():
-            spool.drain(self._sinks[name], self._seen if active else None)
+        for name, relay in self._relays.items():
+            relay.drain(self._sinks[name], self._seen if active else None)
         if active:
             self.summary.seconds = time.time() - self._started
         return self.summary
@@ -201,9 +204,8 @@ class Query:
     def _raise(self) -> None:
         error = self.streaming.exception()
         if error is not None:
-            text = str(error)
-            kind = StateError if "StateError" in text else RiotError
-            raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {_cause(text)}") from error
+            kind, cause = _cause(str(error))
+            raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {cause}") from error
 
 
 @contextlib.contextmanager
@@ -240,8 +242,11 @@ def _offset(text: Any) -> Any:
     return text
 
 
-def _cause(text: str) -> str:
-    """The line of a Spark error that names its Python cause."""
+def _cause(text: str) -> tuple[type[RiotError], str]:
+    """What a Spark error came from: the kind of error and the line that names it."""
+    if named := re.findall(r"^\s*riot_ops\.errors\.(\w+): (.*)$", text, re.MULTILINE):
+        name, message = named[-1]
+        return getattr(errors, name, RiotError), message
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if line.startswith("riot_ops.") or "Error: " in line]
-    return named[-1] if named else lines[0] if lines else text
+    told = [line for line in lines if "Error: " in line]
+    return RiotError, told[-1] if told else lines[0] if lines else text

@@ -18,10 +18,11 @@ from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
 from riot_ops.runtime.spark.checkpoint import ends, exists, next_batch, open_checkpoint
 from riot_ops.runtime.spark.query import Query
+from riot_ops.runtime.spark.relay import Relay
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
 from riot_ops.runtime.spark.stage import StageProcessor
-from riot_ops.sink import MemorySink, SpoolSink
+from riot_ops.sink import MemorySink
 from riot_ops.source import Source
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def start(
         for sink in targets.values():
             sink.begin(overwrite)
         stages, partitions = open_checkpoint(spark, folder, flow, partitions, order, fuse)
-    spools = {name: SpoolSink(temporary / "spool" / name) for name, sink in targets.items() if sink.in_process}
-    outlet = Outlet(routes, {**targets, **spools})
+    relays = {name: Relay(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process}
+    outlet = Outlet(routes, {**targets, **relays})
     builder = _Builder(
         stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
     )
@@ -123,7 +124,7 @@ def start(
     elif trigger is not None:
         writer = writer.trigger(processingTime=trigger)
     logged = functools.partial(ends, spark, folder)
-    return Query(flow, stages, writer.start(), bound, targets, routes, spools, memory, temporary, logged, first, probe)
+    return Query(flow, stages, writer.start(), bound, targets, routes, relays, memory, temporary, logged, first, probe)
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:

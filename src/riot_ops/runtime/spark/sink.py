@@ -57,7 +57,7 @@ class _Writer(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _Written(
             [
-                msgspec.json.decode(row["payload"]) | {"stamp": (row["first_us"], row["last_us"], row["rows"])}
+                msgspec.msgpack.decode(row["payload"]) | {"stamp": (row["first_us"], row["last_us"], row["rows"])}
                 for rows in iterator
                 for row in rows.to_pylist()
                 if row["stage"] == SINK

@@ -1,0 +1,82 @@
+"""A driver and a cluster of one worker that has a disk of its own: ``cluster_job.py <folder>``.
+
+In the worker's namespace of mounts the folder is empty and its own, as on another machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.errors import ConnectorError
+from riot_ops.testing import exact
+
+#: Stands in for java: executors get a disk of their own.
+JAVA = """#!/bin/bash
+case "$*" in
+  *CoarseGrainedExecutorBackend*)
+    exec unshare -mr bash -c 'mount -t tmpfs none "$0" && exec "$@"' '{folder}' '{java}' "$@" ;;
+  *) exec '{java}' "$@" ;;
+esac
+"""
+
+
+def possible() -> bool:
+    """Whether this system lets a process have mounts of its own."""
+    command = ["unshare", "-mr", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
+def dataflow() -> ro.Dataflow:
+    flow = ro.Dataflow("cluster")
+    city = flow.source("city") >> t.SenMLParse(schema="city")
+    flow.sink("out", city.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="smooth"))
+    return flow
+
+
+def main(folder: Path) -> None:
+    from riot_ops.runtime.spark import session
+    from riot_ops.runtime.spark.session import _find_java
+
+    _find_java()
+    java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else shutil.which("java")
+    home, disk = folder / "home", folder / "disk"
+    (home / "bin").mkdir(parents=True)
+    disk.mkdir()
+    (home / "bin" / "java").write_text(JAVA.format(folder=disk, java=java))
+    (home / "bin" / "java").chmod(0o755)
+    os.environ["JAVA_HOME"] = str(home)
+    spark = session(
+        cores=2,
+        memory="1g",
+        settings={
+            "spark.master": "local-cluster[1,2,2048]",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    tempfile.tempdir = str(disk)  # the driver's own files are on its own disk
+    source = ro.streams.city(sensors=5, messages=300)
+    wanted = sorted(map(exact, dataflow().run(source)["smooth"].to_pylist()))
+    query = dataflow().start(spark, source, max_records=100)
+    summary = query.wait(240)
+    assert sorted(map(exact, query["smooth"].to_pylist())) == wanted
+    assert (summary.messages, summary.rows, summary.batches) == (300, {"smooth": len(wanted)}, 3)
+    try:
+        dataflow().start(spark, source, out=disk / "out").wait(240)
+    except ConnectorError as error:
+        assert f"{disk}/out must be a folder that the driver and all workers share" in str(error), error
+    else:
+        raise AssertionError("a run is a success of which nothing can be read")
+    assert not list((disk / "out").rglob("*.parquet"))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

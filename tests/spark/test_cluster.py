@@ -1,0 +1,104 @@
+"""Workers that do not see the driver's disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.errors import ConnectorError
+from riot_ops.runtime.spark import relay
+from riot_ops.sink import MemorySink, ParquetSink
+from tests.spark import cluster_job
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.slow
+def test_a_cluster_of_a_worker_with_a_disk_of_its_own(tmp_path):
+    if not cluster_job.possible():
+        pytest.skip("a process here cannot have mounts of its own")
+    with open(tmp_path / "log.txt", "wb") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", cluster_job.__name__, str(tmp_path)],
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+            stdout=log,
+            stderr=log,
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 0, (tmp_path / "log.txt").read_text(errors="replace")[-3000:]
+
+
+def test_output_that_the_driver_cannot_see_is_no_success(spark, tmp_path):
+    class Elsewhere(ParquetSink):
+        """As on a worker with another disk: what a writer has finished is not here."""
+
+        def writer(self, batch_id, partition):
+            writer = super().writer(batch_id, partition)
+            finish = writer.finish
+
+            def vanish():
+                message = finish()
+                for _, path, _ in message["files"]:
+                    Path(path).unlink()
+                return message
+
+            writer.finish = vanish
+            return writer
+
+    flow = ro.Dataflow("elsewhere")
+    flow.sink("out", flow.source("city") >> t.SenMLParse(schema="city"))
+    query = flow.start(spark, ro.streams.city(sensors=5, messages=10), sinks=Elsewhere(tmp_path / "out"))
+    with pytest.raises(ConnectorError, match=rf"{tmp_path}/out must be a folder that the driver and all workers share"):
+        query.wait(120)
+    assert query.summary.rows == {}
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+# -- records on their way to the user's process ------------------------------------------------------
+
+
+def batch(*values):
+    return pa.RecordBatch.from_pydict({"value": values})
+
+
+def send(to, batch_id, *partitions):
+    """What writers of some partitions, of whom no one sees another's, hand to the commit."""
+    messages = []
+    for partition, batches in partitions:
+        writer = to.writer(batch_id, partition)
+        for stream, one in batches:
+            writer.write(stream, one)
+        messages.append(writer.finish())
+    to.commit(batch_id, messages)
+
+
+def test_records_cross_in_the_messages(tmp_path):
+    there = relay.Relay(tmp_path)
+    send(there, 0, (1, [("a", batch(3.0)), ("b", batch(9.0))]), (0, [("a", batch(1.0)), ("a", batch(2.0))]))
+    send(there, 1, (0, []))
+    send(there, 10, (0, [("a", batch(5.0))]))
+    send(there, 2, (0, [("a", batch(7.0))]))
+    send(there, 2, (0, [("a", batch(4.0))]))  # a batch that is committed again replaces itself
+    sink = MemorySink()
+    there.drain(sink, 2)
+    assert sink.table("a")["value"].to_pylist() == [1.0, 2.0, 3.0, 4.0]
+    there.drain(sink, None)
+    there.drain(sink, None)
+    assert sink.table("a")["value"].to_pylist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert sink.table("b")["value"].to_pylist() == [9.0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_than_crosses_in_one_piece_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(relay, "MOST_BYTES", 1000)
+    with pytest.raises(ConnectorError, match=r"max_records=.*out="):
+        send(relay.Relay(tmp_path), 0, (0, [("a", batch(*range(1000)))]))
