@@ -20,7 +20,7 @@ LAYERS = (
     ("sketches", "task", "source"),
     ("state", "models"),
     ("session", "tasks", "sink", "connectors"),
-    ("graph", "dataflow", "descriptor", "diagram", "metrics", "processes", "probe", "probe_report"),
+    ("graph", "dataflow", "descriptor", "diagram", "metrics", "processes", "probe", "probe_clocks", "probe_report", "selectivity"),
     ("lowering", "engine"),
     ("plan",),
     ("streams",),

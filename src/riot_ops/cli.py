@@ -208,6 +208,9 @@ def bench(
     stream: Annotated[list[str] | None, typer.Option(help="Of app: a stream; default: city and taxi.")] = None,
     runner: Annotated[str | None, typer.Option(help="Of micro and app: local (default) or spark.")] = None,
     out: Annotated[Path | None, typer.Option(help="Of micro and app: folder for page and pictures.")] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="Of app: seconds at the stream's pace; default: its week in 604.8.")
+    ] = None,
 ) -> None:
     """Measure riot_ops against other ways to do the same work, side by side."""
     from riot_ops import bench as suites
@@ -216,8 +219,8 @@ def bench(
         for suite, purpose in suites.describe().items():
             print(f"{suite:10} {purpose}")
         return
-    options = {"task": task, "name": application, "stream": stream, "runner": runner, "out": out}
-    suites.run(name, as_json=as_json, quick=quick, **{k: v for k, v in options.items() if v})
+    options = {"task": task, "name": application, "stream": stream, "runner": runner, "out": out, "duration": duration}
+    suites.run(name, as_json=as_json, quick=quick, **{k: v for k, v in options.items() if v not in (None, [])})
 
 
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)

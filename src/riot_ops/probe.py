@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import shutil
+import socket
 import struct
 import tempfile
 import threading
 import time
 import uuid
 import weakref
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,17 +28,23 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError
 from riot_ops.graph import ERRORS_STREAM
 from riot_ops.kernels.arrow import int_column
+from riot_ops.probe_clocks import Clocks
 from riot_ops.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
 from riot_ops.processes import ProcessTree
+from riot_ops.selectivity import declared
 from riot_ops.sink import Message, Sink, Writer
-from riot_ops.source import Source, Split, WrappedSource
+from riot_ops.source import Offset, Source, Split, WrappedSource
 
 __all__ = ["Probe", "ProbedSink", "ProbedSource"]
 
 #: Entries held in memory before they are written, and batches of which samples are gathered for entries.
 HELD, GATHERED = 4096, 256
 #: An entry of the kind SENT.
-SENT_ENTRY = struct.Struct("<qqqqddd")
+SENT_ENTRY = struct.Struct("<qqqqdddqd")
+#: Part of the names of files: the machine whose clock their times are of.
+HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
+#: When a split was made, by the driver's clock.
+PLANNED = "planned"
 INT64 = pa.int64()
 
 
@@ -55,8 +63,17 @@ class Probe:
     every_s : float or None, default 5
         Time between samples of CPU and memory, of this process and all below it; None takes none.
     folder : Path, optional
-        For what is noted; by default a temporary one. Spark's workers must reach it, and what they note
-        is by their own clocks.
+        For what is noted; by default a temporary one. Spark's workers must reach it.
+    selectivity : float, optional
+        Records that the dataflow should deliver per message, which its jitter is measured against; by
+        default what its tasks declare (:func:`riot_ops.selectivity.declared`).
+
+    Clocks
+    ------
+    Messages are due, and on Spark records are delivered, by the driver's clock. When a message was
+    read, and in process when a record was delivered, is by the clock of the machine where it happened.
+    A machine whose clock shows a split read before it was made, or a record delivered after its commit,
+    is wrong by at least that: its times are corrected by it, and the report says by how much (``skew``).
 
     Examples
     --------
@@ -71,9 +88,19 @@ class Probe:
     (2, 2, True)
     """
 
-    def __init__(self, *, samples: int = 64, every_s: float | None = 5.0, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        samples: int = 64,
+        every_s: float | None = 5.0,
+        folder: Path | None = None,
+        selectivity: float | None = None,
+    ) -> None:
         if samples < 1:
             raise ConfigError(f"samples must be >= 1, got {samples}")
+        if selectivity is not None and not 0 < selectivity < math.inf:
+            raise ConfigError(f"selectivity must be a finite number > 0, got {selectivity!r}")
+        self.selectivity = selectivity
         self.samples = samples
         self._tree = None if every_s is None else ProcessTree(every_s)
         self.folder = Path(tempfile.mkdtemp(prefix="riot_ops-probe-")) if folder is None else folder
@@ -122,22 +149,41 @@ class Probe:
         for source in self._sources.values():
             if isinstance(source, ProbedSource):
                 source.flush()
-        arrived = [np.empty(0, ARRIVED)]
-        for commit in _entries(self.folder, "committed-*", COMMITTED):
-            for part in self.folder.glob(f"arrived-{commit['writer'].decode()}"):
-                samples = np.fromfile(part, ARRIVED)
-                samples["seq"][samples["time"] >= self._ended] = NO_SEQ
-                if self._by_commit:
-                    samples["time"] = commit["time"]
-                arrived.append(samples)
+        clocks = Clocks()
+        sent = [(_host(path), np.fromfile(path, SENT)) for path in sorted(self.folder.glob("sent-*"))]
+        arrived = [
+            (_host(path), float(commit["time"]), np.fromfile(path, ARRIVED))
+            for commit in _entries(self.folder, "committed-*", COMMITTED)
+            for path in self.folder.glob(f"arrived-{commit['writer'].decode()}")
+        ]
+        for host, entries in sent:
+            clocks.at_most(host, entries["read"] - entries["planned"])
+        for host, committed, samples in arrived:
+            clocks.at_least(host, samples["time"] - committed)
+        for host, entries in sent:
+            for name in ("due", "due_last"):  # where nobody said when a message was due, it was when it was read
+                entries[name] -= np.where(entries[name] == entries["read"], clocks.ahead(host), 0.0)
+            entries["read"] -= clocks.ahead(host)
+        for host, committed, samples in arrived:
+            samples["time"] -= clocks.ahead(host)
+            samples["seq"][samples["time"] >= self._ended] = NO_SEQ
+            if self._by_commit:
+                samples["time"] = committed
         return Report(
-            _entries(self.folder, "sent-*", SENT),
-            np.concatenate(arrived),
+            np.concatenate([np.empty(0, SENT), *(entries for _, entries in sent)]),
+            np.concatenate([np.empty(0, ARRIVED), *(samples for _, _, samples in arrived)]),
             list(self._sources),
             (*self._flow.nodes, ERRORS_STREAM),
             _upstream(self._flow),
             None if self._tree is None else self._tree.usage(),
+            declared(self._flow) if self.selectivity is None else self.selectivity,
+            clocks.skew(),
         )
+
+
+def _host(path: Path) -> str:
+    """The machine that wrote a file."""
+    return path.name.partition("-")[2][: len(HOST)]
 
 
 def _entries(folder: Path, pattern: str, dtype: Any) -> Any:
@@ -157,7 +203,7 @@ class _Log:
     """Entries of one kind, appended to a file of one's own."""
 
     def __init__(self, folder: Path, kind: str, token: str = "") -> None:
-        self.token = token or uuid.uuid4().hex
+        self.token = token or HOST + uuid.uuid4().hex[len(HOST) :]
         self._path = folder / f"{kind}-{self.token}"
         self._held: list[bytes] = []
         self._lock = threading.Lock()
@@ -193,26 +239,31 @@ class ProbedSource(WrappedSource):
         """Without the log: a copy in another process has its own for each split."""
         return {**self.__dict__, "_log": None}
 
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        return [{**split, PLANNED: time.time()} for split in super().splits(start, end, n)]
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        read: list[tuple[int, int, int, float]] = []
+        read: list[tuple[int, int, int, float, int]] = []
         try:
-            for batch in self.source.read(split):
+            for batch in self.source.read({k: v for k, v in split.items() if k != PLANNED}):
                 seq = int_column(batch.column("seq"))
                 messages = 1 + int(np.count_nonzero(seq[1:] != seq[:-1]))
-                read.append((int(seq[0]), int(seq[-1]), messages, time.time()))
+                read.append((int(seq[0]), int(seq[-1]), messages, time.time(), seq.size))
                 yield batch
         finally:
-            self._note(read, split.get("due"))
+            self._note(read, split.get("due"), split.get(PLANNED, math.nan))
 
-    def _note(self, read: Sequence[tuple[int, int, int, float]], due: Sequence[float] | None) -> None:
+    def _note(
+        self, read: Sequence[tuple[int, int, int, float, int]], due: Sequence[float] | None, planned: float
+    ) -> None:
         log = self._log or _Log(self._folder, "sent")
         start, step, before = 0.0, 0.0, 0
         if due is not None:  # the messages of a split are taken as due in equal distances
-            total = sum(messages for _, _, messages, _ in read)
+            total = sum(messages for _, _, messages, _, _ in read)
             start, step = due[0] / 1e6, (due[1] - due[0]) / 1e6 / max(total - 1, 1)
-        for first, last, messages, at in read:
+        for first, last, messages, at, records in read:
             times = (start + before * step, start + (before + messages - 1) * step) if due is not None else (at, at)
-            log.add(SENT_ENTRY.pack(self._number, first, last, messages, *times, at))
+            log.add(SENT_ENTRY.pack(self._number, first, last, messages, *times, at, records, planned))
             before += messages
         if log is not self._log:
             log.flush()

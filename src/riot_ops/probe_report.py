@@ -9,12 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from riot_ops.errors import ConfigError
 from riot_ops.metrics import Stability, jitter, quantiles, stability
 from riot_ops.processes import Usage
 
 __all__ = ["ARRIVED", "COMMITTED", "NO_SEQ", "SENT", "Report", "Series"]
 
-#: A batch that a source gave: its message numbers, and when (s since the epoch) they were due and read.
+#: A batch that a source gave: its message numbers, when (s since the epoch) they were due and read, its
+#: records (a message may have several), and when its split was made (NaN: unknown).
 SENT = np.dtype(
     [
         ("source", "<i8"),
@@ -24,6 +26,8 @@ SENT = np.dtype(
         ("due", "<f8"),
         ("due_last", "<f8"),
         ("read", "<f8"),
+        ("records", "<i8"),
+        ("planned", "<f8"),
     ]
 )
 #: Records that arrived at a sink: a message number that stands for ``weight`` records.
@@ -76,6 +80,8 @@ class Report:
         When the first and the last message was due, seconds since the epoch.
     usage : Usage or None
         CPU and memory over time.
+    skew : dict of str to float
+        Seconds by which clocks of other machines are ahead of the driver's at least, and were corrected.
     """
 
     def __init__(
@@ -86,7 +92,10 @@ class Report:
         streams: Sequence[str],
         upstream: Mapping[str, frozenset[str]],
         usage: Usage | None = None,
+        expected: Mapping[str, float] | float = math.nan,
+        skew: Mapping[str, float] | None = None,
     ) -> None:
+        self.skew = dict(skew or {})
         self._sent = _once(sent)
         self._arrived = arrived
         self.usage = usage
@@ -94,6 +103,9 @@ class Report:
         self.outputs = round(float(arrived["weight"].sum()))
         counts = np.bincount(arrived["stream"], arrived["weight"], len(streams))
         self.rows = {name: round(n) for name, n in zip(streams, counts, strict=True) if n}
+        self._expected = (
+            [expected.get(name, math.nan) for name in sources] if isinstance(expected, Mapping) else expected
+        )
         self.begin = float(self._sent["due"].min()) if sent.size else math.nan
         self.end = float(self._sent["due_last"].max()) if sent.size else math.nan
         self._latency = arrived["time"] - self._source_times(sources, streams, upstream)
@@ -147,6 +159,34 @@ class Report:
         """Records delivered per message read."""
         return self.outputs / self.inputs if self.inputs else math.nan
 
+    @property
+    def expected(self) -> float:
+        """Records that should have been delivered per message read; NaN where nobody told."""
+        if isinstance(self._expected, float | int):
+            return float(self._expected)
+        records = np.bincount(self._sent["source"], self._sent["records"], len(self._expected))
+        given = records > 0
+        total = float((records[given] * np.array(self._expected)[given]).sum())
+        return total / self.inputs if self.inputs else math.nan
+
+    @property
+    def settled_selectivity(self) -> float:
+        """Records delivered per message of the second half of the messages, by number.
+
+        Without the beginning, in which windows fill, what only the end of the input brings out, and the
+        messages after the last one that led to a record.
+        """
+        seq, weight = self._arrived["seq"], self._arrived["weight"]
+        last = int(seq.max(initial=NO_SEQ))
+        if last == NO_SEQ:
+            return math.nan
+        first = last // 2 + 1
+        own = self._sent
+        length = np.maximum(own["last"] - own["first"] + 1, 1)
+        inside = np.clip(np.minimum(own["last"], last) - np.maximum(own["first"], first) + 1, 0, None)
+        messages = float((own["messages"] * inside / length).sum())
+        return float(weight[seq >= first].sum()) / messages if messages else math.nan
+
     def input_rate(self, since_s: float = 0.0, until_s: float = math.inf) -> float:
         """Messages per second that were due in a time of the run."""
         first, last = self.begin + since_s, self.begin + min(until_s, self.duration)
@@ -188,10 +228,31 @@ class Report:
             np.maximum(0.0, due - self._cumulative("read", edges))[1:],
         )
 
-    def jitter(self, interval_s: float = 1.0, since_s: float = 0.0, until_s: float = math.inf) -> Floats:
-        """Jitter of each interval, see :func:`riot_ops.metrics.jitter`."""
+    def jitter(
+        self,
+        interval_s: float = 1.0,
+        since_s: float = 0.0,
+        until_s: float = math.inf,
+        *,
+        selectivity: float | None = None,
+    ) -> Floats:
+        """Jitter of each interval, see :func:`riot_ops.metrics.jitter`.
+
+        Parameters
+        ----------
+        selectivity : float, optional
+            Records that should be delivered per message; default: :attr:`expected`. It never is what the run
+            itself delivered, since a run that loses half of its records would be without jitter then.
+        """
+        sigma = self.expected if selectivity is None else selectivity
+        if math.isnan(sigma) and self.inputs:
+            raise ConfigError(
+                "jitter is measured against the records that should be delivered per message, which the tasks of this "
+                "dataflow do not declare: give selectivity=, to jitter() or Probe(), such as the settled_selectivity "
+                "of a run that was not hurried"
+            )
         run = self.series(interval_s, since_s, until_s)
-        return jitter(run.output_rate, run.input_rate, self.selectivity, self.input_rate(since_s, until_s))
+        return jitter(run.output_rate, run.input_rate, sigma, self.input_rate(since_s, until_s))
 
     def stability(
         self,

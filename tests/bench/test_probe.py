@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ from riot_ops import tasks as t
 from riot_ops.bench.data import Discard
 from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError
-from riot_ops.probe import Probe, ProbedSource
+from riot_ops.probe import Probe, ProbedSource, _Sampling
 from riot_ops.probe_report import SENT, Report
 from riot_ops.processes import ProcessTree
+from riot_ops.selectivity import declared
 from riot_ops.sink import MemorySink, ParquetSink
 from riot_ops.source import MemorySource
 from riot_ops.streams.city import CitySource, city
 from riot_ops.streams.pace import Paced
+from riot_ops.task import StatelessTask
 
 
 def smooth() -> Dataflow:
@@ -159,11 +162,11 @@ def test_rates_and_queue_of_a_steady_run() -> None:
     np.testing.assert_allclose(run.input_rate, 3000, rtol=0.02)
     assert run.output_rate.sum() * 0.1 == pytest.approx(0.9 * 1.1 * 3000, rel=0.2)
     assert report.input_rate() == pytest.approx(3000, rel=0.01)
-    assert report.jitter(0.1).mean() == pytest.approx(0, abs=0.2)
+    assert report.jitter(0.1, selectivity=1.1).mean() == pytest.approx(0, abs=0.2)
 
 
-def sent(*batches: tuple[int, int, int, float, float, float], source: int = 0) -> Any:
-    return np.array([(source, *b) for b in batches], SENT)
+def sent(*batches: tuple[int, int, int, float, float, float], source: int = 0, each: int = 1) -> Any:
+    return np.array([(source, *b, each * b[2], math.nan) for b in batches], SENT)
 
 
 def arrived(*samples: tuple[int, int, float, float]) -> Any:
@@ -172,10 +175,10 @@ def arrived(*samples: tuple[int, int, float, float]) -> Any:
     return np.array(list(samples), ARRIVED)
 
 
-def report_of(sent_: Any, arrived_: Any, sources: tuple[str, ...] = ("a",)) -> Report:
+def report_of(sent_: Any, arrived_: Any, sources: tuple[str, ...] = ("a",), **options: Any) -> Report:
     streams = ("a", "b", "both")
     upstream = {"a": frozenset("a"), "b": frozenset("b"), "both": frozenset("ab")}
-    return Report(sent_, arrived_, sources, streams, upstream)
+    return Report(sent_, arrived_, sources, streams, upstream, **options)
 
 
 def test_a_message_between_two_has_a_time_between_theirs() -> None:
@@ -205,6 +208,120 @@ def test_the_queue_is_what_is_due_and_not_read() -> None:
     np.testing.assert_allclose(run.queue[:3], [10, 20, 30])
 
 
+# -- jitter ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losing(StatelessTask):
+    """Says 1:1, and loses every second record."""
+
+    def apply(self, batch: pa.RecordBatch, dead: Any) -> pa.RecordBatch:
+        return batch.filter(pa.array(np.arange(batch.num_rows) % 2 == 0))
+
+
+def losing() -> Dataflow:
+    flow = Dataflow("losing")
+    flow.sink("out", flow.source("in", schema={"value": "double"}).to(Losing(), id="losing"))
+    return flow
+
+
+@pytest.mark.parametrize("how", ["declared", "of the probe", "of the report"])
+def test_a_run_that_loses_half_has_a_jitter_of_a_half(how: str) -> None:
+    probe = Probe(every_s=None, selectivity=1.0 if how == "of the probe" else None)
+    losing().run(Paced(MemorySource(values(2000)), rate=4000), sinks=Discard(), probe=probe, linger_s=0.01)
+    report = probe.report()
+    assert report.selectivity == pytest.approx(0.5, abs=0.01)
+    found = report.jitter(0.1, selectivity=1.0 if how == "of the report" else None)
+    assert found.size == 4
+    assert np.median(found) == pytest.approx(-0.5, abs=0.15)
+
+
+def test_records_are_expected_as_the_tasks_declare_it() -> None:
+    flow = Dataflow("readings")
+    source = flow.source("city", schema=CitySource(format="observations").schema)
+    by = ("sensor_id", "obs_type")
+    kalman = source.to(t.KalmanFilter(by=by), id="kalman")
+    flow.sink("out", kalman, source.to(t.SecondOrderMoment(by=by), id="som"))
+    flow.sink("again", kalman)
+    assert declared(flow) == {"city": 3.0}
+    probe = Probe(every_s=None)
+    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=Discard(), probe=probe)
+    assert probe.report().expected == 15.0  # five readings in a message
+
+
+def test_copies_for_instances_are_expected() -> None:
+    flow = Dataflow("copies")
+    source = flow.source("in", schema={"value": "double"})
+    flow.sink("out", source.broadcast(3).to(t.KalmanFilter(), id="kalman"))
+    assert declared(flow) == {"in": 3.0}
+
+
+def test_without_a_declared_selectivity_there_is_no_jitter() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(100), probe=probe)
+    assert math.isnan(probe.report().expected)
+    with pytest.raises(ConfigError, match="give selectivity="):
+        probe.report().jitter()
+
+
+@pytest.mark.parametrize("given", [0.0, -1.0, math.nan, math.inf])
+def test_a_selectivity_is_a_number(given: float) -> None:
+    with pytest.raises(ConfigError, match="selectivity must be a finite number > 0"):
+        Probe(selectivity=given)
+
+
+def test_of_several_sources_each_has_its_own_selectivity() -> None:
+    batches = np.concatenate([sent((0, 9, 10, 0.0, 1.0, 1.0), each=5), sent((0, 29, 30, 0.0, 1.0, 1.0), source=1)])
+    expected = {"a": 2.0, "b": 1.0}
+    assert report_of(batches, arrived(), ("a", "b"), expected=expected).expected == (10 * 5 * 2 + 30) / 40
+    alone = report_of(batches[:1], arrived(), ("a", "b"), expected={"a": 2.0, "b": math.nan})
+    assert alone.expected == 10.0  # nothing came from b
+
+
+def test_the_settled_selectivity_leaves_out_the_beginning_and_the_end() -> None:
+    # 100 messages; from the 20th on two records each, the last ten not delivered, and 500 records at the end
+    samples = [(0, i, 2.0, 5.0) for i in range(20, 90)] + [(0, np.iinfo(np.int64).min, 500.0, 9.0)]
+    batches = sent((0, 39, 40, 0.0, 1.0, 1.0), (40, 99, 60, 1.0, 2.0, 2.0))
+    assert report_of(batches, arrived(*samples)).settled_selectivity == pytest.approx(2.0)
+    assert math.isnan(report_of(batches, arrived()).settled_selectivity)
+
+
+# -- clocks ----------------------------------------------------------------------------------------
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
+    """Let what reads and writes be on a machine whose clock is wrong."""
+    monkeypatch.setattr("riot_ops.probe.HOST", "elsewher")
+    right = time.time
+    code = {ProbedSource.read.__code__, _Sampling.write.__code__}
+
+    class Wrong:
+        @staticmethod
+        def time() -> float:
+            return right() + (ahead if sys._getframe(1).f_code in code else 0.0)
+
+    monkeypatch.setattr("riot_ops.probe.time", Wrong)
+    monkeypatch.setattr(Probe, "ended", lambda probe: None)  # only a run in one process tells it
+
+
+@pytest.mark.parametrize("ahead", [0.0, 70.0, -70.0])
+@pytest.mark.parametrize("rate", [None, 400.0])
+def test_a_wrong_clock_is_noted_and_corrected(
+    monkeypatch: pytest.MonkeyPatch, ahead: float, rate: float | None
+) -> None:
+    elsewhere(monkeypatch, ahead)
+    probe = Probe(every_s=None)
+    source = MemorySource(values(100))
+    smooth().run(source if rate is None else Paced(source, rate=rate), sinks=Discard(), probe=probe)
+    report = probe.report()
+    assert report.skew == ({"elsewher": pytest.approx(ahead, abs=1)} if ahead else {})
+    assert report.begin == pytest.approx(time.time(), abs=10)
+    latencies, _ = report.latencies(-10, 100)
+    assert latencies.size > 50
+    assert np.abs(latencies).max() < 5
+    assert 0 <= report.series(0.05).queue.max(initial=0) <= 30
+
+
 # -- use -------------------------------------------------------------------------------------------
 
 
@@ -224,6 +341,8 @@ def test_a_copy_of_a_source_in_another_process_writes_down_what_it_reads(tmp_pat
     (file,) = tmp_path.glob("sent-*")
     entry = np.fromfile(file, SENT)[0]
     assert (entry["first"], entry["last"], entry["messages"], entry["due"], entry["due_last"]) == (1, 3, 3, 1.0, 3.0)
+    assert entry["records"] == 3
+    assert math.isnan(entry["planned"])
     source.close()
 
 

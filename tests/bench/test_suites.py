@@ -33,6 +33,8 @@ FIGURES = {
     "peak",
     "rate",
     "selectivity",
+    "sigma",
+    "silent",
     "task-latency",
     "latency-p25",
     "latency-p50",
@@ -45,14 +47,18 @@ FIGURES = {
 }
 
 
-def outcome(name: str = "KAL", *, silent: bool = False, stable: bool = True) -> Outcome:
+def outcome(name: str = "KAL", *, silent: bool = False, stable: bool = True, sigma: float = 1.0) -> Outcome:
     """Ten seconds at 100 messages per second, each delivered after 20 ms."""
-    sent = np.array([(0, 100 * i, 100 * i + 99, 100, 50.0 + i, 50.99 + i, 50.99 + i) for i in range(10)], SENT)
+    times = [(50.0 + i, 50.99 + i, 50.99 + i) for i in range(10)]
+    sent = np.array([(0, 100 * i, 100 * i + 99, 100, *times[i], 100, math.nan) for i in range(10)], SENT)
     arrived = np.array([(0, i, 1.0, 50.0 + i / 100 + 0.02) for i in range(0 if silent else 1000)], ARRIVED)
     usage = Usage(50.0 + np.arange(1.0, 10.0), np.full(9, 0.5), np.full(9, 100.0 * 2**20))
     report = Report(sent, arrived.reshape(-1), ["s"], ["s"], {"s": frozenset("s")}, usage)
     peak = Peak(100.0, ((80.0, True), (100.0, True), (105.0, False)), closed=stable)
-    return Outcome(name, "Statistical", peak, report, 1.0, 10.0, Stability(stable, 0.0, 0.0), 1.0, 2)
+    kept_up = Stability(stable, 0.0, 0.0)
+    nothing = ("s",) if silent else ()
+    sigma = math.nan if silent else sigma
+    return Outcome(name, "Statistical", peak, report, 1.0, 10.0, kept_up, 1.0, 2, sigma, nothing)
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -65,6 +71,12 @@ def test_figures_of_a_known_run() -> None:
     assert figures["rate"] == pytest.approx(100, rel=0.02)
     assert (figures["peak"], figures["selectivity"], figures["cpu"], figures["memory"]) == (100, 1, 25, 100)
     assert figures["jitter"] == pytest.approx(0, abs=0.02)
+
+
+def test_jitter_is_against_what_should_come_out() -> None:
+    figures = {k: v for k, (v, _) in outcome(sigma=2.0).figures().items()}
+    assert (figures["selectivity"], figures["sigma"]) == (1, 2)
+    assert figures["jitter"] == pytest.approx(-0.5, abs=0.01)
 
 
 def test_a_task_that_puts_nothing_out_has_no_latency_and_no_jitter() -> None:
@@ -84,11 +96,17 @@ def test_measures_say_what_they_are_beside() -> None:
     assert "not kept up with" in texts["cpu"]
     assert "ran out" in texts["peak"]
     assert "paper" not in texts["peak"]
+    assert texts["silent"] == "records came in all"
+    assert notes(outcome(silent=True), published("micro", "BLT"), "x")["silent"] == "no record came in: s"
 
 
 def test_the_papers_figures() -> None:
     assert (MICRO["XML"].rate, MICRO["BLF"].rate, MICRO["KAL"].rate, MICRO["DAC"].rate) == (310, 68e3, 68e3, 68e3)
     assert MICRO["AVG"].at_least
+    # its thirteen tasks, with the query and without the publish-subscribe source
+    thirteen = {"XML", "BLF", "AVG", "DAC", "KAL", "SOM", "DTC", "MLR", "SLR", "ABD", "ABU", "ATQ", "MQP"}
+    assert set(MICRO) == thirteen
+    assert published("micro", "MQS").peak == ""
     assert set(APPS) == {"stats/city", "stats/taxi", "pred/city", "pred/taxi"}
     assert published("micro", "VAR").peak == ""
 
@@ -150,6 +168,7 @@ def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str
     for words in (*(TITLES[n] for n in names), "KAL", "BLT", "another machine", "<one> core", "not for quoting", "σ"):
         assert words in page.text
     assert "Not kept up with in the long run: stats/city" in page.text
+    assert "Nothing at all came out of s of BLT (in 10 s)" in page.text
     data = json.loads((tmp_path / "ü" / "results.json").read_text(encoding="utf-8"))
     assert [o["name"] for o in data["outcomes"]] == ["KAL", "BLT", "stats/city"]
     assert data["quick"] is True
@@ -194,7 +213,10 @@ def test_micro(tmp_path: Path) -> None:
 
 
 def test_app(tmp_path: Path) -> None:
-    found = {m["measure"]: m for m in lines("app", "--name", "stats", "--stream", "city", "--out", str(tmp_path))}
+    options = ("--name", "stats", "--stream", "city", "--duration", "1.5", "--out", str(tmp_path))
+    found = {m["measure"]: m for m in lines("app", *options)}
+    data = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert max(data["outcomes"][0]["times_s"]) == pytest.approx(1.35, abs=0.06)
     assert {f"app/stats/city/{name}" for name in FIGURES} < set(found)
     assert found["app/probe-cost/full-speed"]["reach"] == 1.03
     assert (tmp_path / "over-time.png").exists()
@@ -209,6 +231,8 @@ def test_app(tmp_path: Path) -> None:
         ("micro", {"runner": "flink"}, "--runner must be local or spark, got 'flink'"),
         ("app", {"name": ["stat"]}, "unknown application 'stat'"),
         ("app", {"stream": ["sity"]}, "sity"),
+        ("app", {"duration": 0.0}, "--duration must be a finite number of seconds > 0, got 0.0"),
+        ("micro", {"duration": 5.0}, "the benchmark 'micro' has no option --duration"),
     ],
 )
 def test_misuse(name: str, options: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,3 +247,38 @@ def test_micro_on_spark(tmp_path: Path) -> None:
     found = {m["measure"]: m for m in lines("micro", "--task", "KAL", "--runner", "spark", "--out", str(tmp_path))}
     assert found["micro/KAL/peak"]["value"] > 0
     assert "Spark" in found["micro/KAL/peak"]["against"]
+
+
+def test_app_runs_the_whole_week_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lengths = []
+
+    class Stop(Exception):
+        pass
+
+    def measured(self: Any, name: str, group: str, feed: Any, pace: Any, seconds: float) -> Any:
+        lengths.append((name, seconds, pace["curve"].duration))
+        raise Stop
+
+    monkeypatch.setattr("riot_ops.bench.trial.Runner.outcome", measured)
+    for duration in (None, 30.0):
+        with pytest.raises(Stop):
+            next(bench.suite("app")(name=["stats"], stream=["taxi"], out=tmp_path, duration=duration))
+    assert lengths == [("stats/taxi", 604.8, pytest.approx(604.8)), ("stats/taxi", 30.0, pytest.approx(604.8))]
+
+
+def test_a_run_tells_which_streams_stayed_empty() -> None:
+    """Two streams, one of which needs more records of a key than come."""
+    from riot_ops import tasks as t
+    from riot_ops.bench.trial import Feed, Local
+    from riot_ops.dataflow import Dataflow
+    from riot_ops.streams.city import CitySource
+
+    flow = Dataflow("two")
+    source = flow.source("city", schema=CitySource(format="observations").schema)
+    by = ("sensor_id", "obs_type")
+    flow.sink("out", source.to(t.KalmanFilter(by=by), id="kalman"), source.to(t.BlockAverage(window=10**9), id="avg"))
+    feed = Feed(flow, {"city": CitySource(90, format="observations")})
+    outcome = Local(quick=True).outcome("two", "x", feed, {"rate": 500.0})
+    assert outcome.silent == ("avg",)
+    assert outcome.sigma == pytest.approx(5.0, rel=0.02)
+    assert outcome.figures()["jitter"][0] == pytest.approx(0, abs=0.1)

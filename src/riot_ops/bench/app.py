@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from riot_ops.streams.catalog import catalog_entry
 __all__ = ["measures", "table"]
 
 STREAMS = ("city", "taxi")
+#: The seven days of a stream, at a thousand times their pace.
+WEEK_S = 604.8
 
 
 def measures(
@@ -30,6 +33,7 @@ def measures(
     stream: Sequence[str] = (),
     runner: str = "local",
     out: Path | None = None,
+    duration: float | None = None,
 ) -> Iterator[Measure]:
     """The suite.
 
@@ -42,7 +46,12 @@ def measures(
     runner : "local" or "spark", default "local"
     out : Path, default ``out/bench/app``
         Folder for the page, its pictures and the figures as JSON.
+    duration : float, seconds, default 604.8
+        How long each application runs at its stream's pace: by default the whole week, a thousandfold.
+        (With ``quick`` a moment.) A shorter run begins with the week, which is at night.
     """
+    if duration is not None and not 0 < duration < math.inf:
+        raise ConfigError(f"--duration must be a finite number of seconds > 0, got {duration!r}")
     needs("this benchmark", "bench", "psutil")
     needs("drawing the results", "plot", "matplotlib")
     known = dataflows.BUILDERS
@@ -60,7 +69,8 @@ def measures(
             for entry in streams:
                 given = feed(one, entry.name, base / f"{one}-{entry.name}")
                 pace = {"curve": entry.curve(entry.speedup)} if entry.name in given.sources else None
-                outcome = run.outcome(f"{one}/{entry.name}", one, given, pace)
+                length = duration or (run.run_s if quick else WEEK_S)
+                outcome = run.outcome(f"{one}/{entry.name}", one, given, pace, length)
                 results.add(outcome)
                 yield from outcome.measures(
                     "app", paper_table.notes(outcome, published("app", outcome.name), run.where)

@@ -40,7 +40,7 @@ MICRO: dict[str, Published] = {
     "DAC": Published("68,000", _WIDE, cpu=_BUSY, rate=68_000),
     "DTC": Published("≥ 3,000", _WIDE, cpu=_BUSY, rate=3000, at_least=True),
     "MLR": Published("≥ 3,000", _WIDE, cpu=_BUSY, rate=3000, at_least=True),
-    **dict.fromkeys(("AVG", "SOM", "SLR", "MQP", "MQS"), _OTHER),
+    **dict.fromkeys(("AVG", "SOM", "SLR", "MQP"), _OTHER),
     **dict.fromkeys(("ABD", "ABU", "ATQ"), _REMOTE),
 }
 

@@ -152,7 +152,7 @@ def _over_time(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     figure, grid = plt.subplots(n, 1, figsize=(9.5, 0.6 + 1.9 * n), layout="constrained", squeeze=False)
     for axes, outcome in zip(grid[:, 0], outcomes, strict=True):
         run = outcome.report.series(outcome.interval_s, 0.0, outcome.until)
-        sigma = outcome.report.selectivity
+        sigma = outcome.sigma if math.isfinite(outcome.sigma) else outcome.report.selectivity
         axes.step(run.times, run.input_rate * sigma, where="post", color=PAPER, label=f"input × {sigma:.3g}")
         axes.step(run.times, run.output_rate, where="post", color=OURS, label="output")
         axes.axvspan(0, outcome.since, color=GRID, alpha=0.6, linewidth=0, label="warm-up")

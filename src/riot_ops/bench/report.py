@@ -43,7 +43,8 @@ METHOD = {
     "Task alone": "time that the task takes for the messages that led to a record, by record that it puts out; without "
     "source, queue and sink.",
     "Jitter": "J = (output rate − σ · input rate) / (σ · mean input rate) in each interval, σ being the records "
-    "delivered per message.",
+    "that should be delivered per message: as the tasks declare it, else as a run without a pace to keep delivered of "
+    "its later messages. While windows fill it is below 0.",
     "CPU and memory": "of the process and all that it started (the JVM and Python workers on Spark); source, probe and "
     "sink included. Pages that processes share count by share.",
 }
@@ -156,7 +157,10 @@ def _remarks(outcomes: Sequence[Outcome]) -> str:
     """What a reader must know about single figures."""
     behind = [f"{o.name} (at {short(o.figures()['rate'][0])}/s)" for o in outcomes if not o.stability.stable]
     cut = [o.name for o in outcomes if not o.peak.closed]
+    silent = [f"{', '.join(o.silent)} of {o.name} (in {o.until:g} s)" for o in outcomes if o.silent]
     texts = []
+    if silent:
+        texts.append(f"Nothing at all came out of {'; '.join(silent)}: the figures are of the rest.")
     if behind:
         texts.append(f"Not kept up with in the long run: {', '.join(behind)}.")
     if cut:

@@ -79,6 +79,11 @@ class Outcome:
         For throughput and jitter.
     cores : int
         Cores that there were.
+    sigma : float
+        Records that each message should lead to, which the jitter is measured against: what the tasks
+        declare, else what a run that had no pace to keep delivered of its later messages.
+    silent : tuple of str
+        Streams that no record came in.
     task_us : float
         Time of the task alone per record that it puts out (µs); NaN where that is not known.
     """
@@ -92,6 +97,8 @@ class Outcome:
     stability: Stability
     interval_s: float
     cores: int
+    sigma: float = math.nan
+    silent: tuple[str, ...] = ()
     task_us: float = math.nan
 
     @property
@@ -101,10 +108,10 @@ class Outcome:
 
     @property
     def jitter(self) -> npt.NDArray[np.float64]:
-        """Jitter of each interval; none where no message triggered anything."""
-        if not self.report.latencies(self.since, self.until)[0].size:
+        """Jitter of each interval; none where it is not known what should come out."""
+        if not math.isfinite(self.sigma):
             return np.empty(0)
-        return self.report.jitter(self.interval_s, self.since, self.until)
+        return self.report.jitter(self.interval_s, self.since, self.until, selectivity=self.sigma)
 
     @property
     def cpu_percent(self) -> npt.NDArray[np.float64]:
@@ -130,6 +137,8 @@ class Outcome:
             "peak": (self.peak.rate, "messages/s"),
             "rate": (self.report.input_rate(self.since, self.until), "messages/s"),
             "selectivity": (self.report.selectivity, "records/message"),
+            "sigma": (self.sigma, "records/message"),
+            "silent": (len(self.silent), "streams"),
             "task-latency": (self.task_us, "µs/record"),
             **{f"latency-{k}": (box[k], "ms") for k in ("p25", "p50", "p75", "p99")},
             "jitter": (_median(swings), "ratio"),
@@ -155,6 +164,7 @@ class Outcome:
             "group": self.group,
             "figures": {k: plain([v])[0] for k, (v, _) in self.figures().items()},
             "stable": self.stability.stable,
+            "silent": list(self.silent),
             "closed": self.peak.closed,
             "tried": [[round(rate, 1), good] for rate, good in self.peak.tried],
             "latency_ms": dict(zip(map(str, (*BOX, 0.99)), plain(self.latency_ms), strict=True)),
@@ -223,7 +233,7 @@ class Runner(ABC):
     trial_s, warm_s : float
         Length of a trial, and of its beginning that does not count.
     run_s : float
-        Length of the run that the figures are of.
+        Length of the run that the figures are of, unless another is wanted.
     interval_s : float
         For throughput and jitter.
     search_s : float
@@ -256,15 +266,16 @@ class Runner(ABC):
     def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
         """Run a dataflow for a time; ``every_s``: time between samples of CPU and memory."""
 
-    def sized(self, feed: Feed) -> tuple[Feed, float]:
-        """The dataflow with batches of a fitting size, and the rate at which it takes all it can get."""
+    def sized(self, feed: Feed) -> tuple[Feed, float, float]:
+        """The dataflow with batches of a fitting size, the rate at which it takes all it can get, and its sigma."""
         feed = replace(feed, most=self.least)
         while True:
             report = self.run(feed, self.trial_s, {"rate": ENDLESS})
             rate = report.read_rate(self.warm_s) or report.read_rate()
             most = min(self.most, max(1, int(rate * self.batch_s)))
             if most <= 2 * feed.most:
-                return feed, rate
+                sigma = report.settled_selectivity if math.isnan(report.expected) else report.expected
+                return feed, rate, sigma
             feed = replace(feed, most=min(most, 64 * feed.most))
 
     def keeps_up(self, feed: Feed, rate: float) -> bool:
@@ -275,25 +286,42 @@ class Runner(ABC):
         """Whether a run kept up."""
         return report.stability(self.warm_s, seconds, tolerance=self.limits[0], slack_s=self.limits[1])
 
-    def outcome(self, name: str, group: str, feed: Feed, pace: Pace | None = None) -> Outcome:
-        """Measure a dataflow: its peak, and the rest at that rate or at a given pace."""
-        feed, taken = self.sized(feed)
+    def outcome(
+        self, name: str, group: str, feed: Feed, pace: Pace | None = None, seconds: float | None = None
+    ) -> Outcome:
+        """Measure a dataflow: its peak, and the rest at that rate, or at a given pace for so many seconds."""
+        feed, taken, sigma = self.sized(feed)
         peak = highest(lambda rate: self.keeps_up(feed, rate), max(0.8 * taken, LEAST), limit_s=self.search_s)
         rate = max(peak.rate, LEAST)
-        report, kept_up = self._final(feed, pace or {"rate": rate})
+        length = self.run_s if pace is None or seconds is None else seconds
+        report, kept_up = self._final(feed, pace or {"rate": rate}, length)
         for _ in range(3):
             if pace is not None or kept_up.stable:
                 break
             # the longer run shows what the trials did not: so much was left behind
             behind = np.nanmax([0.04, kept_up.queue_growth, kept_up.latency_growth])
             rate *= max(0.5, 1 - 1.2 * float(behind))
-            report, kept_up = self._final(feed, {"rate": rate})
+            report, kept_up = self._final(feed, {"rate": rate}, length)
             peak = Peak(rate, (*peak.tried, (rate, kept_up.stable)), peak.closed)
-        return Outcome(name, group, peak, report, self.warm_s, self.run_s, kept_up, self.interval_s, self.cores)
+        delivered = {e.source for sink in feed.flow.kind("sink") for e in feed.flow.inputs(sink.id)}
+        silent = tuple(n for n in feed.flow.nodes if n in delivered and not report.rows.get(n))
+        return Outcome(
+            name,
+            group,
+            peak,
+            report,
+            self.warm_s,
+            length,
+            kept_up,
+            self.interval_s,
+            self.cores,
+            sigma,
+            silent,
+        )
 
-    def _final(self, feed: Feed, pace: Pace) -> tuple[Report, Stability]:
-        report = self.run(feed, self.run_s, pace, self.every_s)
-        return report, self.stability(report, self.run_s)
+    def _final(self, feed: Feed, pace: Pace, seconds: float) -> tuple[Report, Stability]:
+        report = self.run(feed, seconds, pace, self.every_s)
+        return report, self.stability(report, seconds)
 
 
 class Local(Runner):
