@@ -154,6 +154,45 @@ def test_fields_that_order_records_are_carried_over():
     assert run(flat_map(lambda row: None), batch)[0] == []
 
 
+def test_map_may_give_only_the_fields_that_it_adds():
+    def fn(row):
+        row["name"] = "changed"  # the row is a copy
+        return {"half": row["value"] / 2, "name": str(row["value"])} if row["value"] < 3 else {"valeu": 1}
+
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array([1, 2, 3, 4], pa.int64()),
+            "name": ["a", "b", "c", "d"],
+            "value": [1.0, None, 3.0, float("nan")],
+        }
+    )
+    task = map_(fn, adds={"half": "float64", "name": "string"})
+    rows, errors = run(task, batch)
+    assert rows == [{"seq": 1, "name": "1.0", "value": 1.0, "half": 0.5}]
+    assert sorted((e["seq"], e["reason"]) for e in errors) == [
+        (2, "function_error"),
+        (3, "unknown_field"),
+        (4, "unknown_field"),
+    ]
+    assert task.output_schema(batch.schema).field("half").type == pa.float64()
+    assert task.writes() == {"half", "name"}
+    assert map_(fn).writes() is None
+    # a result that is no number is null, one that is not given as well
+    assert map_(lambda row: {"x": float("nan")}, adds={"x": "double", "y": "double"}).session().push({"z": 1}) == [
+        {"z": 1, "x": None, "y": None}
+    ]
+    with pytest.raises(ConfigError, match="either schema"):
+        map_(fn, adds={"x": "double"}, schema={"x": "double"})
+    with pytest.raises(ConfigError, match="adds field 'x'"):
+        map_(fn, adds={"x": "flot"})
+
+
+def test_a_task_has_the_name_that_it_is_given():
+    tasks = [f(double, name="mine") for f in (map_, flat_map, filter_, keyed)]
+    assert [task.label for task in tasks] == ["mine"] * 4
+    assert [f(double).label for f in (map_, flat_map, filter_, keyed)] == ["double"] * 4
+
+
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [

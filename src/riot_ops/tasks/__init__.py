@@ -3,6 +3,7 @@
 from riot_ops.task import KeyedTask, StatelessTask, Task, ValueTask, find_task, register
 from riot_ops.tasks.accumulator import Accumulator
 from riot_ops.tasks.annotate import Annotate
+from riot_ops.tasks.batch_function import BatchFunction
 from riot_ops.tasks.blob_download import BlobDownload
 from riot_ops.tasks.blob_upload import BlobUpload
 from riot_ops.tasks.block_average import BlockAverage
@@ -46,6 +47,7 @@ from riot_ops.tasks.xml_parse import XMLParse
 __all__ = [
     "Accumulator",
     "Annotate",
+    "BatchFunction",
     "BlobDownload",
     "BlobUpload",
     "BlockAverage",

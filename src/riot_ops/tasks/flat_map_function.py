@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from riot_ops.task import Case, register
+from riot_ops.dead_letters import DeadLetters
+from riot_ops.task import Case, StatelessTask, register
 from riot_ops.tasks.function_results import Collector, Row, add_all
-from riot_ops.tasks.function_task import RecordFunction
+from riot_ops.tasks.function_task import FunctionTask
 
 __all__ = ["FlatMapFunction", "flat_map"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FlatMapFunction(RecordFunction):
+class FlatMapFunction(FunctionTask, StatelessTask):
     """Replace each record by the records, none or many, that a plain Python function returns.
 
     Parameters
@@ -63,8 +64,13 @@ class FlatMapFunction(RecordFunction):
     def derives(self) -> bool:
         return True
 
-    def _one(self, row: Row, collect: Collector) -> None:
-        add_all(row, self.function(dict(row)), collect)
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        collect = Collector(self.output_schema(batch.schema))
+        for i, row in enumerate(batch.to_pylist()):
+            with collect.record(i):
+                add_all(row, self.function(dict(row)), collect)
+        collect.reject(batch, dead)
+        return collect.batch()
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

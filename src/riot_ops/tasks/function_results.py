@@ -17,7 +17,7 @@ from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import RecordError, excerpt
 from riot_ops.schema import SUB_RANGE
 
-__all__ = ["CARRIED", "Collector", "Row", "add_all", "as_dict", "short"]
+__all__ = ["CARRIED", "Collector", "Row", "add_all", "as_dict", "failure", "short"]
 
 Row = dict[str, Any]
 #: Fields that a result has from its record where it does not set them.
@@ -48,6 +48,13 @@ def add_all(row: Row, results: Any, collect: Collector) -> None:
 def short(value: Any) -> str:
     """A value and its type for a message."""
     return f"{excerpt(repr(value), 60)} ({type(value).__name__})"
+
+
+def failure(error: Exception) -> tuple[str, str]:
+    """Reason and message for the record over which a function failed."""
+    if isinstance(error, RecordError):
+        return error.reason, str(error)
+    return "function_error", f"{type(error).__name__}: {error}{_place(error.__traceback__)}"
 
 
 def _place(traceback: TracebackType | None) -> str:
@@ -94,10 +101,7 @@ class Collector:
         for column in self.columns.values():
             del column[self._kept :]
         self.size = self._kept
-        if isinstance(error, RecordError):
-            reason, message = error.reason, str(error)
-        else:
-            reason, message = "function_error", f"{type(error).__name__}: {error}{_place(error.__traceback__)}"
+        reason, message = failure(error)
         self.failed.setdefault(reason, []).append((self._row, message))
         return True
 
@@ -124,10 +128,16 @@ class Collector:
             column.append(value)
         self.size += 1
 
-    def reject(self, batch: pa.RecordBatch, dead: DeadLetters) -> None:
-        """Name the failed records."""
+    def reject(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """Name the failed records; returns the others."""
+        if not self.failed:
+            return batch
+        kept = np.ones(batch.num_rows, np.bool_)
         for reason, rows in self.failed.items():
-            dead.reject(batch, np.array([i for i, _ in rows], np.int64), reason, [text for _, text in rows])
+            failed = np.array([i for i, _ in rows], np.int64)
+            kept[failed] = False
+            dead.reject(batch, failed, reason, [text for _, text in rows])
+        return batch.filter(pa.array(kept))
 
     def batch(self) -> pa.RecordBatch:
         """The results."""

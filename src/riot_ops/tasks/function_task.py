@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import sys
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
-from riot_ops.task import StatelessTask, Task, with_field
-from riot_ops.tasks.function_results import CARRIED, Collector, Row
+from riot_ops.task import StatelessTask, Task, replace_column, with_field
+from riot_ops.tasks.function_results import CARRIED
 
-__all__ = ["FunctionTask", "RecordFunction", "arrow_type", "canonical_schema"]
+__all__ = ["FunctionTask", "MappingTask", "arrow_type", "canonical_schema"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionTask(Task):
-    """What the four tasks share: the function, its name as data, and the check of what it returns."""
+    """What they all share: the function, its name as data, and the check of what it returns."""
 
     function: Any = None
     schema: Any = None
@@ -85,27 +85,48 @@ class FunctionTask(Task):
     def _declared(self, schema: pa.Schema, *, sub: bool) -> pa.Schema:
         """The output schema: what is declared, and the fields that order records."""
         if self.schema is not None:
-            made = pa.schema([pa.field(name, arrow_type(text)) for name, text in self.schema])
+            made = _fields(self.schema)
             carried = [schema.field(name) for name in CARRIED if name in schema.names and name not in made.names]
             schema = pa.schema([*carried, *made])
         return with_field(schema, pa.field("sub", pa.int64())) if sub else schema
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordFunction(FunctionTask, StatelessTask):
-    """A function applied record by record."""
+class MappingTask(FunctionTask, StatelessTask):
+    """A function that makes one record of each: a whole one, or only the fields to add to it."""
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        collect = Collector(self.output_schema(batch.schema))
-        for i, row in enumerate(batch.to_pylist()):
-            with collect.record(i):
-                self._one(row, collect)
-        collect.reject(batch, dead)
-        return collect.batch()
+    adds: Any = None
 
-    @abstractmethod
-    def _one(self, row: Row, collect: Collector) -> None:
-        """Call the function and hand over what it returned."""
+    def validate(self) -> None:
+        super().validate()
+        object.__setattr__(self, "adds", canonical_schema(self.name(), self.adds, "adds"))
+        if self.adds is not None and self.schema is not None:
+            raise ConfigError(
+                f"{self.name()} takes either schema, the fields of a whole record, or adds, fields beside those it has"
+            )
+
+    def writes(self) -> frozenset[str] | None:
+        return None if self.adds is None else frozenset(name for name, _ in self.adds)
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        returned = self._returned(schema)
+        return returned if self.adds is None else functools.reduce(with_field, returned, schema)
+
+    def _returned(self, schema: pa.Schema) -> pa.Schema:
+        """The fields that the function gives."""
+        return self._declared(schema, sub=False) if self.adds is None else _fields(self.adds)
+
+    def _joined(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
+        """The output, given the records and what the function gave for each."""
+        if self.adds is None:
+            return made
+        for name, column in zip(made.schema.names, made.columns, strict=True):
+            batch = replace_column(batch, name, _no_nan(column))
+        return batch
+
+
+def _no_nan(column: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
 
 
 # -- functions and schemas as data -----------------------------------------------------------------
@@ -125,7 +146,11 @@ def _reference(task: str, function: Any) -> str:
     return f"{module}:{name}"
 
 
-def canonical_schema(task: str, schema: Any) -> tuple[tuple[str, str], ...] | None:
+def _fields(pairs: Iterable[tuple[str, str]]) -> pa.Schema:
+    return pa.schema([pa.field(name, arrow_type(text)) for name, text in pairs])
+
+
+def canonical_schema(task: str, schema: Any, parameter: str = "schema") -> tuple[tuple[str, str], ...] | None:
     """Names and types as text, whichever way the schema was given."""
     if schema is None:
         return None
@@ -138,21 +163,21 @@ def canonical_schema(task: str, schema: Any) -> tuple[tuple[str, str], ...] | No
             pairs = [(name, kind) for name, kind in schema]
         except (TypeError, ValueError):
             raise ConfigError(
-                f"{task}: schema must be a pyarrow schema or map names to types, got {schema!r}"
+                f"{task}: {parameter} must be a pyarrow schema or map names to types, got {schema!r}"
             ) from None
     made = []
     for name, kind in pairs:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"{task}: schema has {name!r} for the name of a field")
+            raise ConfigError(f"{task}: {parameter} has {name!r} for the name of a field")
         try:
             known = arrow_type(kind) if isinstance(kind, str) else kind
             if not isinstance(known, pa.DataType) or arrow_type(str(known)) != known:
                 raise ValueError(f"{kind!r} is no Arrow type that has a short name")
         except ValueError as error:
-            raise ConfigError(f"{task}: schema field {name!r}: {error}") from None
+            raise ConfigError(f"{task}: {parameter} field {name!r}: {error}") from None
         made.append((name, str(known)))
     if not made or len({name for name, _ in made}) < len(made):
-        raise ConfigError(f"{task}: schema must name at least one field, and none twice, got {schema!r}")
+        raise ConfigError(f"{task}: {parameter} must name at least one field, and none twice, got {schema!r}")
     return tuple(made)
 
 

@@ -8,22 +8,26 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.task import Case, register
 from riot_ops.tasks.function_results import CARRIED, Collector, Row, as_dict
-from riot_ops.tasks.function_task import RecordFunction
+from riot_ops.tasks.function_task import MappingTask
 
 __all__ = ["MapFunction", "map_"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class MapFunction(RecordFunction):
+class MapFunction(MappingTask):
     """Replace each record by what a plain Python function makes of it.
 
     Parameters
     ----------
     function : callable
         Gets a record as a dict (a copy: it may change it) and returns a dict.
+    adds : pyarrow.Schema, mapping of str to type, or None
+        Fields that the function gives, and no others; the record keeps its own beside them. In place of
+        schema, for functions that add fields or replace some.
     schema : pyarrow.Schema, mapping of str to type, or None
         Fields and types of the results, a type as an Arrow type or its name, such as ``"float64"``.
         None: those of the input.
@@ -37,7 +41,7 @@ class MapFunction(RecordFunction):
     Missing values
     --------------
     A field that the result lacks is null; ``seq``, ``sub`` and ``event_time`` are then those of the
-    input.
+    input, and with ``adds`` so are all that are not named there. A NaN among what is added is null.
 
     Errors
     ------
@@ -54,16 +58,21 @@ class MapFunction(RecordFunction):
     >>> half = map_(lambda row: {"half": row["value"] / 2}, schema={"half": "float64"}).session()
     >>> half.push({"value": 3}), half.push({"value": None}), half.errors[0]["reason"]
     ([{'half': 1.5}], [], 'function_error')
+    >>> warm = map_(lambda row: {"warm": row["value"] > 20}, adds={"warm": "bool"}).session()
+    >>> warm.push({"device": "d1", "value": 25.0})
+    [{'device': 'd1', 'value': 25.0, 'warm': True}]
     """
 
     code: ClassVar[str] = "MAP"
 
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        return self._declared(schema, sub=False)
-
-    def _one(self, row: Row, collect: Collector) -> None:
-        parent = {name: row[name] for name in CARRIED if name in row}
-        collect.add({**parent, **as_dict(self.function(row))})
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        collect = Collector(self._returned(batch.schema))
+        whole = self.adds is None
+        for i, row in enumerate(batch.to_pylist()):
+            parent = {name: row[name] for name in CARRIED if name in row} if whole else {}
+            with collect.record(i):
+                collect.add({**parent, **as_dict(self.function(row))})
+        return self._joined(collect.reject(batch, dead), collect.batch())
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -76,16 +85,21 @@ class MapFunction(RecordFunction):
         )
         yield Case(cls(function=_fahrenheit), batch)
         yield Case(cls(function=_fahrenheit, schema={"name": "string", "value": "float32"}), batch, "schema")
+        yield Case(cls(function=_kelvin, adds={"kelvin": "float64", "name": "string"}), batch, "adds")
 
 
-def map_(fn: Callable[[Row], Row], schema: Any = None, name: str | None = None) -> MapFunction:
-    """A task that replaces each record by ``fn(record)``, see :class:`MapFunction`.
+def map_(fn: Callable[[Row], Row], schema: Any = None, name: str | None = None, *, adds: Any = None) -> MapFunction:
+    """A task that replaces each record by ``fn(record)``, or adds that to it, see :class:`MapFunction`.
 
     >>> map_(lambda row: {**row, "value": -row["value"]}).session().push({"value": 2})
     [{'value': -2}]
     """
-    return MapFunction(function=fn, schema=schema, label=name)
+    return MapFunction(function=fn, schema=schema, adds=adds, label=name)
 
 
 def _fahrenheit(row: Row) -> Row:
     return {**row, "value": row["value"] * 1.8 + 32}
+
+
+def _kelvin(row: Row) -> Row:
+    return {"kelvin": row["value"] + 273.15}

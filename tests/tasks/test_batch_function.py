@@ -1,0 +1,171 @@
+"""Functions of whole batches: what they get, what they may return, and what a bad record does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import riot_ops as ro
+from riot_ops.errors import ConfigError, RecordError
+from riot_ops.schema import TIMESTAMP
+from riot_ops.tasks import BatchFunction
+
+NOW = datetime(2020, 1, 1, tzinfo=UTC)
+BATCH = pa.RecordBatch.from_pydict(
+    {
+        "seq": pa.array([7, 8, 9], pa.int64()),
+        "event_time": pa.array([NOW] * 3, TIMESTAMP),
+        "device": ["a", "b", "ü"],
+        "value": [1.0, 2.0, None],
+    }
+)
+
+
+def outcome(task, batch=BATCH):
+    session = task.session()
+    rows = session.push_batch(batch).to_pylist()
+    return rows, [(e["seq"], e["reason"], e["message"]) for e in session.errors]
+
+
+@pytest.mark.parametrize(
+    ("frame", "fn"),
+    [
+        ("arrow", lambda b: pa.RecordBatch.from_pydict({"double": pc.multiply(b["value"], 2)})),
+        ("arrow", lambda b: pa.table({"double": pc.multiply(b["value"], 2)})),
+        ("arrow", lambda b: {"double": pc.multiply(b["value"], 2)}),
+        ("arrow", lambda b: pc.multiply(b["value"], 2)),
+        ("arrow", lambda b: 2 * b["value"].to_numpy(zero_copy_only=False)),
+        ("arrow", lambda b: [None if v is None else 2 * v for v in b["value"].to_pylist()]),
+        ("pandas", lambda df: pd.DataFrame({"double": 2 * df["value"]}).set_axis(df.index[::-1])),
+        ("pandas", lambda df: 2 * df["value"]),
+        ("pandas", lambda df: {"double": (2 * df["value"]).to_numpy()}),
+    ],
+)
+def test_what_is_added_stands_beside_the_record(frame, fn):
+    rows, errors = outcome(ro.map_batches(fn, adds={"double": "float64"}, frame=frame))
+    assert rows == [{**row, "double": d} for row, d in zip(BATCH.to_pylist(), (2.0, 4.0, None), strict=True)]
+    assert errors == []
+
+
+def test_whole_records_keep_what_orders_them():
+    rows, _ = outcome(ro.map_batches(lambda b: {"name": b["device"]}, schema={"name": "string", "n": "int64"}))
+    assert rows == [{"seq": s, "event_time": NOW, "name": d, "n": None} for s, d in zip((7, 8, 9), "abü", strict=True)]
+    rows, _ = outcome(ro.map_batches(lambda df: df[["value"]] + 1, frame="pandas"))
+    assert [list(row.values()) for row in rows] == [[7, NOW, None, 2.0], [8, NOW, None, 3.0], [9, NOW, None, None]]
+    rows, _ = outcome(ro.map_batches(lambda b: {"seq": [4, 5, 6]}, schema={"seq": "int64"}))
+    assert [row["seq"] for row in rows] == [4, 5, 6]
+
+
+def test_a_frame_may_be_changed_and_the_input_stays():
+    def fn(df):
+        df["value"] *= 2
+        return df
+
+    assert [row["value"] for row in outcome(ro.map_batches(fn, frame="pandas"))[0]] == [2.0, 4.0, None]
+    assert BATCH["value"].to_pylist() == [1.0, 2.0, None]
+
+
+def test_a_field_that_is_added_may_replace_one_of_the_record():
+    rows, _ = outcome(ro.map_batches(lambda b: {"value": ["x", "y", None]}, adds={"value": "string"}))
+    assert [list(row) for row in rows] == [BATCH.schema.names] * 3
+    assert [row["value"] for row in rows] == ["x", "y", None]
+
+
+def test_types_are_kept_or_the_record_is_rejected():
+    def one(values, kind):
+        rows, errors = outcome(ro.map_batches(lambda b: {"x": take(values, b)}, adds={"x": kind}))
+        return [row["x"] for row in rows], [reason for _, reason, _ in errors]
+
+    def take(values, batch):
+        return values[[seq - 7 for seq in batch["seq"].to_pylist()]]
+
+    assert one(np.array([1.0, np.nan, 3.0]), "float64") == ([1.0, None, 3.0], [])
+    assert one(np.array([1, 2, 3], np.int32), "float64") == ([1.0, 2.0, 3.0], [])
+    assert one(np.array([1.0, 2.5, 3.0]), "int64") == ([1, 3], ["wrong_type"])
+    assert one(np.array(["a", "b", "c"]), "string") == (["a", "b", "c"], [])
+    assert one(np.array(["1", "b", "3"], object), "float64") == ([1.0, 3.0], ["wrong_type"])
+    assert one(np.arange(6.0).reshape(3, 2), "list<item: double>")[0] == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+
+
+def test_only_the_records_that_fail_are_rejected():
+    calls = []
+
+    def fn(batch):
+        calls.append(batch.num_rows)
+        values = batch["value"].to_pylist()
+        if 13 in values:
+            raise ValueError("thirteen")
+        if 70 in values:
+            raise RecordError("too warm", reason="warm")
+        return {"double": [2 * v for v in values]}
+
+    batch = pa.RecordBatch.from_pydict({"seq": list(range(100)), "value": list(range(100))})
+    rows, errors = outcome(ro.map_batches(fn, adds={"double": "int64"}), batch)
+    assert [row["double"] for row in rows] == [2 * v for v in range(100) if v not in (13, 70)]
+    line = fn.__code__.co_firstlineno + 4
+    assert errors == [
+        (13, "function_error", f"ValueError: thirteen (test_batch_function.py, line {line}, in fn)"),
+        (70, "warm", "too warm"),
+    ]
+    assert len(calls) <= 2 * 2 * 7 + 2  # two walks down to a single record, and a call without rows
+
+
+def test_a_function_that_fails_without_records_too_stops_the_run():
+    with pytest.raises(KeyError, match="valeu"):
+        outcome(ro.map_batches(lambda b: b["valeu"]))
+    assert outcome(ro.map_batches(lambda b: b["valeu"]), BATCH.slice(0, 0)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (None, r"returned a NoneType; it must return a record batch.* \(device, value\)"),
+        ([1, 2, 3], "returned a list; it must"),
+        ({"value": [1.0]}, "returned 1 rows in 'value' for 3"),
+        ({"valeu": [1.0] * 3}, "returned the field 'valeu', which its schema lacks.*did you mean"),
+    ],
+)
+def test_what_cannot_be_a_result_stops_the_run(made, text):
+    with pytest.raises(ConfigError, match=f"mine: the function {text}"):
+        outcome(ro.map_batches(lambda b: made, name="mine"))
+
+
+def test_any_cut_gives_the_same():
+    def fn(batch):
+        values = batch["value"].to_numpy(zero_copy_only=False)
+        if (values == 3).any():
+            raise ValueError("three")
+        return {"root": np.sqrt(values)}
+
+    flow = ro.Dataflow("roots")
+    flow.sink(
+        "out", flow.source("in", schema={"value": "float64"}).to(ro.map_batches(fn, adds={"root": "double"}), "r")
+    )
+    results = [flow.run([{"value": float(v % 5)} for v in range(23)], batch_size=n) for n in (1, 4, 100)]
+    for result in results:
+        assert result["r"]["root"].to_pylist() == [(v % 5) ** 0.5 for v in range(23) if v % 5 != 3]
+        assert result.errors["seq"].to_pylist() == [3, 8, 13, 18]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"frame": "polars"}, {"adds": {"x": "flot"}}, {"adds": {"x": "double"}, "schema": {"x": "double"}}, {"adds": {}}],
+)
+def test_misuse(options):
+    with pytest.raises(ConfigError):
+        ro.map_batches(len, **options)
+    if "frame" not in options:
+        with pytest.raises(ConfigError):
+            ro.map(len, **options)
+
+
+def test_descriptor():
+    task = BatchFunction(function=len, adds={"x": "double"}, frame="pandas", label="size")
+    data = task.to_dict()
+    assert (data["function"], data["adds"], data["frame"]) == ("builtins:len", [["x", "double"]], "pandas")
+    assert BatchFunction.with_function(data, len) == task
