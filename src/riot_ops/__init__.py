@@ -26,6 +26,7 @@ from riot_ops.session import Session
 from riot_ops.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source
 from riot_ops.tasks.batch_function import map_batches
+from riot_ops.tasks.estimator_function import predict
 from riot_ops.tasks.filter_function import filter_ as filter
 from riot_ops.tasks.flat_map_function import flat_map
 from riot_ops.tasks.keyed_function import keyed
@@ -64,6 +65,7 @@ __all__ = [
     "map_batches",
     "merge",
     "models",
+    "predict",
     "stream_schema",
     "streams",
     "tasks",

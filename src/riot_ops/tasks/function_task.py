@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.errors import ConfigError
-from riot_ops.task import StatelessTask, Task, replace_column, with_field
+from riot_ops.task import Requirement, StatelessTask, Task, replace_column, with_field
 from riot_ops.tasks.function_results import CARRIED
 
 __all__ = ["FunctionTask", "MappingTask", "arrow_type", "canonical_schema"]
@@ -79,6 +79,10 @@ class FunctionTask(Task):
             )
         return cast(Self, cls.from_dict({**data, "task": cls.name(), "function": function}))
 
+    def requires(self) -> Mapping[str, Requirement]:
+        # a function of the library may say what it reads
+        return {**super().requires(), **getattr(self.function, "reads", {})}
+
     def writes(self) -> frozenset[str] | None:
         return None
 
@@ -109,6 +113,7 @@ class MappingTask(FunctionTask, StatelessTask):
         return None if self.adds is None else frozenset(name for name, _ in self.adds)
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
         returned = self._returned(schema)
         return returned if self.adds is None else functools.reduce(with_field, returned, schema)
 
@@ -139,10 +144,8 @@ def _reference(task: str, function: Any) -> str:
     for part in (name or "").split("."):
         found = getattr(found, part, None)
     if found is not function:
-        raise ConfigError(
-            f"{task}: {function!r} cannot be found by name and so cannot be part of a "
-            "descriptor; use a function at the top of a module"
-        )
+        why = getattr(function, "not_portable", "use a function at the top of a module")
+        raise ConfigError(f"{task}: {function!r} cannot be found by name and so cannot be part of a descriptor; {why}")
     return f"{module}:{name}"
 
 
