@@ -126,10 +126,28 @@ def random_flow(choose: random.Random, *, sources: int = 1, functions: bool = Tr
     return flow
 
 
-def everything(result: Any, flow: ro.Dataflow) -> dict[str, Counter[str]]:
-    """All records of all streams that end in a sink, in a form to compare."""
-    streams = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)} | {"errors"}
-    return {name: Counter(exact(row) for row in result[name].to_pylist()) for name in streams}
+def everything(result: Any, flow: ro.Dataflow, nodes: set[str] | None = None) -> dict[str, Counter[str]]:
+    """All records of all streams that end in a sink, in a form to compare; or those of some nodes alone."""
+    streams = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)}
+    found = {name: list(map(exact, result[name].to_pylist())) for name in streams if nodes is None or name in nodes}
+    errors = [exact(row) for row in result["errors"].to_pylist() if nodes is None or row["task"] in nodes]
+    return {name: Counter(rows) for name, rows in {**found, "errors": errors}.items()}
+
+
+def ordered(flow: ro.Dataflow) -> set[str]:
+    """Nodes whose records do not depend on when which source is read.
+
+    Where a task with state, or one before it, gets records of several sources, these have no order.
+    """
+    origin: dict[str, frozenset[str]] = {}
+    found: set[str] = set()
+    for node in flow.order():
+        before = [e.source for e in flow.inputs(node.id)]
+        origin[node.id] = frozenset({node.id}).union(*(origin[b] for b in before)) & {n.id for n in flow.kind("source")}
+        mixed = node.task is not None and node.task.stateful and len(origin[node.id]) > 1
+        if not mixed and found.issuperset(before):
+            found.add(node.id)
+    return found
 
 
 def assert_same(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]], flow: ro.Dataflow) -> None:

@@ -14,7 +14,15 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.errors import ConfigError
 from riot_ops.task import Task
-from tests.random_flows import SCHEMA, assert_same, everything, random_flow, random_input, random_time_window
+from tests.random_flows import (
+    SCHEMA,
+    assert_same,
+    everything,
+    ordered,
+    random_flow,
+    random_input,
+    random_time_window,
+)
 
 SEEDS = st.integers(0, 2**32).map(random.Random)
 
@@ -24,10 +32,18 @@ SEEDS = st.integers(0, 2**32).map(random.Random)
 def test_any_batch_size_gives_the_same_records(choose, batch_size, sources):
     flow = random_flow(choose, sources=sources)
     given_ = {n.id: random_input(choose, 30) for n in flow.kind("source")}
-    whole = everything(flow.run(given_), flow)
-    if sources == 2 and any(len(flow.inputs(n.id)) > 1 for n in flow.nodes.values()):
-        return  # where sources meet, what comes first depends on when they are read
-    assert_same(everything(flow.run(given_, batch_size=batch_size), flow), whole, flow)
+    nodes = ordered(flow)
+    whole = everything(flow.run(given_), flow, nodes)
+    assert_same(everything(flow.run(given_, batch_size=batch_size), flow, nodes), whole, flow)
+
+
+def test_flows_of_two_sources_have_streams_to_compare():
+    streams, compared = 0, 0
+    for seed in range(100):
+        flow = random_flow(random.Random(seed), sources=2)
+        ends = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)}
+        streams, compared = streams + len(ends), compared + len(ends & ordered(flow))
+    assert 0.6 * streams < compared < streams
 
 
 @given(SEEDS)
