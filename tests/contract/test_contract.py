@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from riot_ops.task import tasks
-from riot_ops.testing import CHECKS
+from riot_ops.testing import CHECKS, applies
 
 #: What cannot hold, as (task code, check) or (task code, case, check), and why.
 CANNOT: dict[tuple[str, ...], str] = {}
@@ -14,7 +14,7 @@ CANNOT: dict[tuple[str, ...], str] = {}
 def _cases():
     for kind in tasks():
         for i, case in enumerate(kind.cases()):
-            for check in CHECKS:
+            for check in (c for c in CHECKS if applies(c, case)):
                 name = check.__name__.removeprefix("check_")
                 label = f"{kind.code}[{i}]"
                 reason = CANNOT.get((kind.code, name)) or CANNOT.get((kind.code, str(i), name))
@@ -30,3 +30,8 @@ def test_contract(case, check):
 @pytest.mark.parametrize("kind", tasks(), ids=lambda kind: kind.code)
 def test_every_task_has_cases(kind):
     assert list(kind.cases()), f"{kind.__name__} gives no cases: it is not tested"
+
+
+def test_every_docstring_is_checked_once():
+    checked = [case.task.code for case, check in (p.values for p in _cases()) if check.__name__ == "check_docstring"]
+    assert sorted(checked) == sorted(kind.code for kind in tasks())

@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from riot_ops import task as task_module
 from riot_ops import tasks as t
 from riot_ops.errors import StateError
+from riot_ops.session import Session
 from riot_ops.state import KeyedState, StateField
 from riot_ops.task import Case, StatelessTask, ValueTask, replace_column, with_field
-from riot_ops.testing import CHECKS, check_task, exact
+from riot_ops.testing import CHECKS, applies, check_task, exact
 
 BATCH = pa.RecordBatch.from_pydict({"key": ["a", "b", "a", "b"], "value": [1.0, 2.0, None, 4.0]})
 CALLS: list[int] = []
@@ -129,7 +131,7 @@ class Undeclared(Total):
 
 @dataclass(frozen=True, kw_only=True)
 class Traces(Total):
-    """Adds a reading up before it rejects it."""
+    """Adds a reading up before it rejects it as ``not_finite``."""
 
     def admit(self, batch, dead):
         return batch
@@ -176,6 +178,61 @@ class Numbering(Total):
     def update(self, batch, slots, state, dead):
         out = super().update(batch, slots, state, dead)
         return replace_column(out, "sub", pa.array(range(out.num_rows), pa.int64()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeating(Numbering):
+    """Says that it numbers its records, and gives all of a message the same number."""
+
+    def derives(self):
+        return True
+
+    def update(self, batch, slots, state, dead):
+        out = pa.concat_batches(2 * [super().update(batch, slots, state, dead)])
+        return replace_column(out, "sub", pa.array([0] * out.num_rows, pa.int64()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventing(Total):
+    """Puts out records of messages that never came."""
+
+    def update(self, batch, slots, state, dead):
+        out = super().update(batch, slots, state, dead)
+        if "seq" not in out.schema.names:
+            return out
+        return replace_column(out, "seq", pa.array([s + 1000 for s in out.column("seq").to_pylist()]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undocumented(Total):
+    """Rejects for a reason that it does not tell."""
+
+    def update(self, batch, slots, state, dead):
+        dead.reject(batch, np.arange(batch.num_rows) == 0, "moody", "it is the first one")
+        return super().update(batch.slice(1), slots[1:], state, dead)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trusting(Total):
+    """Takes any input."""
+
+    def output_schema(self, schema):
+        return schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropping(Total):
+    """Loses a parameter on its way through JSON."""
+
+    code: ClassVar[str] = "DRP"
+    number: float = 0.0
+
+    def to_dict(self):
+        return {k: v for k, v in super().to_dict().items() if k != "number"}
+
+    @classmethod
+    def cases(cls):
+        yield Case(cls(by=("key",), number=5.0), BATCH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,39 +295,67 @@ class Sharing(Total):
         return other
 
 
-def _fails(kind, name: str) -> None:
+def _fails(kind, name: str, law: str) -> None:
+    """The check fails, and for that reason."""
     check = next(c for c in CHECKS if c.__name__ == f"check_{name}")
-    with pytest.raises((AssertionError, TypeError), match=r".*"):
+    with pytest.raises(AssertionError, match=law):
         check_task(kind, checks=(check,))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (Forgetful, "any_split"),
-        (Forgetful, "determinism"),
-        (Splitting, "any_split"),
-        (Splitting, "key_independence"),
-        (Splitting, "session_equals_bulk"),
-        (Aliasing, "output_is_not_mutated"),
-        (Mutating, "input_is_not_mutated"),
-        (Undeclared, "schema"),
-        (Traces, "missing_and_bad_values"),
-        (Growing, "bounded_state"),
-        (Doubling, "selectivity"),
-        (Numbering, "derivation"),
-        (Hashing, "determinism"),
-        (Unlike, "config_is_identity"),
-        (Heavy, "serialisable"),
-        (NotANumber, "missing_and_bad_values"),
-        (Splitting, "docstring"),
-        (Halving, "merge"),
-        (Sharing, "merge"),
-    ],
-    ids=lambda p: p if isinstance(p, str) else p.__name__,
-)
-def test_a_fault_is_found(kind, name):
-    _fails(kind, name)
+FAULTS = [
+    (Forgetful, "any_split", r"^cut at 0: rows\[0\] differ"),
+    (Forgetful, "determinism", "^two runs in one process differ"),
+    (Forgetful, "cold_start", r"^after an empty batch: rows\[0\] differ"),
+    (Splitting, "any_split", r"^cut at 1: rows\[1\] differ"),
+    (Splitting, "key_independence", r"^key \[str 'a'\]: rows\[1\] differ"),
+    (Splitting, "session_equals_bulk", "^one event at a time gave"),
+    (Aliasing, "output_is_not_mutated", "^rows that had come out changed later"),
+    (Mutating, "input_is_not_mutated", "^the input was changed"),
+    (Undeclared, "schema", r"(?s)^declared:.*but the output has:.*more: null"),
+    (Trusting, "bad_input_schema", "^accepted although 'key' is missing"),
+    (Traces, "missing_and_bad_values", r"^without the rejected records: rows\[\d+\] differ"),
+    (Undocumented, "missing_and_bad_values", "^reason 'moody' is not documented"),
+    (NotANumber, "missing_and_bad_values", "^NaN in value, missing is null"),
+    (Growing, "bounded_state", r"^the state grew from \d+ to \d+ bytes"),
+    (Doubling, "selectivity", "^8 rows and 0 errors came out for 4, declared is 1:1"),
+    (Inventing, "selectivity", "^rows came out of messages that never came in"),
+    (Numbering, "derivation", "^the output has sub 1, which no input has"),
+    (Repeating, "derivation", "^records of one number"),
+    (Hashing, "determinism", "^a process with another PYTHONHASHSEED gives something else"),
+    (Unlike, "config_is_identity", r"^Unlike\(.*\) != Unlike\("),
+    (Dropping, "config_roundtrip", r"^Dropping\(.*number=0\.0\) came back for"),
+    (Heavy, "serialisable", r"^200\d\d\d bytes, allowed are 100000"),
+    (Splitting, "docstring", "^Splitting: the docstring lacks the section 'Parameters'"),
+    (Halving, "merge", "^parts merged in the order .* differ from one pass"),
+    (Sharing, "merge", "^merging changes what is merged"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "law"), FAULTS, ids=[f"{k.__name__}-{n}" for k, n, _ in FAULTS])
+def test_a_fault_is_found(monkeypatch, kind, name, law):
+    monkeypatch.setitem(task_module._REGISTRY, kind.name(), kind)
+    _fails(kind, name, law)
+
+
+def test_each_check_is_shown_a_fault():
+    shown = {f"check_{name}" for _, name, _ in FAULTS} | {"check_state_versions", "check_wrong_type"}  # below
+    assert shown == {c.__name__ for c in CHECKS}
+
+
+def test_a_check_is_made_only_of_what_it_is_for():
+    counts = {c.__name__: [sum(applies(c, case) for case in kind.cases()) for kind in KINDS] for c in CHECKS}
+    cases = [len(list(kind.cases())) for kind in KINDS]
+    assert min(cases) > 0
+    keyed = [cases[0], 0, 0]
+    assert counts.pop("check_merge") == counts.pop("check_state_versions") == counts.pop("check_bounded_state") == keyed
+    assert counts.pop("check_docstring") == [1, 1, 1]
+    assert counts.pop("check_bad_input_schema") == counts.pop("check_wrong_type") == [cases[0], cases[1], 0]
+    assert counts.pop("check_key_independence")[1:] == cases[1:]
+    assert all(found == cases for found in counts.values())
+    assert [applies(c, Case(Total(), BATCH)) for c in CHECKS if c.__name__ == "check_key_independence"] == [False]
+
+
+KINDS = (t.KalmanFilter, t.RangeFilter, t.NoOp)
 
 
 def test_a_good_task_passes():
@@ -282,8 +367,15 @@ def test_a_good_merge_passes():
     assert check_task(Merging, [c for c in CHECKS if c.__name__ == "check_merge"]) == 1
 
 
-@pytest.mark.parametrize("fault", ["accepts all", "forgets", "says nothing"])
-def test_state_that_is_not_refused_is_found(monkeypatch, fault):
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        ("accepts all", "^state was loaded although it should say 'version"),
+        ("forgets", r"^state was refused \(.*\), but has changed what was there"),
+        ("says nothing", "^the refusal does not say 'version"),
+    ],
+)
+def test_state_that_is_not_refused_is_found(monkeypatch, fault, law):
     check = KeyedState._check_identity
 
     def wrong(self, found, where):
@@ -298,7 +390,30 @@ def test_state_that_is_not_refused_is_found(monkeypatch, fault):
             raise
 
     monkeypatch.setattr(KeyedState, "_check_identity", wrong)
-    _fails(Total, "state_versions")
+    _fails(Total, "state_versions", law)
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        ("takes zero", "gave a row"),
+        ("says nothing", r"^\[\]"),
+        ("leaves a trace", "^a record of the wrong type changed the state"),
+    ],
+)
+def test_a_value_of_the_wrong_type_that_is_not_rejected_is_found(monkeypatch, fault, law):
+    push = Session.push
+
+    def wrong(self, event):
+        if not isinstance(event["value"], str | list | dict):
+            return push(self, event)
+        if fault == "says nothing":
+            return []
+        out = push(self, {**event, "value": 7.0})
+        return out if fault == "takes zero" else push(self, event)
+
+    monkeypatch.setattr(Session, "push", wrong)
+    _fails(Total, "wrong_type", law)
 
 
 def test_a_failure_names_check_task_and_case():

@@ -6,7 +6,7 @@ and pauses in it, :class:`ManualClock` is time that a test moves.
 :func:`keep_state` keeps a task's state for :func:`check_kept_state` in later releases.
 """
 
-from riot_ops.testing.checks import CHECKS, check_task, exact, uncompiled
+from riot_ops.testing.checks import CHECKS, applies, check_task, exact, uncompiled
 from riot_ops.testing.sources import ABORT, EOF, PAUSE, ManualClock, ScriptedSource
 from riot_ops.testing.states import check_kept_state, keep_state
 
@@ -17,6 +17,7 @@ __all__ = [
     "PAUSE",
     "ManualClock",
     "ScriptedSource",
+    "applies",
     "check_kept_state",
     "check_task",
     "exact",

@@ -6,9 +6,9 @@ raised) where the property does not hold. Floats are compared to the last bit; N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from riot_ops.task import Case, Task
+from riot_ops.task import Task
 from riot_ops.testing.behaviour import (
     check_any_split,
     check_cold_start,
@@ -33,13 +33,13 @@ from riot_ops.testing.records import (
     check_selectivity,
     check_wrong_type,
 )
-from riot_ops.testing.running import exact, uncompiled
+from riot_ops.testing.running import Check, applies, exact, uncompiled
 from riot_ops.testing.states import check_merge, check_state_versions
 
-__all__ = ["CHECKS", "check_task", "exact", "uncompiled"]
+__all__ = ["CHECKS", "applies", "check_task", "exact", "uncompiled"]
 
-#: All checks; each takes a :class:`~riot_ops.task.Case`.
-CHECKS: tuple[Callable[[Case], None], ...] = (
+#: All checks; each takes a :class:`~riot_ops.task.Case` and is for those that :func:`applies` names.
+CHECKS: tuple[Check, ...] = (
     check_config_is_identity,
     check_config_roundtrip,
     check_docstring,
@@ -63,7 +63,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
 )
 
 
-def check_task(kind: type[Task], checks: Sequence[Callable[[Case], None]] = CHECKS) -> int:
+def check_task(kind: type[Task], checks: Sequence[Check] = CHECKS) -> int:
     """Run checks over all cases of a task class; returns how many ran.
 
     Examples
@@ -75,6 +75,8 @@ def check_task(kind: type[Task], checks: Sequence[Callable[[Case], None]] = CHEC
     ran = 0
     for i, case in enumerate(kind.cases()):
         for check in checks:
+            if not applies(check, case):
+                continue
             try:
                 check(case)
             except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.session import Session
 from riot_ops.task import Case, KeyedTask, Task
-from riot_ops.testing.running import Run, exact, numbered, same
+from riot_ops.testing.running import Run, exact, keyed, numbered, only, same
 
 __all__ = [
     "check_bounded_state",
@@ -97,14 +98,17 @@ def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
             yield numbered(doubled)
 
 
+def _of_one_type(case: Case) -> list[str]:
+    """Fields that a value of a wrong type can be given in."""
+    return [name for name, wanted in case.task.requires().items() if wanted != "any"] if case.batch.num_rows else []
+
+
+@only(lambda case: bool(_of_one_type(case)))
 def check_wrong_type(case: Case) -> None:
     """An event with a value of the wrong type goes to the errors and leaves the state as it was."""
-    if not case.batch.num_rows:
-        return
     event = case.batch.slice(0, 1).to_pylist()[0]
-    for name, wanted in case.task.requires().items():
-        if wanted == "any":
-            continue
+    for name in _of_one_type(case):
+        wanted = case.task.requires()[name]
         session = Session(case.task)
         session.push_many(case.batch.to_pylist())
         session.errors.clear()
@@ -117,10 +121,9 @@ def check_wrong_type(case: Case) -> None:
         assert session.snapshot() == before, "a record of the wrong type changed the state"
 
 
+@only(lambda case: keyed(case) and case.batch.num_rows > 0)
 def check_bounded_state(case: Case) -> None:
     """Ten times more records of the same keys make the state no bigger."""
-    if not isinstance(case.task, KeyedTask) or not case.batch.num_rows:
-        return
     run = Run(case.task)
     random = np.random.default_rng(0)
     sizes = []
@@ -153,7 +156,7 @@ def _varied(case: Case, random: np.random.Generator, place: int) -> pa.RecordBat
 
 
 def check_selectivity(case: Case) -> None:
-    """As many rows come out per row that goes in as the task declares."""
+    """As many rows come out per row that goes in as the task declares, and none of a message that never came."""
     sigma = case.task.selectivity
     parts = sigma.split(":")
     assert len(parts) == 2 and parts[0] in ("1", "N") and parts[1] in ("1", "0/1", "N", "0/N", "M"), (
@@ -162,6 +165,9 @@ def check_selectivity(case: Case) -> None:
     run = Run(case.task)
     batch = numbered(case.batch)
     run.push(batch)
+    numbers = {row["seq"] for row in run.rows if row.get("seq") is not None}
+    invented = numbers - set(batch.column("seq").to_pylist())
+    assert not invented, f"rows came out of messages that never came in: {sorted(invented)[:3]}"
     out, given = len(run.rows) + len(run.flush()), batch.num_rows
     rejected = len({e["seq"] for e in run.errors})
     text = f"{out} rows and {rejected} errors came out for {given}, declared is {sigma}"
@@ -172,12 +178,17 @@ def check_selectivity(case: Case) -> None:
 
 
 def check_derivation(case: Case) -> None:
-    """A task that numbers the records it makes of one by ``sub`` says so; others leave the numbers as they are."""
-    if case.task.derives():
-        return
+    """A task that numbers the records it makes of one by ``sub`` says so; others leave the numbers as they are.
+
+    One that says so gives each record a number of its own.
+    """
     run = Run(case.task)
     batch = numbered(case.batch)
     run.push(batch)
+    if case.task.derives():
+        places = Counter((row["seq"], row.get("sub")) for row in (*run.rows, *run.flush()))
+        assert max(places.values(), default=1) == 1, f"records of one number: {places.most_common(3)}"
+        return
     given = {row.get("sub") or 0 for row in batch.to_pylist()}
     found = {row.get("sub") or 0 for row in (*run.rows, *run.flush())}
     assert found <= given, f"the output has sub {min(found - given)}, which no input has, but derives() is False"

@@ -6,7 +6,7 @@ import math
 import pickle
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +16,53 @@ import pyarrow.compute as pc
 
 from riot_ops.kernels.jit import Kernel
 from riot_ops.session import Session
-from riot_ops.task import KeyedTask, Task
+from riot_ops.task import Case, KeyedTask, Task
 
-__all__ = ["Rows", "Run", "by_keys", "exact", "numbered", "picklers", "same", "uncompiled", "whole"]
+__all__ = [
+    "Check",
+    "Rows",
+    "Run",
+    "applies",
+    "by_keys",
+    "exact",
+    "keyed",
+    "numbered",
+    "only",
+    "picklers",
+    "same",
+    "uncompiled",
+    "whole",
+]
 
 Rows = list[dict[str, Any]]
+Check = Callable[[Case], None]
+
+
+def only(condition: Callable[[Case], bool]) -> Callable[[Check], Check]:
+    """Mark a check as one for some cases alone: it has nothing to say about the others."""
+
+    def mark(check: Check) -> Check:
+        check.applies = condition  # type: ignore[attr-defined]
+        return check
+
+    return mark
+
+
+def applies(check: Check, case: Case) -> bool:
+    """Whether a check has anything to say about a case.
+
+    >>> from riot_ops import tasks
+    >>> from riot_ops.testing.checks import check_merge
+    >>> [applies(check_merge, next(iter(kind.cases()))) for kind in (tasks.NoOp, tasks.KalmanFilter)]
+    [False, True]
+    """
+    condition: Callable[[Case], bool] | None = getattr(check, "applies", None)
+    return condition is None or condition(case)
+
+
+def keyed(case: Case) -> bool:
+    """Whether the task has state."""
+    return isinstance(case.task, KeyedTask)
 
 
 def exact(value: Any) -> Any:

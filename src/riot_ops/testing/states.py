@@ -16,19 +16,19 @@ from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import StateError
 from riot_ops.state import KeyedState, pack_snapshot
 from riot_ops.task import Case, KeyedTask, Task
-from riot_ops.testing.running import Run, exact, same
+from riot_ops.testing.running import Run, exact, keyed, only, same
 
 __all__ = ["check_kept_state", "check_merge", "check_state_versions", "keep_state"]
 
 
+@only(keyed)
 def check_merge(case: Case) -> None:
     """Sketches of parts of a stream give, merged in any order, that of the whole, to the last bit.
 
     A task whose states cannot be merged refuses it, and nothing has changed then.
     """
     task, batch = case.task, case.batch
-    if not isinstance(task, KeyedTask):
-        return
+    assert isinstance(task, KeyedTask)
     place = np.arange(batch.num_rows)
     for part_of in (3 * place // max(batch.num_rows, 1), place % 3):
         parts = [_over(task, batch, part_of == i) for i in range(3)]
@@ -79,14 +79,14 @@ def _content(state: KeyedState) -> dict[str, str]:
     }
 
 
+@only(keyed)
 def check_state_versions(case: Case) -> None:
     """Only the state of the same task, version and parameters is loaded; anything else changes nothing.
 
     What is refused raises :class:`~riot_ops.errors.StateError`, which says what differs.
     """
     task, batch = case.task, case.batch
-    if not isinstance(task, KeyedTask):
-        return
+    assert isinstance(task, KeyedTask)
     run = Run(task)
     run.push(batch)
     data = run.session.snapshot()
