@@ -1,20 +1,30 @@
-"""Keep the state of every task, for the tests of later releases: run it once per release."""
+"""Keep the state of every task, for the tests of later releases: run it once per release.
+
+Until the release is out, ``--again CODE...`` replaces what was kept of tasks that have changed.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
 from riot_ops import __version__
 from riot_ops.errors import ConfigError
-from riot_ops.task import KeyedTask, tasks
+from riot_ops.task import KeyedTask, find_task, tasks
 from riot_ops.testing.states import keep_state
 
 
 def main() -> None:
     """Write ``tests/data/state/<release>/<code>-<case>.state``; files that exist stay as they are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--again", nargs="+", default=[], metavar="CODE", help="tasks whose files are replaced")
+    again = {find_task(code).code for code in parser.parse_args().again}
     folder = Path(__file__).parents[1] / "tests" / "data" / "state" / __version__
     folder.mkdir(parents=True, exist_ok=True)
+    for code in again:
+        for path in folder.glob(f"{code}-*.state"):
+            path.unlink()
     for kind in tasks():
         for i, case in enumerate(kind.cases() if issubclass(kind, KeyedTask) else ()):
             path = folder / f"{kind.code}-{i}.state"
