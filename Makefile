@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml scripts/setup.sh scripts/services.py
 	@touch $(STAMP)
 
 run: setup
-	$(VENV)/bin/riot-ops run stats --out out/stats
+	$(VENV)/bin/riot-ops run stats --overwrite
 
 lint: setup
 	$(VENV)/bin/ruff check src tests examples scripts

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,10 +12,13 @@ import zipfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+import riot_ops as ro
 from riot_ops import cli
 from riot_ops.dataflows import BUILDERS
+from riot_ops.source import sources
 from riot_ops.task import tasks
 
 STREAMS = ("avg", "slr", "dac", "errors")
@@ -112,8 +117,21 @@ def test_the_registry_as_json():
     assert {"KAL", "SML", "MQS", "JON"} <= {entry["code"] for entry in listed}
     assert all(set(entry) == {"code", "name", "category", "pattern", "selectivity", "stateful"} for entry in listed)
     assert {kind.code for kind in tasks()} < {entry["code"] for entry in listed}
-    table = call("tasks")
-    assert all(entry["code"] in table for entry in listed)
+    head, *rows = [line.split("\t") for line in call("tasks").splitlines()]
+    purposes = {kind.code: kind.__doc__.splitlines()[0] for kind in (*tasks(), *sources())}
+    assert {row[0]: row[-1] for row in rows} == purposes, "piped, nothing is cut off"
+    assert [dict(zip(head, row, strict=True))["name"] for row in rows] == [entry["name"] for entry in listed]
+
+
+def test_the_registry_fits_a_terminal_of_80_columns(monkeypatch):
+    monkeypatch.setattr(cli, "console", Console(force_terminal=True, width=80, no_color=True, highlight=False))
+    lines = [re.sub("\x1b[^m]*m", "", line) for line in call("tasks").splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[:3] == ["ATR", "table_range", "1:1"] for line in lines), "names and rates are not cut"
+
+
+def test_the_version():
+    assert call("--version").strip() == ro.__version__
 
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
@@ -130,6 +148,128 @@ def test_show_and_plan_of_a_single_task():
     assert "stage 1" in call("plan", "micro", "kal")
     assert "Kalman filter" in call("show", "KAL")
     assert "MqttSource" in call("show", "MQS")
+
+
+def csv_file(path, rows=40, header="time,device,temperature,note"):
+    lines = [f"2024-01-01T00:00:{i:02d}Z,d{i % 2},{20 + i % 7},fine" for i in range(rows)]
+    path.write_text("\n".join([header, *lines]))
+    return path
+
+
+def failing(*args):
+    result = CliRunner().invoke(cli.app, args)
+    return result.exit_code, result.output, result.exception
+
+
+def test_stats_of_plain_csv(tmp_path):
+    path = csv_file(tmp_path / "readings.csv")
+    columns = ("--format", "csv", "--time", "time", "--key", "device")
+    text = stats(tmp_path / "out", "--runner", "local", "--input", str(path), *columns)
+    assert "stats: 40 messages" in text
+    found = results(tmp_path / "out")["avg"].to_pylist()
+    values = {d: [20 + i % 7 for i in range(40) if i % 2 == d] for d in (0, 1)}
+    wanted = {(f"d{d}", n, sum(values[d][10 * n : 10 * n + 10]) / 10) for d in (0, 1) for n in (0, 1)}
+    places = {"d0": iter((0, 1)), "d1": iter((0, 1))}
+    assert {(r["sensor_id"], next(places[r["sensor_id"]]), round(r["value"], 9)) for r in found} == wanted
+    assert {r["obs_type"] for r in found} == {"temperature"}
+    assert (tmp_path / "out" / "stats.png").exists()
+
+
+def test_etl_of_csv_with_the_columns_of_the_stream(tmp_path):
+    (tmp_path / "grid.csv").write_text("\n".join(f"m{i % 3},{1000 * i},{2.0 + i % 5}" for i in range(30)))
+    options = ("--stream", "grid", "--runner", "local", "--input", str(tmp_path / "grid.csv"), "--format", "csv")
+    text = call("run", "etl", *options, "--out", str(tmp_path / "out"))
+    assert "etl: 30 messages" in text
+    assert sum(pq.read_metadata(f).num_rows for f in (tmp_path / "out" / "publish").glob("*.parquet")) == 30
+
+
+@pytest.fixture
+def descriptor(tmp_path):
+    flow = ro.Dataflow("averages")
+    obs = flow.source("lines").to(ro.tasks.SenMLParse(schema="city"), id="parse")
+    flow.sink("out", obs.to(ro.tasks.BlockAverage(by=("sensor_id", "obs_type"), window=2), id="avg"))
+    path = tmp_path / "flow.json"
+    path.write_text(flow.to_json(), encoding="utf-8")
+    return path
+
+
+def test_a_dataflow_from_its_descriptor(descriptor, tmp_path, shared_data):
+    given = str(shared_data / "riotbench" / "SYS_sample_data_senml.csv")
+    options = ("--runner", "local", "--out", str(tmp_path / "out"))
+    assert "averages: 1,000 messages" in call("run", str(descriptor), "--input", given, *options)
+    rows = pq.read_table(tmp_path / "out" / "avg").num_rows
+    flow = ro.Dataflow.from_json(descriptor.read_text())
+    assert rows == flow.run(ro.streams.replay(given))["avg"].num_rows > 0
+    text = call("run", str(descriptor), "--stream", "city", "--messages", "300", *options, "--overwrite")
+    assert "averages: 300 messages" in text
+
+
+def test_where_nothing_is_accepted_the_exit_code_says_so(descriptor, tmp_path):
+    path = csv_file(tmp_path / "readings.csv")
+    out = tmp_path / "out"
+    code, text, _ = failing("run", str(descriptor), "--runner", "local", "--input", str(path), "--out", str(out))
+    assert code == 1
+    assert "nothing was accepted" in text
+    assert "'time,device,temperature,note" in text, "what the input looked like"
+    assert f"{out}/errors/*.parquet" in text
+    assert "41 of 41" in text
+    assert "the step 'parse' rejected 41 of 41 records (malformed 41)" in text
+    assert pq.read_table(out / "errors").num_rows == 41
+
+
+def test_where_some_is_accepted_it_does_not(descriptor, tmp_path, shared_data):
+    lines = (shared_data / "riotbench" / "SYS_sample_data_senml.csv").read_bytes().splitlines(keepends=True)[:50]
+    (tmp_path / "mixed.csv").write_bytes(b"nonsense\n" * 60 + b"".join(lines))
+    text = call(
+        "run",
+        str(descriptor),
+        "--runner",
+        "local",
+        "--input",
+        str(tmp_path / "mixed.csv"),
+        "--out",
+        str(tmp_path / "out"),
+    )
+    assert "nothing was accepted" not in text
+
+
+def test_results_of_another_run_are_not_mixed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("--runner", "local", "--messages", "200", "--no-plot")
+    call("run", "stats", *options)
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "stats").rglob("*")}
+    code, _, error = failing("run", "stats", *options)
+    assert code != 0
+    assert "holds the results of stats over 1000 city sensors" in str(error)
+    code, _, error = failing("run", "micro", "KAL", *options, "--out", "out/stats")
+    assert "--overwrite" in str(error)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "stats").rglob("*")} == before
+    call("run", "micro", "KAL", *options, "--out", "out/stats", "--overwrite")
+    assert not (tmp_path / "out" / "stats" / "dac").exists()
+    assert "micro-kal: 200 messages" in call("run", "micro", "KAL", *options)
+    assert (tmp_path / "out" / "micro-kal" / "run.json").exists()
+
+
+def test_a_checkpoint_goes_on(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    options = ("--runner", "local", "--sensors", "20", "--no-plot")
+    stats(whole, *options, "--messages", "2000")
+    going_on = ("--checkpoint", str(tmp_path / "state"))
+    stats(parts, *options, *going_on, "--messages", "900")
+    text = stats(parts, *options, *going_on, "--messages", "2000")
+    assert "continued" in text
+    assert "stats: 1,100 messages" in text
+    for name in STREAMS:
+        assert results(parts)[name].equals(results(whole)[name]), name
+
+
+def test_without_spark_the_command_says_so_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code, text, error = failing("run", "stats", "--out", str(tmp_path / "out"))
+    assert code != 0
+    assert "pip install 'riot_ops[spark]'" in str(error)
+    assert text == ""
+    assert not (tmp_path / "out").exists()
 
 
 def test_plan_of_a_descriptor(tmp_path):
@@ -152,12 +292,16 @@ def test_plan_of_a_descriptor(tmp_path):
         (("show", "stats", "--format", "png"), "--format must be mermaid, svg, json, got 'png'"),
         (("plan", "stats", "--fuse", "x"), "fuse"),
         (("plan", "flow.json"), "no file flow.json"),
+        (("run", "flow.json"), "no file flow.json"),
+        (("run", "learn", "--checkpoint", "state"), "learn takes no --checkpoint"),
+        (("run", "pred", "--input", "grid.csv", "--format", "csv", "--stream", "grid"), "--format csv is for stats"),
         (("plan", "nothing"), "unknown application 'nothing'"),
         (("bench", "nothing"), "nothing"),
     ],
 )
 def test_misuse_ends_in_one_line(args, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.csv").write_text("m1,1000,2.5\n")
     monkeypatch.setattr(sys, "argv", ["riot-ops", *args])
     with pytest.raises(SystemExit) as stopped:
         cli.main()

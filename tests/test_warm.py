@@ -31,7 +31,9 @@ print("compiled:", *compiled)
 
 def test_every_task_stream_and_application_has_a_unit():
     assert {u.split()[1] for u in warm.UNITS if u.startswith("task ")} == {kind.code for kind in tasks()}
-    assert {u for u in warm.UNITS if u.startswith("stream ")} == {f"stream {s}" for s in ("city", "taxi", "fit", "grid")}
+    assert {u for u in warm.UNITS if u.startswith("stream ")} == {
+        f"stream {s}" for s in ("city", "taxi", "fit", "grid")
+    }
     assert len(set(warm.UNITS)) == len(warm.UNITS)
 
 

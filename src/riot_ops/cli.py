@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +31,26 @@ console = Console()
 
 TaskCode = Annotated[str | None, typer.Argument(help="Of micro: code of the task.")]
 StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city, taxi, fit or grid.")]
+INPUT, OUTPUT, RUNNER, STORES = "Input", "Output", "Runner", "Stores and brokers"
+
+
+def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """IoT streaming operators, in process and on Spark."""
 
 
 @app.command(
@@ -43,76 +64,100 @@ StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and 
 
 `riot-ops run stats --input city.csv --out results` · a file of `<ms>,<SenML>` lines
 
+`riot-ops run stats --input readings.csv --format csv --time time --key device` · any CSV file with a header
+
 `riot-ops run stats --curve city --messages 3900000` · at the pace of the original benchmark: a week in ten minutes
 
 `riot-ops run stats --rate 7000 --messages 70000` · 7,000 messages per second
 
-`riot-ops run train --stream taxi --out taxi` and `riot-ops run pred --stream taxi --out taxi` · learn, then predict
+`riot-ops run stats --checkpoint state` · and the same again after Ctrl-C or a crash: it goes on
+
+`riot-ops run train --stream taxi` and `riot-ops run pred --stream taxi --models out/train/models` · learn, then predict
 
 `riot-ops run learn --stream taxi --servers` · both at once: PRED goes over to each new model while it runs
 
-`riot-ops run micro KAL --runner local` · a single task between a source and a sink"""
+`riot-ops run micro KAL --runner local` · a single task between a source and a sink
+
+`riot-ops run flow.json --input city.csv` · a dataflow from its JSON descriptor
+
+**Exit codes**: 0 done, 1 nothing was accepted, 2 misuse or failure, 130 Ctrl-C"""
 )
 def run(
-    name: Annotated[str, typer.Argument(help="etl, stats, pred, train, learn (pred and train at once) or micro.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="etl, stats, pred, train, learn (pred and train at once), micro, or a dataflow's file."),
+    ],
     task: TaskCode = None,
-    stream: StreamName = "city",
-    messages: Annotated[int, typer.Option(min=1, help="Messages to generate.")] = 200_000,
-    sensors: Annotated[int, typer.Option(min=1, help="Sensors (taxis, subjects, meters) to generate.")] = 1_000,
-    input: Annotated[Path | None, typer.Option(help="Replay this file instead of generating.")] = None,
-    runner: Annotated[str, typer.Option(help="spark or local.")] = "spark",
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
-    rate: Annotated[float | None, typer.Option(help="Messages per second; default: as fast as possible.")] = None,
-    speed: Annotated[float | None, typer.Option(help="Pace by event time: 1 original, 1000 a thousandfold.")] = None,
+    stream: Annotated[str, _option(INPUT, "Generated stream and schema: city, taxi, fit or grid.")] = "city",
+    messages: Annotated[int, _option(INPUT, "Messages to generate.", min=1)] = 200_000,
+    sensors: Annotated[int, _option(INPUT, "Sensors (taxis, subjects, meters) to generate.", min=1)] = 1_000,
+    seed: Annotated[int, _option(INPUT, "Seed of the generator.")] = 0,
+    input: Annotated[Path | None, _option(INPUT, "Replay this file or folder instead of generating.")] = None,
+    format: Annotated[str, _option(INPUT, "Lines of --input: senml or csv.")] = "senml",
+    time: Annotated[str | None, _option(INPUT, "Of CSV: the column with the time.")] = None,
+    key: Annotated[str | None, _option(INPUT, "Of CSV: the column that names the sensor.")] = None,
+    rate: Annotated[float | None, _option(INPUT, "Messages per second; default: as fast as possible.")] = None,
+    speed: Annotated[float | None, _option(INPUT, "Pace by event time: 1 original, 1000 a thousandfold.")] = None,
     curve: Annotated[
         str | None,
-        typer.Option(
-            help="Pace by the seven-day rate curve of city, taxi, fit or grid; at the benchmark's speed, or --speed."
-        ),
+        _option(INPUT, "Pace by a stream's seven-day rate curve; at the benchmark's speed, or --speed."),
     ] = None,
-    form: Annotated[str, typer.Option(help="Of stats and pred: paper or plots.")] = "paper",
-    batch: Annotated[int | None, typer.Option(min=1, help="Most messages per micro-batch.")] = None,
-    trigger: Annotated[str | None, typer.Option(help="Micro-batch interval on Spark, such as '1 second'.")] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Cores for local Spark; default: all.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
-    plot: Annotated[bool, typer.Option(help="Draw one sensor's series as a PNG.")] = True,
-    table: Annotated[
-        str | None, typer.Option(help="Table store, such as azure-table://; default: a file in --out.")
+    out: Annotated[Path | None, _option(OUTPUT, "Folder for the results; default: out/NAME.")] = None,
+    overwrite: Annotated[bool, _option(OUTPUT, "Replace an earlier run's results there.", "--overwrite")] = False,
+    checkpoint: Annotated[
+        Path | None, _option(OUTPUT, "Keep position and state here; the same again goes on from there.")
     ] = None,
-    models: Annotated[str | None, typer.Option(help="Store of models: folder or azure-blob://container.")] = None,
-    broker: Annotated[str | None, typer.Option(help="Such as mqtt://host:1883; default: a folder in --out.")] = None,
-    servers: Annotated[bool, typer.Option("--servers", help="Start Mosquitto and Azurite, and use them.")] = False,
+    form: Annotated[str, _option(OUTPUT, "Of stats and pred: paper or plots.")] = "paper",
+    plot: Annotated[bool, _option(OUTPUT, "Draw one sensor's series as a PNG.")] = True,
+    runner: Annotated[str, _option(RUNNER, "spark or local (in this process).")] = "spark",
+    cores: Annotated[int | None, _option(RUNNER, "Cores for local Spark; default: all.", min=1)] = None,
+    batch: Annotated[int | None, _option(RUNNER, "Most messages per (micro-)batch.", min=1)] = None,
+    trigger: Annotated[str | None, _option(RUNNER, "Micro-batch interval on Spark, such as '1 second'.")] = None,
+    table: Annotated[str | None, _option(STORES, "Table, such as azure-table://; default: a file in --out.")] = None,
+    models: Annotated[
+        str | None, _option(STORES, "Models: folder or azure-blob://container; default: in --out.")
+    ] = None,
+    broker: Annotated[str | None, _option(STORES, "Such as mqtt://host:1883; default: a folder in --out.")] = None,
+    servers: Annotated[bool, _option(STORES, "Start Mosquitto and Azurite, and use them.", "--servers")] = False,
 ) -> None:
     """Run an application and write its results as Parquet files, one folder per stream."""
-    from riot_ops.job import Job, MicroJob
+    from riot_ops.job import Job
     from riot_ops.learning_job import LearningJob
+    from riot_ops.single_jobs import FlowJob, MicroJob
 
     _check_task(name, task)
     kinds: dict[str, Any] = {"learn": LearningJob, "micro": functools.partial(MicroJob, task=task or "")}
-    kind = kinds.get(name, Job)
+    kind = kinds.get(name, FlowJob if name.endswith(".json") else Job)
     job = kind(
         name=name,
         stream=stream,
         messages=messages,
         sensors=sensors,
+        seed=seed,
         input=input,
-        runner=runner,
-        out=out,
+        format=format,
+        time=time,
+        key=key,
         rate=rate,
         speed=speed,
         curve=curve,
+        out=out,
+        overwrite=overwrite,
+        checkpoint=checkpoint,
         form=form,
+        plot=plot,
+        runner=runner,
+        cores=cores,
         batch=batch,
         trigger=trigger,
-        cores=cores,
-        seed=seed,
-        plot=plot,
         table=table,
         models=models,
         broker=broker,
         servers=servers,
     )
     job.run(console)
+    if job.nothing_accepted:
+        raise typer.Exit(1)
 
 
 @app.command("tasks", epilog="**Examples**\n\n`riot-ops tasks`\n\n`riot-ops tasks --json`")
@@ -133,20 +178,31 @@ def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSO
     if as_json:
         print(json.dumps(entries, indent=1))
         return
-    table = Table(title="Tasks")
-    for column in ("code", "name", "category", "pattern", "selectivity", "state", "purpose"):
-        table.add_column(column)
-    for kind, entry in zip(kinds, entries, strict=True):
-        table.add_row(
-            kind.code,
-            kind.name(),
-            kind.category,
-            kind.pattern,
-            kind.selectivity,
-            "yes" if entry["stateful"] else "",
-            (kind.__doc__ or "").splitlines()[0],
-        )
-    console.print(table)
+    columns = ("code", "name", "category", "pattern", "selectivity", "state", "purpose")
+    rows = [
+        (*(str(entry[c]) for c in columns[:5]), "yes" if entry["stateful"] else "", (k.__doc__ or "").splitlines()[0])
+        for k, entry in zip(kinds, entries, strict=True)
+    ]
+    if not console.is_terminal:  # whole lines, for grep and cut
+        print(*("\t".join(row) for row in (columns, *rows)), sep="\n")
+        return
+    console.print(_task_table(rows))
+
+
+def _task_table(rows: list[tuple[str, ...]]) -> Table:
+    """The tasks by category, readable at 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in ("code", "name", "rate", "state"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("purpose")
+    category = ""
+    for code, name, of, _, rate, state, purpose in rows:
+        if of != category:
+            table.add_section()
+            table.add_row("", f"[bold]{of}[/]")
+            category = of
+        table.add_row(code, name, rate, state, purpose)
+    return table
 
 
 @app.command(
@@ -227,12 +283,6 @@ app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    print(__version__)
-
-
 def _check_task(name: str, task: str | None) -> None:
     if (name == "micro") != (task is not None):
         raise ConfigError("micro needs the code of a task" if task is None else f"{name} takes no task, got {task!r}")
@@ -255,7 +305,7 @@ def _dataflow(name: str, stream: str, task: str | None) -> Dataflow:
 
 
 def main() -> Any:
-    """Entry point: errors of riot_ops end in one line; Ctrl-C ends in exit code 130, by Typer."""
+    """Entry point: errors of riot_ops end in a line; Ctrl-C ends in exit code 130, by Typer."""
     try:
         return app()
     except RiotError as error:

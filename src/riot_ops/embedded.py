@@ -27,6 +27,7 @@ from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.dataflows.riotbench.train import TICKS
 from riot_ops.errors import ConfigError
 from riot_ops.models import ModelStore
+from riot_ops.schema import StreamSchema
 from riot_ops.sink import MemorySink
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.source import Source
@@ -83,11 +84,11 @@ class Surroundings:
             publish={"url": self.broker_url, "topic": f"etl/{self.stream}"},
         )
 
-    def stats(self, sensors: Sequence[str], form: str) -> Dataflow:
+    def stats(self, sensors: Sequence[str], form: str, schema: StreamSchema | None = None) -> Dataflow:
         """STATS over a stream of these sensors; it publishes where a broker is given."""
         publish: dict[str, object] = {"url": self.broker_url, "topic": f"stats/{self.stream}"}
         return dataflows.stats(
-            self.stream,
+            schema or self.stream,
             form=form,  # type: ignore[arg-type]
             known_sensors=self.filter_of(sensors) if form == "paper" else None,
             publish=None if self.broker is None else publish,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -17,10 +16,10 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from riot_ops.charts import Line, png_chart
 from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.errors import ConfigError
 from riot_ops.job import Job
+from riot_ops.pictures import WINDOWS, draw_errors
 from riot_ops.sink import MemorySink
 from riot_ops.source import MemorySource, Source
 from riot_ops.streams.pace import paced
@@ -33,7 +32,6 @@ EVERY_S = {"local": 5.0, "spark": 12.0}
 STREAM, PATIENCE = 4.8, 3
 #: Messages per second where their number is not known before.
 RATE = 1000.0
-WINDOWS = 120
 
 
 @dataclass
@@ -48,7 +46,10 @@ class LearningJob(Job):
         super().__post_init__()
         if self.speed is not None or self.curve is not None:
             raise ConfigError("learn takes --rate, not --speed or --curve: its models come by the clock")
+        if self.checkpoint is not None:
+            raise ConfigError("learn takes no --checkpoint: what it learns and predicts begins with the run")
         self.rate = self.rate or (RATE if self.input is not None else self.messages / (STREAM * self._every_s))
+        self.feed.rate = self.rate
         self._spans = pa.table({})
 
     @property
@@ -118,24 +119,16 @@ class LearningJob(Job):
         if predicted is None or predicted.num_rows < WINDOWS:
             console.print("no picture: there are too few predictions")
             return
-        each = predicted.num_rows // WINDOWS
-        models = predicted["model"].to_pylist()
         errors = np.asarray(predicted["error"].to_numpy(zero_copy_only=False), np.float64)
-        points: dict[str, list[tuple[float, float]]] = {}
-        for start in range(0, each * WINDOWS, each):
-            window = errors[start : start + each]
-            median = float(np.nanmedian(window)) if np.isfinite(window).any() else math.nan
-            at = 1000 * (start + each / 2) / (self.rate or RATE)
-            points.setdefault(models[start + each // 2], []).append((at, median))
-        lines = [Line(name, *np.array(place).T) for name, place in points.items()]
-        path = self.out / "learn.png"
-        path.write_bytes(png_chart("PRED: median relative error, by model", lines, 1100, 500))
-        console.print(f"picture: {path}")
+        seconds = predicted["seq"].to_numpy() / (self.rate or RATE)
+        path = self.folder / "learn.png"
+        draw_errors(path, seconds, errors, predicted["model"].to_pylist())
+        console.print(f"picture: {path}", soft_wrap=True)
 
     @functools.cached_property
     def _predictions(self) -> pa.Table | None:
         """What PRED said of each message, in order."""
-        files = sorted((self.out / "publish_error").glob("*.parquet"))
+        files = sorted((self.folder / "publish_error").glob("*.parquet"))
         if not files:
             return None
         return pq.read_table(files, columns=["seq", "error", "model"]).sort_by("seq")

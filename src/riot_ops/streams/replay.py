@@ -266,7 +266,8 @@ def _find(path: str | Path | Sequence[str | Path]) -> list[str]:
         else:
             names = sorted(n for n in glob.glob(item, recursive=True) if os.path.isfile(n))
         if not names:
-            raise ConnectorError(f"no such file: {item}")
+            empty = os.path.isdir(item)
+            raise ConnectorError(f"the folder {item} holds no files" if empty else f"no such file: {item}")
         found += names
     return [os.path.abspath(n) for n in found]
 

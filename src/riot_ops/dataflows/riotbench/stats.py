@@ -10,7 +10,7 @@ from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.results import published
 from riot_ops.errors import ConfigError
-from riot_ops.schema import stream_schema
+from riot_ops.schema import StreamSchema, stream_schema
 
 __all__ = ["stats"]
 
@@ -38,7 +38,7 @@ DEFAULTS = {
 
 
 def stats(
-    schema: str = "city",
+    schema: str | StreamSchema = "city",
     *,
     form: Literal["paper", "plots"] = "paper",
     known_sensors: str | Path | Sequence[str] | None = None,
@@ -58,8 +58,8 @@ def stats(
 
     Parameters
     ----------
-    schema : str, default "city"
-        Stream to read: city, taxi, fit or grid.
+    schema : str or StreamSchema, default "city"
+        Stream to read: city, taxi, fit or grid, or one of your own with CITY's defaults.
     form : "paper" or "plots", default "paper"
         Which of the two forms.
     known_sensors : path or sequence of str, optional
@@ -93,9 +93,10 @@ def stats(
     """
     if form not in ("paper", "plots"):
         raise ConfigError(f"form must be 'paper' or 'plots', got {form!r}")
-    stream, usual = stream_schema(schema), DEFAULTS[schema]
+    stream = stream_schema(schema)
+    usual = DEFAULTS.get(stream.name, Defaults())
     flow = Dataflow("stats")
-    obs = flow.source(schema).shuffle().to(t.SenMLParse(schema=schema, fields=stream.numeric), id="parse")
+    obs = flow.source(stream.name).shuffle().to(t.SenMLParse(schema=schema, fields=stream.numeric), id="parse")
     if form == "paper" and known_sensors is not None:
         obs = obs.to(_bloom(known_sensors), id="bloom")
     mean = t.BlockAverage(by=KEY, window=_or(window, usual.average), mode="sliding" if sliding else "tumbling")
