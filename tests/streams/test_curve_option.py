@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from riot_ops import cli
 from riot_ops.errors import ConfigError
-from riot_ops.job import Job, MicroJob
+from riot_ops.job import Job
+from riot_ops.single_jobs import MicroJob
 from riot_ops.streams import CitySource, ReplaySource, write
 from riot_ops.streams.pace import Paced
 
