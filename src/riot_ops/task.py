@@ -212,7 +212,8 @@ class KeyedTask(Task):
         Fields that make up the key, or the name of one; empty: one state for the whole stream.
     ttl : timedelta or text such as "1h30m", optional
         A key not seen for longer than this, in event time, starts afresh and its state is
-        dropped; None keeps keys for ever.
+        dropped; None keeps keys for ever. As the times of all keys tell when to drop one, a record out of
+        order by about as much may find its key kept or dropped.
     """
 
     stateful: ClassVar[bool] = True

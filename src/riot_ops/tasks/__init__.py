@@ -12,6 +12,7 @@ from riot_ops.tasks.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.csv_to_senml import CsvToSenML
 from riot_ops.tasks.decision_tree_classify import DecisionTreeClassify
 from riot_ops.tasks.decision_tree_train import DecisionTreeTrain
+from riot_ops.tasks.deduplicate import Deduplicate
 from riot_ops.tasks.distinct_count import DistinctCount
 from riot_ops.tasks.error_estimate import ErrorEstimate
 from riot_ops.tasks.filter_function import FilterFunction
@@ -56,6 +57,7 @@ __all__ = [
     "CsvToSenML",
     "DecisionTreeClassify",
     "DecisionTreeTrain",
+    "Deduplicate",
     "DistinctCount",
     "ErrorEstimate",
     "FilterFunction",

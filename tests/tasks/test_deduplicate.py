@@ -1,0 +1,149 @@
+"""Deduplication against sets and dicts, and the error that it states."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from riot_ops.errors import ConfigError, StateError
+from riot_ops.schema import TIMESTAMP
+from riot_ops.state import KeyedState
+from riot_ops.tasks import Deduplicate
+from tests.reference import deduplicate as reference
+from tests.reference.splits import KEYS, READINGS, run
+
+START = datetime(2024, 5, 1, tzinfo=UTC)
+CUTS = st.lists(st.integers(0, 40), max_size=3)
+
+
+def numbers(task, batch, cuts=()):
+    batch = batch.append_column("row", pa.array(range(batch.num_rows)))
+    out, errors = run(task, batch, list(cuts))
+    assert errors == []
+    return [row["row"] for row in out]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(KEYS, READINGS | st.sampled_from([1.0, 2.0])), max_size=40), CUTS)
+def test_exact(events, cuts):
+    batch = pa.RecordBatch.from_pydict(
+        {"k": pa.array([k for k, _ in events], pa.string()), "v": pa.array([v for _, v in events], pa.float64())}
+    )
+    rows = batch.to_pylist()
+    assert numbers(Deduplicate(by=("k", "v")), batch, cuts) == reference.exact(rows, ("k", "v"))
+    assert numbers(Deduplicate(by="k"), batch, cuts) == reference.exact(rows, ("k",))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(KEYS, st.integers(0, 30)), max_size=40), CUTS, st.integers(1, 8))
+def test_for_a_time(events, cuts, ttl):
+    events.sort(key=lambda event: event[1])
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "k": pa.array([k for k, _ in events], pa.string()),
+            "event_time": pa.array([t * 1_000_000 for _, t in events], pa.int64()).cast(TIMESTAMP),
+        }
+    )
+    task = Deduplicate(by="k", ttl=timedelta(seconds=ttl))
+    rows = [{"k": k, "t": t} for k, t in events]
+    assert numbers(task, batch, cuts) == reference.exact(rows, ("k",), ttl)
+
+
+def test_a_repetition_counts_as_seen():
+    session = Deduplicate(by="k", ttl="10s").session()
+    times = (0, 6, 12, 22, 33)  # each within ten seconds of the one before but the last
+    assert [len(session.push({"k": "a", "event_time": START + timedelta(seconds=t)})) for t in times] == [
+        1,
+        0,
+        0,
+        0,
+        1,
+    ]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=60), CUTS, st.integers(1, 4))
+def test_lately(events, cuts, capacity):
+    batch = pa.RecordBatch.from_pydict(
+        {"k": pa.array([k for k, _ in events], pa.string()), "v": pa.array([v for _, v in events], pa.int64())}
+    )
+    exactly = 1e-9  # no false positive among so few
+    one = reference.Lately(capacity)
+    task = Deduplicate(fields=("k", "v"), capacity=capacity, error=exactly)
+    assert numbers(task, batch, cuts) == [i for i, event in enumerate(events) if one.is_new(event)]
+    of_key = {k: reference.Lately(capacity) for k, _ in events}
+    task = Deduplicate(by="k", fields="v", capacity=capacity, error=exactly)
+    assert numbers(task, batch, cuts) == [i for i, (k, v) in enumerate(events) if of_key[k].is_new(v)]
+
+
+@pytest.mark.parametrize("error", [0.001, 0.02, 0.2])
+def test_new_records_are_dropped_no_more_often_than_stated(error):
+    """Over twenty fillings; three deviations of a binomial distribution above the stated error at most."""
+    n, capacity = 40_000, 2_000
+    fresh = numbers(
+        Deduplicate(fields="v", capacity=capacity, error=error), pa.RecordBatch.from_pydict({"v": range(n)})
+    )
+    dropped = n - len(fresh)
+    assert dropped <= n * error + 3 * (n * error) ** 0.5
+    assert dropped >= n * error / 10  # and not by far more bits than it says
+
+
+def test_small_filters_err_no_more_often_either():
+    """A pair of filters for each of 500 keys with 40 values: 20 of 20,000 at 0.1 %."""
+    keys = np.repeat(np.arange(500), 40)
+    batch = pa.RecordBatch.from_pydict({"k": keys, "v": np.arange(keys.size)})
+    fresh = numbers(Deduplicate(by="k", fields="v", capacity=4, error=0.001), batch)
+    assert keys.size - len(fresh) <= 20 + 3 * 20**0.5
+
+
+def test_the_latest_are_always_known():
+    values = np.random.default_rng(3).integers(0, 400, 20_000)
+    batch = pa.RecordBatch.from_pydict({"v": values})
+    capacity = 150
+    passed = set(numbers(Deduplicate(fields="v", capacity=capacity, error=0.01), batch))
+    latest: dict[int, None] = {}
+    for row, value in enumerate(values.tolist()):
+        known = value in list(latest)[-capacity:]
+        assert not (known and row in passed)
+        latest.pop(value, None)
+        latest[value] = None
+
+
+def test_the_state_has_the_stated_size():
+    """m = ceil(-1000 ln 0.0005 / ln² 2) = 15,821 bits: two filters of 248 words."""
+    state = KeyedState(Deduplicate(fields="v", capacity=1000))
+    assert state.fields["bits"].shape == 2 * 248
+    assert set(KeyedState(Deduplicate(by="v")).fields) == {"seen"}
+
+
+def test_what_two_parts_have_seen():
+    here, there = (Deduplicate(by="k").session() for _ in range(2))
+    here.push({"k": "a"})
+    there.push({"k": "b"})
+    here.merge(there.snapshot())
+    assert [len(here.push({"k": k})) for k in "abc"] == [0, 0, 1]
+    lately = Deduplicate(fields="k", capacity=3).session()
+    with pytest.raises(StateError, match="cannot be merged"):
+        lately.merge(lately.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "needs either by"),
+        ({"fields": "a"}, "needs either by"),
+        ({"by": "a", "fields": "b"}, "needs either by"),
+        ({"by": "a", "capacity": 3}, "needs fields"),
+        ({"fields": ("a", "a"), "capacity": 3}, "needs fields"),
+        ({"fields": "a", "capacity": 0}, "capacity = 0"),
+        ({"fields": "a", "capacity": 1, "error": 1.0}, r"error = 1\.0"),
+    ],
+)
+def test_misuse(options, text):
+    with pytest.raises(ConfigError, match=text):
+        Deduplicate(**options)
