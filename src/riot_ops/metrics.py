@@ -58,6 +58,12 @@ class Latency:
         points = (blocks[:, :1] + (blocks[:, 1:2] - blocks[:, :1]) * steps).ravel()
         return quantiles(points / 1e6, np.repeat(blocks[:, 2] / POINTS, POINTS), which)
 
+    def __repr__(self) -> str:
+        if not self._blocks:
+            return "Latency(no records)"
+        middle, high, most = (_spell(value) for value in self.quantiles(0.5, 0.99, 1.0))
+        return f"Latency(median {middle}, 99 % {high}, max {most})"
+
 
 @dataclass
 class Summary:
@@ -85,6 +91,10 @@ class Summary:
     >>> summary.count({"errors": 3}, {"parse: malformed": 3}, {"parse": (4, 3)})
     >>> summary.warnings()
     ["the step 'parse' rejected 3 of 4 records (malformed 3): see the stream errors"]
+    >>> Summary(messages=2000, rows={"avg": 1150, "errors": 2}, reasons={"parse: malformed": 2}, seconds=0.25)
+    2,000 messages in 0.25 s (8,000/s)
+      avg     1,150
+      errors      2  parse: malformed 2
     """
 
     messages: int = 0
@@ -123,6 +133,20 @@ class Summary:
         reasons = ", ".join(f"{name} {n:,}" for name, n in sorted(found.items(), key=lambda item: -item[1]))
         return f"the step {step!r} rejected {rejected:,} of {taken:,} records ({reasons}): see the stream errors"
 
+    def __repr__(self) -> str:
+        speed = f" ({self.throughput:,.0f}/s)" if self.throughput else ""
+        lines = [f"{self.messages:,} messages in {_spell(self.seconds)}{speed}"]
+        names = [*sorted(name for name in self.rows if name != "errors"), *(["errors"] if self.errors else [])]
+        wide, long = (max(map(len, texts), default=0) for texts in (names, [f"{n:,}" for n in self.rows.values()]))
+        for name in names:
+            lines.append(f"  {name:{wide}}  {self.rows[name]:{long},}")
+        if self.errors:
+            found = sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))
+            lines[-1] += "  " + ", ".join(f"{reason} {n:,}" for reason, n in found)
+        if self.latency.blocks():
+            lines.append(f"  {self.latency!r}")
+        return "\n".join(lines)
+
     @property
     def errors(self) -> int:
         """Number of rejected records."""
@@ -132,6 +156,17 @@ class Summary:
     def throughput(self) -> float:
         """Messages per second."""
         return self.messages / self.seconds if self.seconds > 0 else 0.0
+
+
+def _spell(seconds: float) -> str:
+    """A time for the eye.
+
+    >>> _spell(0.00042), _spell(0.0173), _spell(2.5), _spell(754.0)
+    ('0.42 ms', '17 ms', '2.5 s', '754 s')
+    """
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.2g} ms"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:,.0f} s"
 
 
 def quantiles(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], which: Sequence[float]) -> list[float]:

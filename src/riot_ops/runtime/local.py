@@ -55,6 +55,9 @@ class Result:
         """The rejected records."""
         return self["errors"]
 
+    def __repr__(self) -> str:
+        return f"{self.flow.name}: {self.summary!r}"
+
 
 def run(
     flow: Dataflow,
