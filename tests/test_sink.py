@@ -12,7 +12,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.errors import ConnectorError
-from riot_ops.sink import ParquetSink
+from riot_ops.sink import CallbackSink, ParquetSink
 
 ROWS = [{"value": float(i)} for i in range(10)]
 
@@ -95,3 +95,38 @@ def test_a_batch_of_which_a_file_is_missing_is_not_committed(tmp_path, damage):
     with pytest.raises(ConnectorError, match=rf"batch 3 .*{hidden}.*{told}.*{tmp_path}/out must be a folder"):
         sink.commit(3, messages)
     assert not sink.files(), "a part of a batch shows"
+
+
+# -- what a run gives back ---------------------------------------------------------------------------
+
+
+def branched():
+    made = ro.Dataflow("branched")
+    source = made.source("readings", schema={"value": "double"})
+    made.sink("out", source.to(t.NoOp(), id="between").to(t.KalmanFilter(), id="a"))
+    made.sink("other", source.to(t.RangeFilter(bounds={"value": (0.0, 4.0)}, by=None), id="b"))
+    return made
+
+
+def check_streams_given_back(read, seen):
+    """Of a run over ROWS with out in files, other in a function and errors in files."""
+    assert read("a")["seq"].to_pylist() == list(range(10))
+    assert read("errors")["seq"].to_pylist() == []
+    assert "reason" in read("errors").schema.names
+    with pytest.raises(KeyError, match=r"'b' went to a CallbackSink, which does not give them back"):
+        read("b")
+    with pytest.raises(KeyError, match=r"between.* ends in no sink.*flow\.sink"):
+        read("between")
+    with pytest.raises(KeyError, match=r"no stream 'aa'"):
+        read("aa")
+    assert sum(seen) == 5
+
+
+def test_streams_are_read_back_from_where_they_ended(tmp_path):
+    seen = []
+    sinks = {"out": ParquetSink(tmp_path), "other": CallbackSink(lambda s, b: seen.append(b.num_rows))}
+    result = branched().run(ROWS, sinks=sinks, batch_size=3, epoch_rows=3)
+    check_streams_given_back(result.__getitem__, seen)
+    assert result["a"].schema.equals(branched().schemas()["a"])
+    assert result.errors.num_rows == 0
+    assert branched().run([], sinks=ro.MemorySink())["a"].schema.names == result["a"].schema.names

@@ -301,6 +301,12 @@ class ProbedSink(Sink):
         log.add(entries.tobytes())
         log.flush()
 
+    def folders(self) -> list[Path]:
+        return self.sink.folders()
+
+    def table(self, stream: str) -> pa.Table:
+        return self.sink.table(stream)
+
     def begin(self, overwrite: bool) -> None:
         self.sink.begin(overwrite)
 

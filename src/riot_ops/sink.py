@@ -14,7 +14,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,8 @@ MOST_HELD = 4096
 
 #: Name of the file without rows that stands for a stream without records.
 EMPTY = "empty.parquet"
+
+T = TypeVar("T", pa.RecordBatch, pa.Table)
 
 #: What a writer hands to the commit, maybe in another process: plain values and bytes.
 Message = dict[str, Any]
@@ -65,6 +67,17 @@ class Sink(ABC):
     def bound(self, streams: Collection[str]) -> Sink:
         """The sink for a run in which these streams end in it."""
         return self
+
+    def folders(self) -> list[Path]:
+        """Folders that a run must have for itself."""
+        return []
+
+    def table(self, stream: str) -> pa.Table:
+        """All records of a stream that are committed; KeyError where this sink does not give them back."""
+        raise KeyError(
+            f"the records of {stream!r} went to a {type(self).__name__}, which does not give them back; "
+            "a MemorySink and Parquet files (out=) do"
+        )
 
     def begin(self, overwrite: bool) -> None:
         """A new run starts: remove the output of an earlier one, or refuse to mix with it."""
@@ -123,19 +136,10 @@ class MemorySink(CallbackSink):
     def _keep(self, stream: str, batch: pa.RecordBatch) -> None:
         self._batches.setdefault(stream, []).append(batch)
 
-    @property
-    def streams(self) -> list[str]:
-        return list(self._batches)
-
     def table(self, stream: str) -> pa.Table:
         """All records of a stream."""
-        batches = self._batches.get(stream, [])
-        if not batches:
-            return pa.table({})
-        schema = batches[0].schema
-        return pa.Table.from_batches(
-            [b if b.schema.equals(schema) else b.select(schema.names).cast(schema) for b in batches]
-        )
+        batches = _alike(self._batches.get(stream, []))
+        return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
 class ConsoleSink(CallbackSink):
@@ -189,6 +193,15 @@ class ParquetSink(Sink):
         # numbers seldom repeat: trying a dictionary for them costs more than all the rest
         texts = [f.name for f in schema if pa.types.is_string(f.type)]
         return pq.ParquetWriter(path, schema, compression=self.compression, use_dictionary=texts)
+
+    def folders(self) -> list[Path]:
+        return [self.directory / stream for stream in sorted(self.streams or ())]
+
+    def table(self, stream: str) -> pa.Table:
+        """All records of a stream in committed files."""
+        paths = [path for _, name, path in self.files() if name == stream]
+        pieces = [pq.ParquetFile(path).read() for path in paths or (self.directory / stream).glob(EMPTY)]
+        return pa.concat_tables(_alike(pieces)) if pieces else pa.table({})
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         files = [
@@ -283,11 +296,7 @@ class _FileWriter(Writer):
                 path = folder / f".part-{uuid.uuid4().hex}"
                 self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
             schema = self._open[stream][1].schema
-            self._open[stream][1].write_table(
-                pa.Table.from_batches(
-                    [b if b.schema.equals(schema) else b.select(schema.names).cast(schema) for b in batches]
-                )
-            )
+            self._open[stream][1].write_table(pa.Table.from_batches(_alike(batches, schema)))
         except OSError as error:
             raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.directory}: {error}") from error
 
@@ -306,6 +315,15 @@ class _FileWriter(Writer):
         for path, file in self._open.values():
             file.close()
             path.unlink(missing_ok=True)
+
+
+def _alike(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[T]:
+    """Batches or tables with the fields of a schema, in its order; by default that of the first."""
+    return [
+        p if p.schema.equals(wanted) else p.select(wanted.names).cast(wanted)
+        for p in pieces
+        for wanted in [schema or pieces[0].schema]
+    ]
 
 
 def _size(path: Path) -> int | None:

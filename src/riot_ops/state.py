@@ -24,7 +24,7 @@ from riot_ops.errors import StateError
 from riot_ops.kernels.arrow import int_column, joined
 from riot_ops.kernels.hashing import HashMemo, hash_columns
 from riot_ops.kernels.index import KeyIndex
-from riot_ops.task import KeyedTask, as_batch
+from riot_ops.task import KeyedTask, Task, as_batch
 
 __all__ = ["KeyedState", "StateField", "key_numbers", "pack_snapshot"]
 
@@ -325,15 +325,24 @@ class KeyedState:
         )
 
 
-def task_identity(task: KeyedTask) -> dict[str, Any]:
+def task_identity(task: Task) -> dict[str, Any]:
     """What must agree for state to be the task's own."""
     try:
         parameters = task.to_dict()
     except ValueError:  # a task over a function that is not JSON: its name has to do
-        parameters = {k: f"{v.__module__}:{v.__qualname__}" if callable(v) else v for k, v in vars(task).items()}
-        parameters = json.loads(json.dumps(parameters, default=repr))
+        parameters = {k: reference(v) if callable(v) else v for k, v in vars(task).items()}
+        parameters = json.loads(json.dumps(parameters, default=reference))
     parameters.pop("task", None)
     return {"task": task.name(), "version": task.version, "parameters": parameters}
+
+
+def reference(value: Any) -> str:
+    """A text for what JSON cannot hold, the same in every process."""
+    text = repr(value)
+    if " at 0x" not in text and not callable(value):
+        return text
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:

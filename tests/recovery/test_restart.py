@@ -110,12 +110,8 @@ def test_state_of_another_dataflow_is_refused(tmp_path):
         job.dataflow(average="mean").run(job.table(100), checkpoint=checkpoint)
     other = ro.Dataflow("other")
     other.sink("out", other.source("numbers", schema={"device": "string", "value": "double"}))
-    with pytest.raises(StateError, match="step 'average'"):
+    with pytest.raises(StateError, match="no step 'smooth' any more"):
         other.run(job.table(100), checkpoint=checkpoint)
-    for damage in (b"", b"\xc1", (checkpoint / "state.msgpack").read_bytes()[:-50]):
-        (checkpoint / "state.msgpack").write_bytes(damage)
-        with pytest.raises(StateError, match="damaged"):
-            job.dataflow().run(job.table(100), checkpoint=checkpoint)
 
 
 # -- killed ----------------------------------------------------------------------------------------

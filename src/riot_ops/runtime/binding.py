@@ -14,7 +14,7 @@ from riot_ops.graph import ERRORS_STREAM
 from riot_ops.sink import MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source, Split, WrappedSource
 
-__all__ = ["bind_sinks", "bind_sources", "end_sinks"]
+__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_back"]
 
 
 def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
@@ -156,3 +156,22 @@ def end_sinks(flow: Dataflow, sinks: Mapping[str, Sink], routes: Mapping[str, li
     schemas = flow.schemas()
     for name, sink in sinks.items():
         sink.end({stream: schemas[stream] for stream, targets in routes.items() if name in targets})
+
+
+def read_back(flow: Dataflow, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
+    """All records of a stream, from a sink that gives them back; KeyError where there is none."""
+    schemas = flow.schemas()
+    if stream not in schemas:
+        raise KeyError(f"no stream {stream!r}; streams are {', '.join(schemas)}{did_you_mean(stream, schemas)}")
+    refused = KeyError(
+        f"the stream {stream!r} ends in no sink, so that its records are not kept: end it in one, as with "
+        'flow.sink("kept", …)'
+    )
+    for name in routes.get(stream, ()):
+        try:
+            table = sinks[name].table(stream)
+        except KeyError as error:
+            refused = error
+        else:
+            return table if table.num_columns else schemas[stream].empty_table()
+    raise refused

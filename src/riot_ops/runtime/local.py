@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import queue
 import threading
 import time
@@ -12,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from riot_ops.dataflow import Dataflow
@@ -21,8 +18,11 @@ from riot_ops.errors import ConfigError, StateError
 from riot_ops.lowering import lower
 from riot_ops.metrics import Summary
 from riot_ops.probe import Probe
-from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks
-from riot_ops.sink import Fan, MemorySink, Sink
+from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
+from riot_ops.runtime.checkpoint import Checkpoint, Saved
+from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.identity import difference, identity
+from riot_ops.sink import Fan, Sink
 from riot_ops.source import Offset, Source
 
 __all__ = ["Result", "run"]
@@ -34,21 +34,17 @@ IDLE_SECONDS = 0.0005
 class Result:
     """What a run in process gave.
 
-    ``result["avg"]`` is the table of a stream that ended in memory.
+    ``result["avg"]`` is the table of a stream that ended in memory or in Parquet files; of one that ended
+    elsewhere or nowhere it raises :class:`KeyError`.
     """
 
     flow: Dataflow
     summary: Summary
     sinks: Mapping[str, Sink]
+    routes: Mapping[str, list[str]]
 
     def __getitem__(self, stream: str) -> pa.Table:
-        for sink in self.sinks.values():
-            if isinstance(sink, MemorySink) and stream in sink.streams:
-                return sink.table(stream)
-        schemas = self.flow.schemas()
-        if stream not in schemas:
-            raise KeyError(f"no stream {stream!r}; streams are {', '.join(schemas)}")
-        return schemas[stream].empty_table()
+        return read_back(self.flow, self.sinks, self.routes, stream)
 
     @property
     def errors(self) -> pa.Table:
@@ -122,16 +118,20 @@ def run(
         epoch_rows,
         epoch_s,
         progress,
-        None if checkpoint is None else Path(checkpoint),
+        None if checkpoint is None else Checkpoint(Path(checkpoint)),
         overwrite,
         probe,
     )
+    folders = [folder for sink in targets.values() for folder in sink.folders()]
+    if job.checkpoint is not None:
+        folders.append(job.checkpoint.folder)
     try:
-        job.run(batch_size, linger_s, queue_size)
+        with Claim(folders):
+            job.run(batch_size, linger_s, queue_size)
     finally:
         if probe is not None:
             probe.stop()
-    return Result(flow, job.summary, targets)
+    return Result(flow, job.summary, targets, routes)
 
 
 @dataclass
@@ -155,12 +155,13 @@ class _Job:
     epoch_rows: int
     epoch_s: float
     progress: Callable[[Summary], None] | None
-    checkpoint: Path | None
+    checkpoint: Checkpoint | None
     overwrite: bool
     probe: Probe | None
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
     ended: bool = False
+    whole: bool = True  # whether all records of the ranges begun have been processed
 
     def run(self, batch_size: int, linger_s: float, queue_size: int) -> None:
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
@@ -177,7 +178,7 @@ class _Job:
         reader.start()
         self._open_epoch()
         try:
-            while (arrival := arrivals.get()) is not None:
+            while (arrival := self._next(arrivals)) is not None:
                 if isinstance(arrival, BaseException):
                     raise arrival
                 self._process(arrival)
@@ -189,7 +190,10 @@ class _Job:
             self._close_epoch()
             end_sinks(self.flow, self.sinks, self.routes)
         except KeyboardInterrupt:
-            self._close_epoch()  # what was read has been processed: keep it
+            if self.whole or self.checkpoint is None:
+                self._close_epoch()  # what was read has been processed: keep it
+            else:  # a range is half done, and will be read again
+                self.writer.abort()
             raise
         except BaseException:
             self.writer.abort()
@@ -206,7 +210,19 @@ class _Job:
             self.summary.seconds = time.time() - self.started
             self.summary.warn(ended=True)
 
+    def _next(self, arrivals: queue.Queue[Any]) -> Any:
+        """What the source gives next; while it is silent, epochs end as well."""
+        while True:
+            until = self.epoch_started + self.epoch_s - time.time()
+            due = self.whole and self.epoch_count > 0
+            try:
+                return arrivals.get(timeout=max(until, 0.0) if due else None)
+            except queue.Empty:
+                self._close_epoch()
+                self._open_epoch()
+
     def _process(self, arrival: _Arrival) -> None:
+        self.whole = False
         if arrival.batch is not None:
             self.ended = False
             self.summary.messages += arrival.batch.num_rows
@@ -216,6 +232,7 @@ class _Job:
         if arrival.offset is None:
             return
         self.offsets[arrival.source] = arrival.offset
+        self.whole = True
         if self.epoch_count >= self.epoch_rows or time.time() - self.epoch_started >= self.epoch_s:
             self._close_epoch()
             self._open_epoch()
@@ -300,55 +317,26 @@ class _Job:
 
     def _save(self) -> None:
         assert self.checkpoint is not None
-        data = msgspec.msgpack.encode(
-            {
-                "epoch": self.epoch,
-                "ended": self.ended,
-                "offsets": self.offsets,
-                "flow": _identity(self.flow),
-                "state": self.engine.snapshot(),
-            }
-        )
-        self.checkpoint.mkdir(parents=True, exist_ok=True)
-        temporary = self.checkpoint / ".state.tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.checkpoint / "state.msgpack")
+        state = self.engine.snapshot()
+        self.checkpoint.write(Saved(self.epoch, self.ended, self.offsets, identity(self.flow), state))
 
     def _restore(self) -> None:
-        path = None if self.checkpoint is None else self.checkpoint / "state.msgpack"
-        if path is None or not path.exists():
+        path = None if self.checkpoint is None else self.checkpoint.newest()
+        if self.checkpoint is None or path is None:
             for sink in self.sinks.values():
                 sink.begin(self.overwrite)
-            if path is not None:
+            if self.checkpoint is not None:
                 self._save()  # from here on what is in the sinks is this run's own
             return
-        try:
-            data = msgspec.msgpack.decode(path.read_bytes())
-            self.epoch, self.ended = int(data["epoch"]), bool(data["ended"])
-            offsets, state = data["offsets"], data["state"]
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
-            raise StateError(f"the checkpoint {path} is damaged: {error}") from None
-        for what, then, now in (("step", state, self.engine.states), ("source", offsets, self.offsets)):
-            for name in sorted({*then, *now}):
-                if name not in then or name not in now:
-                    which = f"knows no {what}" if name not in then else f"is of a dataflow with a {what}"
-                    raise StateError(
-                        f"the checkpoint {path} {which} {name!r}; use the old dataflow or a new checkpoint"
-                    )
-        self.engine.restore(state)
-        self.offsets = offsets
+        saved = self.checkpoint.read(path)
+        if differs := difference(saved.flow, identity(self.flow)):
+            raise StateError(
+                f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint"
+            )
+        self.engine.restore(saved.state)
+        self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
         for sink in self.sinks.values():
             sink.recover(self.epoch)
-
-
-def _identity(flow: Dataflow) -> str:
-    try:
-        return json.dumps(flow.to_dict(), sort_keys=True)
-    except ConfigError:
-        return flow.name
 
 
 def _batches(name: str, source: Source, start: Offset, end: Offset) -> Iterator[_Arrival]:

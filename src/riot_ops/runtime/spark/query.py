@@ -21,9 +21,9 @@ from riot_ops.errors import RiotError
 from riot_ops.metrics import Summary
 from riot_ops.plan import Plan
 from riot_ops.probe import Probe
-from riot_ops.runtime.binding import end_sinks
+from riot_ops.runtime.binding import end_sinks, read_back
 from riot_ops.runtime.spark.relay import Relay
-from riot_ops.sink import MemorySink, Sink
+from riot_ops.sink import Sink
 from riot_ops.source import Source
 
 __all__ = ["Query"]
@@ -53,7 +53,6 @@ class Query:
         sinks: dict[str, Sink],
         routes: dict[str, list[str]],
         relays: dict[str, Relay],
-        memory: list[MemorySink],
         temporary: Path,
         ends: Callable[[int], list[str]],
         first: int,
@@ -68,7 +67,6 @@ class Query:
         self._sinks = sinks
         self._routes = routes
         self._relays = relays
-        self._memory = memory
         self._temporary = temporary
         self._logged_ends = ends
         self._ends = self._positions(first - 1)
@@ -140,12 +138,9 @@ class Query:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def __getitem__(self, stream: str) -> pa.Table:
-        """The records of a stream that ended in memory."""
+        """The records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""
         self.poll()
-        for sink in self._memory:
-            if stream in sink.streams:
-                return sink.table(stream)
-        return self.flow.schemas()[stream].empty_table()
+        return read_back(self.flow, self._sinks, self._routes, stream)
 
     def _count(self, progress: dict[str, Any]) -> None:
         self.micro_batches.append({"batch": progress["batchId"], "durations_ms": progress["durationMs"]})

@@ -22,7 +22,6 @@ from riot_ops.runtime.spark.relay import Relay
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
 from riot_ops.runtime.spark.stage import StageProcessor
-from riot_ops.sink import MemorySink
 from riot_ops.source import Source
 
 if TYPE_CHECKING:
@@ -91,7 +90,6 @@ def start(
             raise ConfigError(f"{name} must be >= 1, got {number}")
     bound = bind_sources(flow, source)
     targets, routes = bind_sinks(flow, sinks, out)
-    memory = [sink for sink in targets.values() if isinstance(sink, MemorySink)]
     if probe is not None:
         bound, targets = probe.attach(flow, bound, targets, by_commit=True)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
@@ -124,7 +122,7 @@ def start(
     elif trigger is not None:
         writer = writer.trigger(processingTime=trigger)
     logged = functools.partial(ends, spark, folder)
-    return Query(flow, stages, writer.start(), bound, targets, routes, relays, memory, temporary, logged, first, probe)
+    return Query(flow, stages, writer.start(), bound, targets, routes, relays, temporary, logged, first, probe)
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:

@@ -1,0 +1,248 @@
+"""The checkpoint of a run in process: damage, other dataflows, crashes between batches, folders in use."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.errors import ConnectorError, StateError
+from riot_ops.runtime.checkpoint import Checkpoint
+from riot_ops.runtime.claim import LOCK, Claim
+from riot_ops.sink import CallbackSink, ParquetSink
+from tests.recovery import job
+
+READINGS = {"device": "string", "value": "double"}
+
+
+def flow(low=0.0, *, watched=False, **kalman):
+    made = ro.Dataflow("small")
+    checked = made.source("readings", schema=READINGS).to(
+        t.RangeFilter(bounds={"value": (low, 1e6)}, by=None), id="check"
+    )
+    smooth = checked.to(t.KalmanFilter(by=("device",), **kalman), id="smooth")
+    made.sink("out", smooth)
+    if watched:
+        made.sink("watch", smooth)
+    return made
+
+
+def rows(n):
+    return [{"device": f"d{i % 3}", "value": float(i)} for i in range(n)]
+
+
+def numbers(folder):
+    return [seq for f in sorted((folder / "smooth").glob("*.parquet")) for seq in pq.read_table(f)["seq"].to_pylist()]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint after two epochs."""
+    flow().run(rows(10), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint", batch_size=5, epoch_rows=5)
+    return tmp_path / "checkpoint"
+
+
+# -- damage ------------------------------------------------------------------------------------------
+
+
+def test_a_changed_bit_in_any_byte_and_a_missing_end_are_refused_by_name(folder):
+    checkpoint = Checkpoint(folder)
+    path = checkpoint.newest()
+    whole = path.read_bytes()
+    kept = checkpoint.read(path)
+    assert (kept.offsets, kept.ended) == ({"readings": {"row": 10}}, True)
+    accepted = []
+    bits = [*range(8 * 64), *(8 * byte + byte % 8 for byte in range(64, len(whole)))]
+    with open(path, "r+b", buffering=0) as file:
+        for bit in bits:
+            os.pwrite(file.fileno(), bytes([whole[bit // 8] ^ 1 << bit % 8]), bit // 8)
+            try:
+                checkpoint.read(path)
+                accepted.append(bit)
+            except StateError as error:
+                assert str(path) in str(error)
+            os.pwrite(file.fileno(), whole[bit // 8 : bit // 8 + 1], bit // 8)
+        assert checkpoint.read(path) == kept
+        for length in reversed(range(len(whole))):
+            file.truncate(length)
+            with pytest.raises(StateError, match="damaged"):
+                checkpoint.read(path)
+    assert not accepted, "bits that may change unseen"
+
+
+def test_a_run_over_a_damaged_checkpoint_changes_nothing(folder, tmp_path):
+    path = Checkpoint(folder).newest()
+    whole, before = path.read_bytes(), numbers(tmp_path / "out")
+    choose = random.Random(3)
+    for place in choose.sample(range(len(whole)), 40):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << choose.randrange(8)
+        path.write_bytes(changed)
+        with pytest.raises(StateError, match=f"checkpoint {path} is damaged: .*; remove it to continue from the one"):
+            flow().run(rows(20), out=tmp_path / "out", checkpoint=folder)
+        assert numbers(tmp_path / "out") == before
+
+
+def test_without_the_newest_one_a_run_goes_on_from_the_one_before(folder, tmp_path):
+    checkpoint = Checkpoint(folder)
+    assert [p.name for p in sorted(folder.iterdir())] == ["state-000000000002.msgpack", "state-000000000003.msgpack"]
+    checkpoint.newest().unlink()
+    flow().run(rows(14), out=tmp_path / "out", checkpoint=folder)
+    assert sorted(numbers(tmp_path / "out")) == list(range(14))
+    checkpoint.newest().rename(folder / "state-000000000009.msgpack")
+    with pytest.raises(StateError, match="damaged: it is of epoch 3"):
+        flow().run(rows(14), out=tmp_path / "out", checkpoint=folder)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (flow(process_noise=0.5), r"step 'smooth': process_noise was 0\.125 and is 0\.5"),
+        (flow(low=-1.0), r"step 'check': bounds was .*0\.0.* and is .*-1\.0.*"),
+    ],
+)
+def test_another_dataflow_is_refused_with_what_differs(folder, tmp_path, other, told):
+    before = numbers(tmp_path / "out")
+    with pytest.raises(StateError, match=rf"the checkpoint {folder}/state-0+3.msgpack is of another dataflow: {told};"):
+        other.run(rows(20), out=tmp_path / "out", checkpoint=folder)
+    assert numbers(tmp_path / "out") == before
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConnectorError, match=f"{tmp_path}/file/checkpoint"):
+        flow().run(rows(3), checkpoint=tmp_path / "file" / "checkpoint")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_named(folder, tmp_path):
+    (folder / ".state-000000000004.msgpack").symlink_to("/dev/full")
+    with pytest.raises(ConnectorError, match=f"checkpoint {folder}/state-0+4.msgpack cannot be written: .*No space"):
+        flow().run(rows(20), out=tmp_path / "out", checkpoint=folder)
+    (folder / ".state-000000000004.msgpack").unlink()
+    flow().run(rows(20), out=tmp_path / "out", checkpoint=folder)
+    assert sorted(numbers(tmp_path / "out")) == list(range(20))
+
+
+# -- between batches ---------------------------------------------------------------------------------
+
+
+class Pieces(ro.MemorySource):
+    """Splits that are read in pieces of two records; the third piece is lost once."""
+
+    lost = True
+
+    def read(self, split):
+        for start in range(split["start"], split["end"], 2):
+            if start == 4 and self.lost:
+                self.lost = False
+                raise ConnectorError("lost")
+            yield from super().read({"start": start, "end": min(start + 2, split["end"])})
+
+
+def test_a_crash_within_a_split_loses_nothing(tmp_path):
+    source = Pieces(rows(10))
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
+    with pytest.raises(ConnectorError, match="lost"):
+        flow().run(source, **options)
+    flow().run(source, **options)
+    assert numbers(tmp_path / "out") == list(range(10))
+
+
+def test_an_interruption_within_a_split_doubles_nothing(tmp_path):
+    source = Pieces(rows(10))
+    source.lost = False
+    interrupt = [False, True]
+
+    def watch(stream, batch):
+        if interrupt and interrupt.pop(0):
+            raise KeyboardInterrupt
+
+    made = flow(watched=True)
+    options = {"checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
+    for attempt in range(2):
+        sinks = {"out": ParquetSink(tmp_path / "out"), "watch": CallbackSink(watch)}
+        if attempt == 0:
+            with pytest.raises(KeyboardInterrupt):
+                made.run(source, sinks=sinks, **options)
+        else:
+            made.run(source, sinks=sinks, **options)
+    assert numbers(tmp_path / "out") == list(range(10))
+
+
+def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):
+    seen = []
+
+    class Silent(ro.MemorySource):
+        """Not finished before its records can be read in the output, nor for ever."""
+
+        until = time.monotonic() + 30
+
+        def finished(self, offset):
+            seen[:] = numbers(tmp_path)
+            return bool(seen) or time.monotonic() > self.until
+
+    flow().run(Silent(rows(4)), out=tmp_path, epoch_s=0.01)
+    assert seen == list(range(4))
+
+
+# -- folders in use ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", ["out", "checkpoint"])
+def test_two_runs_at_once_are_refused(tmp_path, shared):
+    refused = []
+
+    def meanwhile(stream, batch):
+        options = {"out": tmp_path / "other", "checkpoint": tmp_path / "second"}
+        options[shared] = tmp_path / shared
+        with pytest.raises(ConnectorError, match=rf"{tmp_path}/{shared}.* is in use by this process on this host"):
+            flow().run(rows(3), **options)
+        refused.append(True)
+
+    made = flow(watched=True)
+    sinks = {"out": ParquetSink(tmp_path / "out"), "watch": CallbackSink(meanwhile)}
+    made.run(rows(10), sinks=sinks, checkpoint=tmp_path / "checkpoint")
+    assert refused
+    assert numbers(tmp_path / "out") == list(range(10))
+    assert not list(tmp_path.rglob(LOCK)), "a lock stayed"
+    flow().run(rows(3), out=tmp_path / "other")  # a run that was refused holds nothing
+
+
+def test_a_folder_is_free_when_its_owner_is_killed(tmp_path):
+    code = "import sys, time, pathlib, riot_ops.runtime.claim as c; k = c.Claim([pathlib.Path(sys.argv[1])]); "
+    code += "print('held', flush=True); time.sleep(60)"
+    owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert owner.stdout.readline() == b"held\n"
+        with pytest.raises(ConnectorError, match=rf"{tmp_path} is in use by process {owner.pid} on this host since 20"):
+            job.dataflow().run(job.table(10), checkpoint=tmp_path)
+    finally:
+        os.kill(owner.pid, signal.SIGKILL)
+        owner.wait()
+        owner.stdout.close()
+    assert (tmp_path / LOCK).exists()
+    job.dataflow().run(job.table(10), checkpoint=tmp_path)
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_a_claim_whose_run_is_over_gives_way(tmp_path):
+    over = []
+    first = Claim([tmp_path / "a"], lambda: bool(over))
+    with pytest.raises(ConnectorError, match="in use"):
+        Claim([tmp_path / "b", tmp_path / "a"])
+    Claim([tmp_path / "b"]).release()
+    over.append(True)
+    with Claim([tmp_path / "a"]):
+        first.release()
+        with pytest.raises(ConnectorError, match="in use"):
+            Claim([tmp_path / "a"])
