@@ -16,7 +16,7 @@ PACKAGE = Path(riot_ops.__file__).parent
 #: Layers from the bottom up: a module imports from its own layer and those below.
 LAYERS = (
     ("errors",),
-    ("schema", "secret", "kernels", "archives", "charts", "dead_letters", "parameters"),
+    ("paths", "schema", "secret", "kernels", "archives", "charts", "dead_letters", "parameters"),
     ("sketches", "task", "source"),
     ("state", "models"),
     ("session", "tasks", "sink", "connectors"),

@@ -28,6 +28,7 @@ from riot_ops.errors import ConfigError, MissingExtraError, did_you_mean, excerp
 from riot_ops.feed import Feed
 from riot_ops.graph import ERRORS_STREAM
 from riot_ops.metrics import Summary
+from riot_ops.paths import local_path
 from riot_ops.pictures import draw_sensor
 from riot_ops.progress import Progress, interrupts_announced, stderr_to, warnings_shown
 from riot_ops.run_folder import RunFolder
@@ -96,6 +97,9 @@ class Job:
 
     def _prepare(self) -> None:
         """What all kinds of jobs check before anything is made."""
+        for name in ("out", "input", "checkpoint"):
+            if (given := getattr(self, name)) is not None:
+                setattr(self, name, local_path(given, f"--{name}"))
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:

@@ -28,6 +28,7 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError
 from riot_ops.graph import ERRORS_STREAM
 from riot_ops.kernels.arrow import int_column
+from riot_ops.paths import local_path
 from riot_ops.probe_clocks import Clocks
 from riot_ops.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
 from riot_ops.processes import ProcessTree
@@ -62,7 +63,7 @@ class Probe:
         Most records of a batch whose latency is noted, evenly spread; each stands for its neighbours.
     every_s : float or None, default 5
         Time between samples of CPU and memory, of this process and all below it; None takes none.
-    folder : Path, optional
+    folder : str or Path, optional
         For what is noted; by default a temporary one. Spark's workers must reach it.
     selectivity : float, optional
         Records that the dataflow should deliver per message, which its jitter is measured against; by
@@ -93,7 +94,7 @@ class Probe:
         *,
         samples: int = 64,
         every_s: float | None = 5.0,
-        folder: Path | None = None,
+        folder: str | Path | None = None,
         selectivity: float | None = None,
     ) -> None:
         if samples < 1:
@@ -103,7 +104,9 @@ class Probe:
         self.selectivity = selectivity
         self.samples = samples
         self._tree = None if every_s is None else ProcessTree(every_s)
-        self.folder = Path(tempfile.mkdtemp(prefix="riot_ops-probe-")) if folder is None else folder
+        self.folder = (
+            Path(tempfile.mkdtemp(prefix="riot_ops-probe-")) if folder is None else local_path(folder, "folder")
+        )
         self.folder.mkdir(parents=True, exist_ok=True)
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riot_ops.errors import ConnectorError
+from riot_ops.paths import local_path
 
 __all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer"]
 
@@ -170,13 +171,13 @@ class ParquetSink(Sink):
     Parameters
     ----------
     directory : str or Path
-        Made if missing.
+        A path or ``file:`` URI; made if missing.
     compression : str
         Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
     """
 
     def __init__(self, directory: str | Path, compression: str = "snappy") -> None:
-        self.directory = Path(directory).absolute()
+        self.directory = local_path(directory, "directory").absolute()
         self.compression = compression
         self.streams: frozenset[str] | None = None  # all that there are
 

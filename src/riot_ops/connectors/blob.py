@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Self
-from urllib.parse import unquote, urlsplit
 
 from riot_ops.connectors.retry import shared
 from riot_ops.errors import ConfigError, ConnectorError, RecordError, excerpt
+from riot_ops.paths import local_path
 from riot_ops.secret import Secret
 
 __all__ = [
@@ -150,7 +150,7 @@ class FolderBlobs(BlobStore):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder).absolute()
+        self.folder = local_path(folder, "folder").absolute()
         self.label = f"the folder {self.folder}"
 
     def create(self) -> None:
@@ -315,10 +315,7 @@ def check_blob_url(url: str) -> tuple[str, str]:
             raise ConfigError("store must be the address of a blob store, got ''")
         return "file", url
     if scheme == "file":
-        parts = urlsplit(url)
-        if parts.netloc not in ("", "localhost") or parts.query or not parts.path:
-            raise ConfigError("store: an address of a folder is file:///path, without a host")
-        return "file", unquote(parts.path)
+        return "file", str(local_path(url, "store"))
     if scheme == "memory":
         return "memory", rest
     if scheme == "azure-blob":

@@ -12,12 +12,13 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
 from riot_ops.connectors.mqtt_memory import Published, matches
 from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.paths import local_path, scheme_of
 
 __all__ = ["FolderBroker", "folder_of"]
 
@@ -125,10 +126,10 @@ class FolderSession:
 
 def folder_of(url: str) -> Path:
     """The folder of a ``file://`` URL."""
-    parts = urlsplit(url)
-    if parts.scheme != "file" or parts.netloc or not parts.path.strip("/") or parts.query or parts.fragment:
+    folder = local_path(url, "url")
+    if scheme_of(url) != "file" or folder == Path("/"):
         raise ConfigError(f"url must be file:///folder, got {url!r}")
-    return Path(unquote(parts.path))
+    return folder
 
 
 def _write(path: Path, data: bytes) -> None:

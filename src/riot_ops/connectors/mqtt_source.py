@@ -19,6 +19,7 @@ from riot_ops.connectors.mqtt_subscriber import Receiver, Subscription
 from riot_ops.connectors.spool import Message, Spool, first_number, read_messages
 from riot_ops.errors import ConfigError, ConnectorError
 from riot_ops.parameters import Count, Positive
+from riot_ops.paths import local_path
 from riot_ops.schema import RAW, TIMESTAMP
 from riot_ops.source import Offset, Source, Split, register_source
 
@@ -121,7 +122,7 @@ class MqttSource(MqttConnection, Source):
     idle_s: Positive | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spool", str(Path(self.spool).absolute()))
+        object.__setattr__(self, "spool", str(local_path(self.spool, "spool").absolute()))
         super().__post_init__()
 
     def validate(self) -> None:

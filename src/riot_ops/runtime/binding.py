@@ -11,6 +11,7 @@ import pyarrow as pa
 from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.graph import ERRORS_STREAM
+from riot_ops.paths import local_path
 from riot_ops.sink import MemorySink, ParquetSink, Sink
 from riot_ops.source import MemorySource, Source, Split, WrappedSource
 
@@ -126,7 +127,7 @@ def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict
     if sinks is not None and out is not None:
         raise ConfigError("give either sinks or out, not both")
     if sinks is None:
-        sinks = ParquetSink(out) if out is not None else MemorySink()
+        sinks = ParquetSink(local_path(out, "out")) if out is not None else MemorySink()
     if isinstance(sinks, Sink):
         sinks = dict.fromkeys(names, sinks)
     for name, sink in sinks.items():

@@ -17,6 +17,7 @@ from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine
 from riot_ops.errors import ConfigError, StateError
 from riot_ops.lowering import lower
 from riot_ops.metrics import Summary
+from riot_ops.paths import local_path
 from riot_ops.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
 from riot_ops.runtime.checkpoint import Checkpoint, Saved
@@ -118,7 +119,7 @@ def run(
         epoch_rows,
         epoch_s,
         progress,
-        None if checkpoint is None else Checkpoint(Path(checkpoint)),
+        None if checkpoint is None else Checkpoint(local_path(checkpoint, "checkpoint")),
         overwrite,
         probe,
     )

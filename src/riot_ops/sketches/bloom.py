@@ -19,6 +19,7 @@ from riot_ops.errors import ConfigError
 from riot_ops.kernels.arrow import NO_MASK, byte_spans, readonly
 from riot_ops.kernels.bloom import find_hashes, insert_hashes
 from riot_ops.kernels.hashing import hash_strings
+from riot_ops.paths import local_path
 
 __all__ = ["BloomFilter", "bloom_size", "value_hashes"]
 
@@ -189,7 +190,7 @@ class BloomFilter:
 
     def save(self, path: str | Path) -> None:
         """Write the portable form to a file, all or nothing."""
-        target = Path(path)
+        target = local_path(path)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -203,7 +204,7 @@ class BloomFilter:
     def load(cls, path: str | Path) -> Self:
         """Read a file written by :meth:`save`."""
         try:
-            data = Path(path).read_bytes()
+            data = local_path(path).read_bytes()
         except OSError as error:
             raise ConfigError(f"the Bloom filter {path} cannot be read: {error.strerror or error}") from None
         return cls.from_bytes(data, f" in {path}")

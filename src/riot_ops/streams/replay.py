@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.paths import local_path
 from riot_ops.schema import RAW
 from riot_ops.source import Offset, Source, Split
 from riot_ops.streams.line_file import LineFile, time_column
@@ -257,7 +258,7 @@ def _find(path: str | Path | Sequence[str | Path]) -> list[str]:
     if not given:
         raise ConfigError("no path given")
     found: list[str] = []
-    for item in [os.fspath(g) for g in given]:
+    for item in [str(local_path(g)) for g in given]:
         if os.path.isdir(item):
             names = sorted(os.path.join(item, n) for n in os.listdir(item) if not n.startswith("."))
             names = [n for n in names if os.path.isfile(n)]

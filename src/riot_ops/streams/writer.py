@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.errors import ConfigError
+from riot_ops.paths import local_path
 from riot_ops.source import Source
 from riot_ops.streams.generator import GeneratedSource
 from riot_ops.streams.pace import Paced
@@ -42,7 +43,8 @@ def write(source: Source, path: str | Path, messages: int | None = None) -> int:
     if not isinstance(source, GeneratedSource) and "payload" not in source.schema.names:
         raise ConfigError("only text can be written: the source has no field 'payload'")
     written = 0
-    opener: Any = gzip.open if str(path).endswith(".gz") else open
+    path = local_path(path)
+    opener: Any = gzip.open if path.suffix == ".gz" else open
     with opener(path, "wb") as file:
         if isinstance(source, GeneratedSource):
             end = source.latest(start, messages)["message"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError, excerpt
 from riot_ops.kernels.csv_lines import csv_column, csv_lines
 from riot_ops.kernels.strings import not_utf8
+from riot_ops.paths import local_path
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["Annotate"]
@@ -250,7 +250,7 @@ def _built(table: Rows) -> Lookup:
 def _stored(path: str) -> Lookup:
     """The table in a file, loaded once per process and version of the file."""
     try:
-        status = Path(path).stat()
+        status = local_path(path).stat()
     except OSError as error:
         raise ConfigError(f"annotate: the table {path} cannot be read: {error.strerror or error}") from None
     if status.st_size > MOST_BYTES:
@@ -262,7 +262,7 @@ def _stored(path: str) -> Lookup:
 def _load(path: str, modified: int, size: int) -> Lookup:
     rows = []
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = local_path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"annotate: the table {path} cannot be read: {error}") from None
     for number, line in enumerate(text.split("\n"), 1):

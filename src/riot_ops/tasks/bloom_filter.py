@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.parameters import Probability
+from riot_ops.paths import local_path
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -153,7 +153,7 @@ def check_hashable(task: str, field: pa.Field) -> None:
 def stored_filter(path: str) -> BloomFilter:
     """The filter in a file, loaded once per process and version of the file."""
     try:
-        status = Path(path).stat()
+        status = local_path(path).stat()
     except OSError as error:
         raise ConfigError(f"the Bloom filter {path} cannot be read: {error.strerror or error}") from None
     return _load(path, status.st_mtime_ns, status.st_size)

@@ -9,12 +9,12 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.paths import local_path
 from riot_ops.task import Case, register
 from riot_ops.tasks.remote_zip import RemoteZip, zip_cases
 
@@ -85,7 +85,8 @@ class LocalZip(RemoteZip):
 
     def validate(self) -> None:
         super().validate()
-        if not self.directory or (os.path.exists(self.directory) and not os.path.isdir(self.directory)):
+        folder = local_path(self.directory, "directory")
+        if not self.directory or (folder.exists() and not folder.is_dir()):
             raise ConfigError(f"directory must name a folder, got {self.directory!r}")
 
     def _made(self) -> list[pa.Field]:
@@ -97,7 +98,7 @@ class LocalZip(RemoteZip):
         ]
 
     def _row(self, name: str, content: bytes, entries: int) -> Sequence[Any]:
-        path = Path(self.directory).absolute() / name
+        path = local_path(self.directory, "directory").absolute() / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(prefix=".zip-", dir=path.parent)
