@@ -14,8 +14,8 @@ from riot_ops.connectors.mqtt_folder import folder_of
 from riot_ops.connectors.mqtt_source import MqttSource
 from riot_ops.errors import ConfigError
 from riot_ops.job import Job
-from riot_ops.micro_job import MicroJob
 from riot_ops.paths import local_path
+from riot_ops.single_jobs import MicroJob
 from riot_ops.sink import ParquetSink
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.streams import city, replay
