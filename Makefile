@@ -1,11 +1,11 @@
-# make setup · run · test · test-all · bench: each works as the first command on a fresh clone.
+# make setup · run · test · test-all · bench · mutants: each works as the first command on a fresh clone.
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
 # images set it; every worker of Spark would compile our sources anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-all bench lint docs clean
+.PHONY: setup run test test-all bench mutants lint docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -32,6 +32,11 @@ test-all: lint
 
 bench: setup
 	@for name in kernels keyed stats latency growth models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
+
+# MUTATED="src/riot_ops/tasks/join.py" or "--sample 200 src/riot_ops/tasks" for a part
+MUTATED ?= --sample 200 $(addprefix src/riot_ops/,tasks dataflows streams models runtime)
+mutants: setup
+	$(PY) scripts/mutants.py --jobs $$(nproc) $(MUTATED)
 
 docs: setup
 	$(PY) scripts/write_docs.py

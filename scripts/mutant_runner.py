@@ -51,25 +51,33 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     file = Path("src/riot_ops") / job["file"]
     source = file.read_bytes()
-    cold: list[Mutant] = []
-    seconds = 60.0
-    for result in _session(job, [Mutant(**m) for m in job["mutants"]], source):
-        if "seconds_of_all" in result:
-            seconds = result["seconds_of_all"]
-        elif "problem" in result:
-            return tell(result)
-        elif result["status"] == "again":
-            cold.append(next(Mutant(**m) for m in job["mutants"] if Mutant(**m).key == result["key"]))
+    mutants = {m.key: m for m in (Mutant(**given) for given in job["mutants"])}
+    # workers of Spark import the file: to put code into this process does not reach them
+    cold = list(mutants.values()) if job["spark"] else []
+    for result in [] if cold else _session(job, list(mutants.values()), source):
+        if result.get("status") == "again":
+            cold.append(mutants[result["key"]])
         else:
             tell(result)
-    if cold and (by := _child(functools.partial(_imported, job), 600)[1]):
+            if "problem" in result:
+                return
+    if not cold:
+        return
+    before = _children_seconds()
+    _, by = _child(functools.partial(_imported, job), 600)
+    if by:
         return tell({"problem": f"the tests fail without a fault in a process of their own: {by}"})
+    seconds = _children_seconds() - before
     for mutant in cold:
         file.write_bytes(mutant.apply(source))
         began = time.monotonic()
-        # what the imports take comes on top
-        status, by = _child(functools.partial(_imported, job), LEAST + 10 + TIMES * seconds)
+        status, by = _child(functools.partial(_imported, job), LEAST + TIMES * seconds)
         tell({"key": mutant.key, "status": status, "by": by, "seconds": round(time.monotonic() - began, 2)})
+
+
+def _children_seconds() -> float:
+    now = os.times()
+    return now.children_user + now.children_system
 
 
 # -- processes -------------------------------------------------------------------------------------
@@ -129,7 +137,8 @@ class _Tests:
 
     def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
         codes = tuple(f"[{code}[" for code in self._job["codes"])
-        skipped = ("spark", "slow", "integration")
+        wanting = {"slow": False, "integration": self._job["servers"], "spark": self._job["spark"]}
+        skipped = [name for name, here in wanting.items() if not here]
 
         def wanted(item: Any) -> bool:
             if any(item.get_closest_marker(name) for name in skipped):
@@ -213,13 +222,11 @@ def _session(job: dict[str, Any], mutants: list[Mutant], source: bytes) -> Itera
 def _all(job: dict[str, Any], mutants: list[Mutant], source: bytes, session: Any, tests: _Tests, tell: Tell) -> None:
     if not session.items:
         return tell({"problem": "no test belongs to it; name some in tests/mutants.toml"})
-    began = time.process_time(), os.times()
+    before = _children_seconds()
     status, by = _child(lambda: tests.run(session), 600)
     if status != "survived":
         return tell({"problem": f"the tests fail without a fault: {status} {by}"})
-    now = os.times()
-    seconds = (now.children_user + now.children_system) - (began[1].children_user + began[1].children_system)
-    tell({"seconds_of_all": seconds})
+    seconds = _children_seconds() - before
     path = str(Path("src/riot_ops", job["file"]).resolve())
     functions = _functions(path)
     for mutant in mutants:

@@ -91,11 +91,15 @@ def tests_of(file: str, settings: dict[str, Any]) -> list[str]:
     if (ROOT / mirrored).exists():
         found.insert(0, str(mirrored))
     for place, tests in settings.get("tests", {}).items():
-        if file == place or (place.endswith("/") and file.startswith(place)):
+        if _belongs(file, place):
             found += [t for t in tests if t not in found]
     if _codes(file) and (contract := "tests/contract/test_contract.py") not in found:
         found.append(contract)
     return found
+
+
+def _belongs(file: str, place: str) -> bool:
+    return file == place or (place.endswith("/") and file.startswith(place))
 
 
 def _codes(file: str) -> list[str]:
@@ -165,6 +169,8 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
         "tests": tests_of(file, settings),
         "codes": _codes(file),
         "skipped": settings.get("skipped", []),
+        "servers": any(_belongs(file, place) for place in settings.get("servers", ())),
+        "spark": file.startswith("runtime/spark/"),
         "mutants": [vars(m) for m in mutants],
     }
     environment = {
@@ -245,7 +251,8 @@ def _report(
 def _show(mutant: Mutant) -> None:
     source = (ROOT / PACKAGE / mutant.file).read_bytes()
     a, b = (s.decode().splitlines() for s in (source, mutant.apply(source)))
-    print(f"\n{PACKAGE / mutant.file}:{mutant.line}: survived: {mutant.kind} in {mutant.function or 'the module'}")
+    print(f"\n{PACKAGE / mutant.file}:{mutant.line}: survived: {mutant.kind} in {mutant.function or 'the module'}:")
+    print(f"    {mutant.before}  ->  {mutant.after}")
     for line in _changes(difflib.unified_diff(a, b, lineterm="", n=1)):
         print(f"    {line}")
 

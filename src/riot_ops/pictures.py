@@ -118,6 +118,7 @@ def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.T
     axes.set_ylim(low, high)
     axes.set_title(title, parse_math=False)
     axes.set_xlabel("event time (UTC)")
+    axes.xaxis.set_major_formatter(_dates(axes))
     axes.set_ylabel(label, parse_math=False)
     _finish(figure, axes, path)
 
@@ -190,6 +191,12 @@ def _finish(figure: Any, axes: Any, path: Path) -> None:
         for text, label in zip(legend.get_texts(), labels, strict=True):
             text.set(text=label, parse_math=False)
     figure.savefig(path, dpi=110)
+
+
+def _dates(axes: Any) -> Any:
+    from matplotlib.dates import ConciseDateFormatter
+
+    return ConciseDateFormatter(axes.xaxis.get_major_locator())
 
 
 def _times(table: pa.Table) -> Any:

@@ -1,0 +1,93 @@
+"""The faults that `make mutants` makes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+mutations = pytest.importorskip("mutations")
+
+
+#: What is left of a function whose result is gone.
+NOTHING = "g()\n    return None"
+
+
+def faults(text, kind=None):
+    """The lines that each fault leaves in place of the original."""
+    source = text.encode()
+    found = []
+    for mutant in mutations.mutants_of("a.py", source):
+        if kind in (None, mutant.kind):
+            found.append(mutant.apply(source).decode())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = a < b\n", ["x = (a <= b)\n", "x = (a >= b)\n"]),
+        ("x = a == b\n", ["x = (a != b)\n"]),
+        ("x = a is not b\n", ["x = (a is b)\n"]),
+        ("x = a in b\n", ["x = (a not in b)\n"]),
+        ("x = a + b\n", ["x = (a - b)\n"]),
+        ("x = a << b\n", ["x = (a >> b)\n"]),
+        ("x = a and b\n", ["x = (a or b)\n"]),
+        ("x = not a\n", ["x = a\n"]),
+        ("x = -a\n", ["x = a\n"]),
+        ("x = 3\n", ["x = 4\n", "x = 2\n"]),
+        ("x = 0.5\n", ["x = 1.5\n", "x = 0.25\n"]),
+        ("x = True\n", ["x = False\n"]),
+        ('x = "left"\n', ["x = 'right'\n"]),
+        ("x = min(a, b)\n", ["x = max(a, b)\n"]),
+        ("x = a.min()\n", ["x = a.max()\n"]),
+        ("f(a)\n", ["pass\n"]),
+        ("a += b\n", ["pass\n", "a -= b\n"]),
+        ("a[b] = c\n", ["pass\n"]),
+        ("x = a if b else c\n", ["x = a if (not b) else c\n"]),
+        ("def f(a=1): return a\n", ["def f(a=2): return a\n", "def f(a=0): return a\n", "def f(a=1): return None\n"]),
+        (
+            "def f():\n    g()\n    return a\n",
+            [
+                f"def f():\n    {body}\n"
+                for body in ("return None\n    g()\n    return a", "pass\n    return a", NOTHING)
+            ],
+        ),
+        ("if a:\n    raise b\n", ["if (not a):\n    raise b\n", "if a:\n    pass\n"]),
+        ("x = (a <\n     b)\n", ["x = ((a <= b))\n", "x = ((a >= b))\n"]),
+    ],
+)
+def test_each_fault(text, expected):
+    assert sorted(faults(text)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""One of 3."""\n',
+        "x: Literal[3]\n",
+        "def f(a: A[3]) -> B[3]: ...\n",
+        "__all__ = [3]\n",
+        'log.warning("a %d", a + 1)\n',
+        "if TYPE_CHECKING:\n    x = 3\n",
+        "assert a < 3\n",
+        "def cases():\n    return a + 1\n",
+        'x = f"{a + 1}"\n',
+        "x = 'other'\n",
+    ],
+)
+def test_what_is_left_alone(text):
+    assert faults(text) == []
+
+
+def test_the_text_of_an_error_is_left_alone():
+    assert faults("raise E(3 + 4)\n") == ["pass\n"]
+
+
+def test_a_fault_keeps_its_name_while_its_line_stays():
+    one = mutations.mutants_of("a.py", b"x = a < b\n")
+    assert len({m.key for m in one}) == 2
+    assert [m.key for m in mutations.mutants_of("a.py", b"x = a < b\ny = 1\n")[:2]] == [m.key for m in one]
+    assert {m.key for m in mutations.mutants_of("b.py", b"x = a < b\n")}.isdisjoint(m.key for m in one)
