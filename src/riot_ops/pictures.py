@@ -196,7 +196,7 @@ def _finish(figure: Any, axes: Any, path: Path) -> None:
 def _dates(axes: Any) -> Any:
     from matplotlib.dates import ConciseDateFormatter
 
-    return ConciseDateFormatter(axes.xaxis.get_major_locator())
+    return ConciseDateFormatter(axes.xaxis.get_major_locator())  # type: ignore[no-untyped-call]
 
 
 def _times(table: pa.Table) -> Any:
