@@ -257,6 +257,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,
     list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small data, for a look; not for quoting.")] = False,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; figures are then medians, with their ranges.")] = 1,
     task: Annotated[list[str] | None, typer.Option(help="Of micro: code of a task; default: all.")] = None,
     application: Annotated[
         list[str] | None, typer.Option("--name", help="Of app: an application; default: all.")
@@ -276,7 +277,9 @@ def bench(
             print(f"{suite:10} {purpose}")
         return
     options = {"task": task, "name": application, "stream": stream, "runner": runner, "out": out, "duration": duration}
-    suites.run(name, as_json=as_json, quick=quick, **{k: v for k, v in options.items() if v not in (None, [])})
+    suites.run(
+        name, as_json=as_json, quick=quick, repeat=repeat, **{k: v for k, v in options.items() if v not in (None, [])}
+    )
 
 
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)

@@ -76,13 +76,19 @@ def test_run_prints_a_json_object_per_measure(
     found = bench.run("growth", as_json=True)
     assert [m.met for m in found] == [True, None]
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [sorted(line) for line in lines] == [["against", "machine", "measure", "reach", "unit", "value"]] * 2
+    assert [list(line) for line in lines] == [
+        ["measure", "value", "values", "unit", "against", "reach", "at_most", "load", "machine"]
+    ] * 2
+    before, after = lines[0].pop("load")[0]
+    assert 0 <= before < 1000 and 0 <= after < 1000
     assert lines[0] == {
         "measure": "growth/a",
         "value": 2.0,
+        "values": [2.0],
         "unit": "ratio",
         "against": "b",
         "reach": 1.5,
+        "at_most": False,
         "machine": found[0].machine,
     }
     assert lines[1]["value"] is None
@@ -99,6 +105,31 @@ def test_run_prints_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert "growth/a" in shown
     assert "on local[2]" in shown
     assert "no" in shown
+
+
+def test_runs_are_repeated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    values = iter([3.0, 9.0, 4.0])
+    loads = iter([0.25, 1.5, 1.75, 2.0, 2.25, 2.5] * 2)
+    monkeypatch.setattr("riot_ops.bench.growth.measures", lambda quick: iter([Measure("growth/a", next(values), "ms")]))
+    monkeypatch.setattr(os, "getloadavg", lambda: (next(loads), 7.0, 7.0))
+    (found,) = bench.run("growth", as_json=True, repeat=3)
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (found.value, found.values) == (4.0, (3.0, 9.0, 4.0))
+    assert (line["value"], line["values"]) == (4.0, [3.0, 9.0, 4.0])
+    assert line["load"] == [[0.25, 1.5], [1.75, 2.0], [2.25, 2.5]]
+    values = iter([3.0, 9.0, 4.0])
+    bench.run("growth", repeat=3)
+    shown = capsys.readouterr().out
+    assert "3–9" in shown
+    assert "load 2.25 before, up to 2.5 meanwhile" in " ".join(shown.split())
+    with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
+        bench.run("growth", repeat=0)
+
+
+def test_the_median_leaves_out_runs_without_a_figure() -> None:
+    found = Measure.of_runs([Measure("x", v, "ms") for v in (float("nan"), 1.0, 3.0)])
+    assert found.value == 2.0
+    assert json.loads(found.to_json())["values"] == [None, 1.0, 3.0]
 
 
 @pytest.mark.parametrize("code", CODES)

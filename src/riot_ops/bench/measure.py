@@ -8,16 +8,27 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from riot_ops.kernels.jit import Kernel
 
-__all__ = ["KernelTimes", "Measure", "kernel_times", "machine", "median", "one_core", "seconds", "table"]
+__all__ = [
+    "KernelTimes",
+    "Measure",
+    "kernel_times",
+    "load",
+    "machine",
+    "median",
+    "one_core",
+    "seconds",
+    "span",
+    "table",
+]
 
 
 @dataclass(frozen=True)
@@ -39,11 +50,17 @@ class Measure:
         See :func:`machine`.
     at_most : bool
         Whether the value should stay below the reach instead of above.
+    values : tuple of float
+        The value in each run, where there were several; ``value`` is their median.
+    load : tuple of (float, float)
+        Of each run: the machine's load average over a minute (:func:`os.getloadavg`) before it began, and
+        when the figure was found. The latter counts the threads of the benchmark itself.
 
     Examples
     --------
-    >>> Measure("stats/x", 1.62345, "ratio", "y", 1.5).to_json()
-    '{"measure": "stats/x", "value": 1.623, "unit": "ratio", "against": "y", "reach": 1.5, "machine": ""}'
+    >>> Measure("stats/x", 1.62345, "ratio", "y", 1.5, load=((0.1, 1.2),)).to_json()
+    '{"measure": "stats/x", "value": 1.623, "values": [1.623], "unit": "ratio", "against": "y", "reach": 1.5, \
+"at_most": false, "load": [[0.1, 1.2]], "machine": ""}'
     """
 
     measure: str
@@ -53,6 +70,8 @@ class Measure:
     reach: float | None = None
     machine: str = ""
     at_most: bool = False
+    values: tuple[float, ...] = ()
+    load: tuple[tuple[float, float], ...] = ()
 
     @property
     def met(self) -> bool | None:
@@ -61,16 +80,62 @@ class Measure:
             return None
         return self.value <= self.reach if self.at_most else self.value >= self.reach
 
+    @property
+    def runs(self) -> tuple[float, ...]:
+        """The value in each run."""
+        return self.values or (self.value,)
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Measure]) -> Measure:
+        """One figure of several runs: the median, and all values; what else there is to say is the last run's.
+
+        >>> found = Measure.of_runs([Measure("x", v, "ms", load=((0.0, 1.0),)) for v in (3.0, 9.0, 4.0)])
+        >>> found.value, found.values, len(found.load)
+        (4.0, (3.0, 9.0, 4.0), 3)
+        """
+        values = tuple(v for run in runs for v in run.runs)
+        known = [v for v in values if math.isfinite(v)]
+        load = tuple(pair for run in runs for pair in run.load)
+        return replace(runs[-1], value=median(known) if known else math.nan, values=values, load=load)
+
+    @classmethod
+    def from_json(cls, line: str) -> Measure:
+        """What :meth:`to_json` wrote; null is NaN.
+
+        >>> one = Measure("x", 2.0, "ms", "y", 1.5, "z", values=(1.0, 2.0, 3.0), load=((0.5, 1.0),))
+        >>> Measure.from_json(one.to_json()) == one
+        True
+        """
+        found = json.loads(line)
+        values = tuple(math.nan if v is None else float(v) for v in found["values"])
+        return cls(
+            found["measure"],
+            math.nan if found["value"] is None else found["value"],
+            found["unit"],
+            found["against"],
+            found["reach"],
+            found["machine"],
+            found["at_most"],
+            values if len(values) > 1 else (),
+            tuple((a, b) for a, b in found["load"]),
+        )
+
     def to_json(self) -> str:
-        """One line of JSON; the value has four digits, and is null where there is none."""
-        value = float(f"{self.value:.4g}") if math.isfinite(self.value) else None
+        """One line of JSON; values have four digits, and are null where there are none."""
+
+        def plain(value: float) -> float | None:
+            return float(f"{value:.4g}") if math.isfinite(value) else None
+
         return json.dumps(
             {
                 "measure": self.measure,
-                "value": value,
+                "value": plain(self.value),
+                "values": [plain(v) for v in self.runs],
                 "unit": self.unit,
                 "against": self.against,
                 "reach": self.reach,
+                "at_most": self.at_most,
+                "load": self.load,
                 "machine": self.machine,
             },
             ensure_ascii=False,
@@ -97,6 +162,18 @@ def machine() -> str:
         except PackageNotFoundError:
             versions.append(f"no {package}")
     return f"{model}, {len(os.sched_getaffinity(0))} cores, {memory}, {', '.join(versions)}"
+
+
+def load() -> float:
+    """The machine's load average over the last minute; 0 where the system does not tell it.
+
+    >>> load() >= 0
+    True
+    """
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return 0.0
 
 
 def median(values: Iterable[float]) -> float:
@@ -185,20 +262,36 @@ def kernel_times() -> Iterator[KernelTimes]:
 
 
 def table(measures: Iterable[Measure]) -> Any:
-    """A table for the terminal."""
+    """A table for the terminal; the value is the median where there were several runs."""
     from rich.markup import escape
     from rich.table import Table
 
+    found = list(measures)
+    several = any(len(m.runs) > 1 for m in found)
     shown = Table(show_edge=False)
     shown.add_column("measure")
-    for title, side in (("value", "right"), ("unit", "left"), ("reach", "right"), ("met", "left")):
+    titles = [("median" if several else "value", "right"), ("unit", "left"), ("reach", "right"), ("met", "left")]
+    if several:
+        titles.insert(1, ("range", "right"))
+    for title, side in titles:
         shown.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    for m in measures:
+    for m in found:
         reach = "" if m.reach is None else f"{'<=' if m.at_most else '>='} {_number(m.reach)}"
         met = "" if m.met is None else "[green]yes[/]" if m.met else "[red]no[/]"
         name = f"[bold]{escape(m.measure)}[/]" + (f"\n[dim]{escape(m.against)}[/]" if m.against else "")
-        shown.add_row(name, _number(m.value), m.unit, reach, met)
+        cells = [name, _number(m.value), *([span(m.runs)] if several else []), m.unit, reach, met]
+        shown.add_row(*cells)
     return shown
+
+
+def span(values: Sequence[float]) -> str:
+    """Least and greatest value.
+
+    >>> span([3.0, 1.25, 2.0]), span([1.0]), span([math.nan, 4.0, 5.0])
+    ('1.25–3', '', '4–5')
+    """
+    known = [v for v in values if math.isfinite(v)]
+    return f"{_number(min(known))}–{_number(max(known))}" if len(known) > 1 else ""
 
 
 def _number(value: float) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from riot_ops.bench import measure
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, span
 from riot_ops.bench.paper import Published, published
 from riot_ops.bench.trial import Outcome
 
-__all__ = ["COLUMNS", "notes", "rows", "short", "table"]
+__all__ = ["COLUMNS", "by_name", "loads", "markdown", "notes", "rows", "short", "table"]
 
 #: Columns of the table; those headed "paper" hold another machine's figures.
 COLUMNS = (
@@ -44,11 +44,11 @@ def notes(outcome: Outcome, paper: Published, where: str) -> dict[str, str]:
     latency = beside(f"source to sink, by message; {at}", paper.latency)
     return {
         "peak": beside(f"highest stable rate{sure}; {where}", paper.peak),
-        "rate": "input rate of the run that the other figures are of",
-        "selectivity": "records at the sinks per message",
-        "sigma": "records that a message should lead to: as declared, or as a run without a pace delivered",
-        "silent": f"no record came in: {', '.join(outcome.silent)}" if outcome.silent else "records came in all",
-        "task-latency": "time of the task alone, by record that it puts out, in batches of 1,024 messages",
+        "rate": f"input rate of the run that the other figures are of; {where}",
+        "selectivity": f"records at the sinks per message; {where}",
+        "sigma": f"records that a message should lead to: as declared, or as a run without a pace delivered; {where}",
+        "silent": f"no record came in: {', '.join(outcome.silent) or '(all had some)'}; {where}",
+        "task-latency": f"time of the task alone, by record that it puts out, in batches of 1,024 messages; {where}",
         **{f"latency-{share}": latency for share in ("p25", "p50", "p75", "p99")},
         "jitter": beside(f"median, against {short(outcome.sigma)} records per message; {at}", paper.jitter),
         "jitter-spread": f"distance of the quartiles, intervals of {outcome.interval_s:g} s; {at}",
@@ -88,21 +88,15 @@ def table(suite: str, what: str, found: Iterable[Measure]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    figures: dict[str, dict[str, float]] = {}
-    others: list[Measure] = []
-    for m in found:
-        _, *parts, figure = m.measure.split("/")
-        if parts[0] == "probe-cost":
-            others.append(m)
-        else:
-            figures.setdefault("/".join(parts), {})[figure] = m.value
+    figures, others = by_name(found)
     shown = Table(show_edge=False, pad_edge=False, caption="Dim: the paper's figures, of another machine.")
     for column in (what, "peak /s", "latency p50, p75, p99 ms", "jitter", "CPU %", "MiB"):
         shown.add_column(column, justify="left" if column == what else "right")
-    for name, f in figures.items():
+    for name, measures in figures.items():
         theirs = published(suite, name)
+        f = {figure: m.value for figure, m in measures.items()}
         ours = (
-            short(f["peak"]),
+            "\n".join(filter(None, (short(f["peak"]), span(measures["peak"].runs)))),
             ", ".join(short(f[f"latency-{share}"]) for share in ("p50", "p75", "p99")),
             _swings(f),
             short(f["cpu"]),
@@ -111,6 +105,65 @@ def table(suite: str, what: str, found: Iterable[Measure]) -> Any:
         beside = (theirs.peak, theirs.latency, theirs.jitter, theirs.cpu, "")
         shown.add_row(name, *(_both(a, b) for a, b in zip(ours, beside, strict=True)))
     return Group(shown, *([measure.table(others)] if others else []))
+
+
+def by_name(found: Iterable[Measure]) -> tuple[dict[str, dict[str, Measure]], list[Measure]]:
+    """The figures of each task or application, and the measures that are of none."""
+    figures: dict[str, dict[str, Measure]] = {}
+    others: list[Measure] = []
+    for m in found:
+        _, *parts, figure = m.measure.split("/")
+        if parts[0] == "probe-cost":
+            others.append(m)
+        else:
+            figures.setdefault("/".join(parts), {})[figure] = m
+    return figures, others
+
+
+def markdown(suite: str, what: str, found: Iterable[Measure]) -> list[str]:
+    """For a document, with the ranges of several runs and the load of the machine."""
+
+    def beside(measures: Mapping[str, Measure], figure: str) -> str:
+        spread = span(measures[figure].runs)
+        return short(measures[figure].value) + (f" ({spread})" if spread else "")
+
+    titles = (
+        f"| {what} | peak, messages/s | paper | at /s | latency p50, p75, p99 ms | paper | σ | jitter | paper | CPU % "
+        "| paper | MiB | runs | load |"
+    )
+    lines = [titles, "|---|---:|---:|---:|---:|---|---:|---:|---|---:|---|---:|---:|---:|"]
+    for name, m in by_name(found)[0].items():
+        theirs = published(suite, name)
+        f = {figure: one.value for figure, one in m.items()}
+        cells = (
+            name,
+            beside(m, "peak"),
+            theirs.peak,
+            short(f["rate"]),
+            ", ".join(short(f[f"latency-{share}"]) for share in ("p50", "p75", "p99")),
+            theirs.latency,
+            short(f["sigma"]),
+            _swings(f),
+            theirs.jitter,
+            short(f["cpu"]),
+            theirs.cpu,
+            short(f["memory"]),
+            str(len(m["peak"].runs)),
+            loads(m["peak"]),
+        )
+        lines.append("| " + " | ".join(cell or "–" for cell in cells) + " |")
+    return lines
+
+
+def loads(measure: Measure) -> str:
+    """The machine's load before the runs and at their ends, at most.
+
+    >>> loads(Measure("x", 1.0, "ms", load=((0.1, 1.0), (0.3, 0.9))))
+    '0.3, 1'
+    """
+    if not measure.load:
+        return ""
+    return ", ".join(f"{max(column):.2g}" for column in zip(*measure.load, strict=True))
 
 
 def short(value: float) -> str:

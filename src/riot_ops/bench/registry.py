@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from riot_ops.bench.measure import Measure, machine, table
+from riot_ops.bench.measure import Measure, load, machine, table
 from riot_ops.errors import ConfigError, did_you_mean
 
 __all__ = ["SUITES", "describe", "run", "suite"]
@@ -48,7 +48,7 @@ def describe() -> dict[str, str]:
     return dict(SUITES)
 
 
-def run(name: str, /, as_json: bool = False, quick: bool = False, **options: Any) -> list[Measure]:
+def run(name: str, /, as_json: bool = False, quick: bool = False, repeat: int = 1, **options: Any) -> list[Measure]:
     """Run a suite and print what it finds.
 
     Parameters
@@ -56,27 +56,42 @@ def run(name: str, /, as_json: bool = False, quick: bool = False, **options: Any
     name : str
         One of :data:`SUITES`.
     as_json : bool, default False
-        Print a JSON object per measure and line as it is found, instead of a table at the end.
+        Print a JSON object per measure and line instead of a table; of a single run as it is found.
     quick : bool, default False
         Small data and few repetitions: for trying out, not for figures.
+    repeat : int, >= 1, default 1
+        Runs of the whole suite: each figure is then their median, with the values of all of them.
     **options
         Of the suite, where it has any.
     """
+    if repeat < 1:
+        raise ConfigError(f"repeat must be >= 1, got {repeat}")
     from rich.console import Console
 
     console = Console()
     where = machine()
-    found: list[Measure] = []
     measures = suite(name)
     known = inspect.signature(measures).parameters
     for option in options:
         if option not in known:
             raise ConfigError(f"the benchmark {name!r} has no option --{option}")
-    for measure in measures(quick, **options):
-        found.append(replace(measure, machine=where))
-        if as_json:
-            print(found[-1].to_json(), flush=True)
+    runs: dict[str, list[Measure]] = {}
+    for _ in range(repeat):
+        before = load()
+        for measure in measures(quick, **options):
+            one = replace(measure, machine=where, load=((before, load()),))
+            runs.setdefault(one.measure, []).append(one)
+            if as_json and repeat == 1:
+                print(one.to_json(), flush=True)
+    found = [Measure.of_runs(of_one) for of_one in runs.values()]
+    if as_json and repeat > 1:
+        for one in found:
+            print(one.to_json())
     if not as_json:
         console.print(getattr(importlib.import_module(f"riot_ops.bench.{name}"), "table", table)(found))
-        console.print(f"{where}{' (quick)' if quick else ''}", style="dim")
+        loads = [pair for one in found for pair in one.load]
+        most = (
+            f"load {max(a for a, _ in loads):g} before, up to {max(b for _, b in loads):g} meanwhile" if loads else ""
+        )
+        console.print(f"{where}; {most}{' (quick)' if quick else ''}", style="dim")
     return found

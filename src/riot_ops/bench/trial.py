@@ -266,6 +266,9 @@ class Runner(ABC):
     def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
         """Run a dataflow for a time; ``every_s``: time between samples of CPU and memory."""
 
+    def warm(self, feed: Feed) -> None:
+        """Do what happens once, such as compiling, before anything is measured."""
+
     def sized(self, feed: Feed) -> tuple[Feed, float, float]:
         """The dataflow with batches of a fitting size, the rate at which it takes all it can get, and its sigma."""
         feed = replace(feed, most=self.least)
@@ -290,6 +293,7 @@ class Runner(ABC):
         self, name: str, group: str, feed: Feed, pace: Pace | None = None, seconds: float | None = None
     ) -> Outcome:
         """Measure a dataflow: its peak, and the rest at that rate, or at a given pace for so many seconds."""
+        self.warm(feed)
         feed, taken, sigma = self.sized(feed)
         peak = highest(lambda rate: self.keeps_up(feed, rate), max(0.8 * taken, LEAST), limit_s=self.search_s)
         rate = max(peak.rate, LEAST)
@@ -337,6 +341,9 @@ class Local(Runner):
         self.cores = len(os.sched_getaffinity(0))
         self.where = "in process, one core" if self.cores == 1 else f"in process, {self.cores} cores"
         self.every_s = 0.2 if quick else 1.0
+
+    def warm(self, feed: Feed) -> None:
+        self.run(replace(feed, most=self.least), 0.01, {"rate": ENDLESS})
 
     def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
         probe = Probe(every_s=every_s)
