@@ -74,11 +74,8 @@ def written(text: str, found: Sequence[Measure]) -> str:
     text = "\n".join(lines) + "\n"
     for suite, what in PAPER.items():
         of_suite = [m for m in found if m.measure.startswith(f"{suite}/")]
-        spark = {m.measure.rpartition("/")[0] for m in of_suite if on_spark(m)}
-        for place, table in (
-            (suite, [m for m in of_suite if m.measure.rpartition("/")[0] not in spark]),
-            (f"{suite} on Spark", [m for m in of_suite if m.measure.rpartition("/")[0] in spark]),
-        ):
+        for place, runner in ((suite, False), (f"{suite} on Spark", True)):
+            table = [m for m in of_suite if on_spark(m) == runner and "/probe-cost/" not in m.measure]
             if table:
                 text = placed(text, place, "\n".join(markdown(suite, what, table)))
     return text
