@@ -2,7 +2,7 @@
 
 ``scripts/write_benchmarks.py FILE...``: runs of one benchmark in several files, of several days say, are put together;
 a table's row gets the median and the range of all of them, the number of runs, and the load of the machine. Rows of
-measures that are in no file stay as they are.
+what is in no file stay as they are.
 """
 
 from __future__ import annotations
@@ -77,16 +77,24 @@ def written(text: str, found: Sequence[Measure]) -> str:
         for place, runner in ((suite, False), (f"{suite} on Spark", True)):
             table = [m for m in of_suite if on_spark(m) == runner and "/probe-cost/" not in m.measure]
             if table:
-                text = placed(text, place, "\n".join(markdown(suite, what, table)))
+                text = placed(text, place, markdown(suite, what, table))
     return text
 
 
-def placed(text: str, name: str, table: str) -> str:
-    """The document with a table at the place of its name."""
+def placed(text: str, name: str, table: Sequence[str]) -> str:
+    """The document with rows in the table of a name, instead of those of the same tasks or applications."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     if start not in text or end not in text:
         sys.exit(f"{TARGET} lacks the place for {name}, between {start} and {end}")
-    return text[: text.index(start) + len(start)] + f"\n{table}\n" + text[text.index(end) :]
+    first, last = text.index(start) + len(start), text.index(end)
+    rows = {label(line): line for line in text[first:last].strip().splitlines()[2:]}
+    rows.update((label(line), line) for line in table[2:])
+    return text[:first] + "\n" + "\n".join([*table[:2], *rows.values()]) + "\n" + text[last:]
+
+
+def label(line: str) -> str:
+    """The task or application of a row, without what is said of it."""
+    return line.split("|")[1].split()[0]
 
 
 def main() -> None:
