@@ -94,7 +94,7 @@ def placed(text: str, name: str, table: Sequence[str]) -> str:
 
 def label(line: str) -> str:
     """The task or application of a row, without what is said of it."""
-    return line.split("|")[1].split()[0]
+    return line.split("|")[1].split(maxsplit=1)[0]
 
 
 def main() -> None:
