@@ -166,13 +166,23 @@ def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str
     pictures = [(tmp_path / "ü" / f"{n}.png").read_bytes() for n in names]
     assert [base64.b64decode(i.partition(",")[2]) for i in page.images] == pictures
     assert all(p.startswith(b"\x89PNG") for p in pictures)
-    for words in (*(TITLES[n] for n in names), "KAL", "BLT", "another machine", "<one> core", "not for quoting", "σ"):
+    for words in (
+        *(TITLES[n] for n in names),
+        "KAL",
+        "BLT",
+        "another machine",
+        "<one> core",
+        "not for quoting",
+        "σ",
+        "load",
+    ):
         assert words in page.text
     assert "Not kept up with in the long run: stats/city" in page.text
     assert "Nothing at all came out of s of BLT (in 10 s)" in page.text
     data = json.loads((tmp_path / "ü" / "results.json").read_text(encoding="utf-8"))
     assert [o["name"] for o in data["outcomes"]] == ["KAL", "BLT", "stats/city"]
     assert data["quick"] is True
+    assert [v >= 0 for v in data["load"]] == [True, True]
 
 
 def test_what_was_measured_before_a_failure_is_written(tmp_path: Path) -> None:
@@ -284,3 +294,24 @@ def test_a_run_tells_which_streams_stayed_empty() -> None:
     assert outcome.silent == ("avg",)
     assert outcome.sigma == pytest.approx(5.0, rel=0.02)
     assert outcome.figures()["jitter"][0] == pytest.approx(0, abs=0.1)
+
+
+def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    from riot_ops import tasks as t
+    from riot_ops.bench.trial import Feed, Local
+    from riot_ops.dataflow import Dataflow
+
+    flow = Dataflow("windows")
+    flow.sink("s", flow.source("in", schema={"value": "double"}).to(t.BlockAverage(window=250), id="avg"))
+    lengths = []
+
+    def run(self: Local, feed: Any, seconds: float, pace: Any, every_s: float | None = None) -> Report:
+        lengths.append(seconds)
+        sent = np.array([(0, 0, 499, 500, 0.0, seconds, seconds, 500, math.nan)], SENT)
+        late = [(1, i, 1.0, seconds) for i in (249, 499)] if seconds > 1 else []
+        return Report(sent, np.array(late, ARRIVED), ["in"], ["in", "avg"], {"avg": frozenset({"in"})})
+
+    monkeypatch.setattr(Local, "run", run)
+    *_, sigma = Local(quick=True).sized(Feed(flow, {}))
+    assert lengths[-2:] == [0.5, 2.0]
+    assert sigma == pytest.approx(1 / 250)

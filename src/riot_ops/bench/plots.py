@@ -153,12 +153,14 @@ def _over_time(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     for axes, outcome in zip(grid[:, 0], outcomes, strict=True):
         run = outcome.report.series(outcome.interval_s, 0.0, outcome.until)
         sigma = outcome.sigma if math.isfinite(outcome.sigma) else outcome.report.selectivity
-        axes.step(run.times, run.input_rate * sigma, where="post", color=PAPER, label=f"input × {sigma:.3g}")
+        axes.step(run.times, run.input_rate * sigma, where="post", color=PAPER, label="input × σ")
         axes.step(run.times, run.output_rate, where="post", color=OURS, label="output")
         axes.axvspan(0, outcome.since, color=GRID, alpha=0.6, linewidth=0, label="warm-up")
         axes.set_ylabel("records/s")
         axes.set_ylim(bottom=0)
         axes.set_title(outcome.name, loc="left", fontsize=10, fontweight="bold")
+        empty = f" · nothing in {', '.join(outcome.silent)}" if outcome.silent else ""
+        axes.set_title(f"σ = {short(sigma)}{empty}", loc="right", fontsize=9, color="#64748b")
         axes.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
     grid[-1, 0].set_xlabel("seconds since the first message")
     grid[0, 0].legend(loc="lower right", ncols=3, frameon=True, framealpha=0.9, fontsize=8)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from riot_ops.bench import paper
-from riot_ops.bench.measure import machine
+from riot_ops.bench.measure import load, machine
 from riot_ops.bench.paper_table import COLUMNS, rows, short
 from riot_ops.bench.plots import TITLES, draw
 from riot_ops.bench.trial import Outcome
@@ -72,6 +72,7 @@ class Results:
     def __init__(self, suite: str, runner: str, quick: bool, folder: Path | None = None) -> None:
         self.suite, self.where, self.quick = suite, runner, quick
         self.machine = machine()
+        self.load = [load()]
         self.folder = folder or FOLDER / (suite if runner == "local" else f"{suite}-{runner}")
         self.outcomes: list[Outcome] = []
 
@@ -89,12 +90,14 @@ class Results:
 
     def write(self) -> Path:
         """Write the files; returns the page."""
+        self.load = [self.load[0], load()]
         pictures = draw(self.suite, self.outcomes)
         for name, data in pictures.items():
             (self.folder / f"{name}.png").write_bytes(data)
         found = {
             "suite": self.suite,
             "machine": self.machine,
+            "load": self.load,
             "where": self.where,
             "quick": self.quick,
             "outcomes": [o.as_dict() for o in self.outcomes],
@@ -102,7 +105,9 @@ class Results:
         text = json.dumps(found, ensure_ascii=False, indent=1)
         (self.folder / "results.json").write_text(text + "\n", encoding="utf-8")
         path = self.folder / PAGE
-        where = f"{self.where} · {self.machine}{' · short runs, not for quoting' if self.quick else ''}"
+        before, after = self.load
+        quick = " · short runs, not for quoting" if self.quick else ""
+        where = f"{self.where} · {self.machine} · load {before:g} before, {after:g} after{quick}"
         path.write_text(page(self.suite, where, self.outcomes, pictures), encoding="utf-8")
         return path
 

@@ -58,6 +58,11 @@ class Feed:
     side: Mapping[str, Source] = field(default_factory=dict)
     most: int = 65_536
 
+    def silent(self, report: Report) -> tuple[str, ...]:
+        """Streams for the sinks that no record came in."""
+        delivered = {e.source for sink in self.flow.kind("sink") for e in self.flow.inputs(sink.id)}
+        return tuple(n for n in self.flow.nodes if n in delivered and not report.rows.get(n))
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -277,9 +282,16 @@ class Runner(ABC):
             rate = report.read_rate(self.warm_s) or report.read_rate()
             most = min(self.most, max(1, int(rate * self.batch_s)))
             if most <= 2 * feed.most:
-                sigma = report.settled_selectivity if math.isnan(report.expected) else report.expected
-                return feed, rate, sigma
+                return feed, rate, self._sigma(feed, report)
             feed = replace(feed, most=min(most, 64 * feed.most))
+
+    def _sigma(self, feed: Feed, report: Report) -> float:
+        """Records that a message should lead to: as declared, else by a run that has no pace to keep."""
+        if math.isfinite(report.expected):
+            return report.expected
+        if feed.silent(report):  # their windows may be longer than the run was
+            report = self.run(feed, 4 * self.trial_s, {"rate": ENDLESS})
+        return report.settled_selectivity
 
     def keeps_up(self, feed: Feed, rate: float) -> bool:
         """One trial."""
@@ -307,8 +319,6 @@ class Runner(ABC):
             rate *= max(0.5, 1 - 1.2 * float(behind))
             report, kept_up = self._final(feed, {"rate": rate}, length)
             peak = Peak(rate, (*peak.tried, (rate, kept_up.stable)), peak.closed)
-        delivered = {e.source for sink in feed.flow.kind("sink") for e in feed.flow.inputs(sink.id)}
-        silent = tuple(n for n in feed.flow.nodes if n in delivered and not report.rows.get(n))
         return Outcome(
             name,
             group,
@@ -320,7 +330,7 @@ class Runner(ABC):
             self.interval_s,
             self.cores,
             sigma,
-            silent,
+            feed.silent(report),
         )
 
     def _final(self, feed: Feed, pace: Pace, seconds: float) -> tuple[Report, Stability]:
