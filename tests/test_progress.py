@@ -6,13 +6,14 @@ import io
 import logging
 import os
 import signal
+import threading
 import time
 
 import pytest
 from rich.console import Console
 
 from riot_ops.metrics import Summary
-from riot_ops.progress import Progress, Rate, interrupts_announced, progress_line, warnings_shown
+from riot_ops.progress import Progress, Rate, aside, interrupts_announced, progress_line, warnings_shown
 
 
 def test_a_rate_does_not_fall_between_micro_batches():
@@ -93,6 +94,25 @@ def test_ctrl_c_is_answered_at_once():
         assert heard
     finally:
         signal.signal(signal.SIGINT, usual)
+
+
+def test_ctrl_c_does_not_wait_for_what_is_done_aside():
+    release = threading.Event()
+    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            aside(lambda: release.wait(30))
+        assert time.monotonic() - begun < 15
+    finally:
+        release.set()
+        timer.join()
+
+
+def test_an_error_aside_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        aside(lambda: 1 // 0)
 
 
 def test_warnings_of_the_library_are_shown(capsys):

@@ -30,7 +30,7 @@ from riot_ops.graph import ERRORS_STREAM
 from riot_ops.metrics import Summary
 from riot_ops.paths import local_path
 from riot_ops.pictures import draw_sensor
-from riot_ops.progress import Progress, interrupts_announced, stderr_to, warnings_shown
+from riot_ops.progress import Progress, aside, interrupts_announced, stderr_to, warnings_shown
 from riot_ops.run_folder import RunFolder
 from riot_ops.sink import MemorySink, ParquetSink
 from riot_ops.source import MemorySource, Source
@@ -158,7 +158,9 @@ class Job:
             run(flow, source, progress, console)
             ended = True
         except KeyboardInterrupt:
-            ended = True
+            if not self.summary.messages:
+                console.print("interrupted before anything was processed")
+                raise
             again = f"; run again with the same options to go on from {self.checkpoint}" if self.checkpoint else ""
             console.print(f"interrupted: what has been processed is kept{again}")
             raise
@@ -289,20 +291,25 @@ class Job:
 
     def _run_spark(self, flow: Dataflow, source: Any, progress: Progress, console: Console) -> None:
         log = self.folder / "spark.log"
-        with stderr_to(log), console.status("starting Spark …"):
+
+        def start() -> tuple[Any, Any]:
             from riot_ops.runtime.spark import session
 
             spark = session(cores=self.cores)
+            query = flow.start(
+                spark,
+                source=source,
+                out=self.folder,
+                checkpoint=self.checkpoint,
+                trigger=self.trigger,
+                overwrite=self.overwrite,
+                max_records=self.batch or BATCH,
+            )
+            return spark, query
+
+        with stderr_to(log), console.status("starting Spark …"):
+            spark, query = aside(start)  # there Ctrl-C does not break a call into the JVM, nor wait for its end
         console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}", soft_wrap=True)
-        query = flow.start(
-            spark,
-            source=source,
-            out=self.folder,
-            checkpoint=self.checkpoint,
-            trigger=self.trigger,
-            overwrite=self.overwrite,
-            max_records=self.batch or BATCH,
-        )
 
         def show(running: Any) -> None:
             last = running.micro_batches[-1]["durations_ms"]["triggerExecution"] if running.micro_batches else None

@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -20,11 +22,13 @@ from rich.text import Text
 
 from riot_ops.metrics import Summary
 
-__all__ = ["Progress", "Rate", "interrupts_announced", "stderr_to", "warnings_shown"]
+__all__ = ["Progress", "Rate", "aside", "interrupts_announced", "stderr_to", "warnings_shown"]
 
 LINE_SECONDS = 2.0
 LIVE_SECONDS = 0.25
 RATE_SECONDS = 10.0
+
+T = TypeVar("T")
 
 
 class Rate:
@@ -115,6 +119,25 @@ def progress_line(summary: Summary, total: int | None, rate: float, extra: str) 
     speed = f"{rate:,.0f}/s" if rate else "–/s"
     parts = (f"{summary.messages:,} messages{share}", speed, left, lag, f"{summary.errors:,} rejected", extra)
     return "  ".join(part for part in parts if part)
+
+
+def aside(work: Callable[[], T]) -> T:
+    """The result of work in a thread of its own, for which Ctrl-C does not wait.
+
+    >>> aside(lambda: 2 + 2)
+    4
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # raised where the result is wanted
+            done.set_exception(error)
+
+    # not a pool: at its end the program would wait for it
+    threading.Thread(target=run, daemon=True, name="riot_ops-aside").start()
+    return done.result()
 
 
 @contextlib.contextmanager
