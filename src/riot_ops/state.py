@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import StateError
-from riot_ops.kernels.arrow import int_column, joined
+from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.hashing import HashMemo, hash_columns
 from riot_ops.kernels.index import KeyIndex
+from riot_ops.kernels.timestamps import microseconds
 from riot_ops.task import KeyedTask, Task, as_batch
 
 __all__ = ["KeyedState", "StateField", "key_numbers", "pack_snapshot"]
@@ -104,7 +105,7 @@ class KeyedState:
         h1, h2 = (self._memo or HashMemo()).hash_columns(columns, batch.num_rows)
         before = self.index.size
         if self.index.ttl:
-            times = int_column(batch.column("event_time"))
+            times, _ = microseconds(batch.column("event_time"))
             self._now = max(self._now, int(times.max())) if times.size else self._now
             slots = self.index.resolve(h1, h2, times)
         else:

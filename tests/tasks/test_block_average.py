@@ -44,6 +44,13 @@ def test_example_of_the_benchmark():
     assert session.flush() == []
 
 
+def test_a_small_reading_survives_a_huge_one():
+    """Plain and wrongly compensated sums give 0; the mean is (1 + 1) / 4."""
+    for mode in ("tumbling", "sliding"):
+        session = BlockAverage(window=4, mode=mode).session()
+        assert session.push_many({"value": v} for v in (1.0, 1e100, 1.0, -1e100)) == [{"value": 0.5, "count": 4}]
+
+
 def test_ninety_events_slide():
     values = np.random.default_rng(1).normal(20, 5, 1000)
     out = BlockAverage(window=90, mode="sliding").session().push_batch(pa.RecordBatch.from_pydict({"value": values}))

@@ -54,6 +54,15 @@ def test_for_a_time(events, cuts, ttl):
     assert numbers(task, batch, cuts) == reference.exact(rows, ("k",), ttl)
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_time_to_live_is_in_no_unit(unit):
+    seconds = pa.array([0, 10, 21], pa.int64()).cast(pa.timestamp("s", "UTC"))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["a"] * 3), seconds.cast(pa.timestamp(unit, "UTC"))], ["k", "event_time"]
+    )
+    assert numbers(Deduplicate(by="k", ttl="10s"), batch) == [0, 2]
+
+
 def test_a_repetition_counts_as_seen():
     session = Deduplicate(by="k", ttl="10s").session()
     times = (0, 6, 12, 22, 33)  # each within ten seconds of the one before but the last

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
@@ -26,6 +28,17 @@ def test_example_of_the_benchmark():
 def test_estimates_do_not_enter_the_history():
     assert filled([3.0, None, None, 6.0, None], window=2) == [3.0, 3.0, 3.0, 6.0, 4.5]
     assert filled([1.0, 2.0, None, None, 8.0, None], method="linear") == [1.0, 2.0, 3.0, 4.0, 8.0, 10.0]
+
+
+def test_a_line_through_readings_in_any_order_of_time():
+    def last(*readings):
+        rows = [{"event_time": datetime(2024, 5, 1, 0, 0, t, tzinfo=UTC), "value": v} for t, v in readings]
+        return Interpolation(method="linear").session().push_many(rows)[-1]["value"]
+
+    assert last((5, 3.0), (10, 1.0), (20, None)) == -3.0
+    assert last((10, 1.0), (5, 3.0), (20, None)) == -3.0  # the same line
+    assert last((10, 1.0), (5, 3.0), (0, None)) == 5.0
+    assert last((5, 1.0), (5, 3.0), (20, None)) == 3.0  # no line
 
 
 @given(

@@ -3,7 +3,7 @@
 import csv
 import json
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -101,6 +101,20 @@ def test_a_piece_that_comes_too_late():
     assert [(row["seq"], row["x"], row["y"], row["complete"]) for row in given_up] == [(1, 0.0, None, False)]
     assert join.push_many(pieces_of([1], ["y"]).to_pylist()) == []  # it begins anew
     assert [(row["seq"], row["complete"]) for row in join.flush()] == [(12, False), (1, False)]
+
+
+def test_a_message_is_given_up_when_more_than_the_timeout_has_passed():
+    """Message 1 begins at 0: at 10 it is not late yet, and what is complete then comes first."""
+    task = Join(schema=None, fields=("x", "y"), timeout="10s", partial="emit")
+    pieces = [(1, "x", 0), (2, "x", 1), (2, "y", 10), (3, "x", 11)]
+    rows = [
+        {"seq": s, "obs_type": n, "value": 1.0, "event_time": datetime(2024, 5, 1, 0, 0, t, tzinfo=UTC)}
+        for s, n, t in pieces
+    ]
+    whole = task.session().push_batch(pa.RecordBatch.from_pylist(rows)).to_pylist()
+    assert [(row["seq"], row["complete"]) for row in whole] == [(2, True), (1, False)]
+    session = task.session()
+    assert [[row["seq"] for row in session.push(row)] for row in rows] == [[], [], [2], [1]]
 
 
 def test_messages_given_up_are_rejected_piece_by_piece():

@@ -50,6 +50,11 @@ def test_example_of_the_benchmark():
     assert moments([1.0, 1.0, 2.0]) == [1.0, 4.0, 5.0]
 
 
+def test_exact_up_to_the_size_of_the_reservoir():
+    """Three ones, 2, 3 and 4: 9 + 1 + 1 + 1; the median of three groups would say 6."""
+    assert moments([1.0, 1.0, 1.0, 2.0, 3.0, 4.0], size=6, groups=3) == [1.0, 4.0, 9.0, 10.0, 11.0, 12.0]
+
+
 @given(EVENTS, CUTS, st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**63 - 1))
 @settings(max_examples=100, deadline=None)
 def test_reservoir_agrees_with_the_reference(events, cuts, share, groups, seed):
