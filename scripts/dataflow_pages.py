@@ -50,14 +50,14 @@ BENCHMARK = {
     "stats": {
         "parse": "N: 5 / 8",
         "bloom": "N r",
-        "avg": "N r / W",
+        "avg": "N r, after W of a key",
         "kalman": "N r",
         "slr": "N r, after W of a key",
         "dac": "N r",
-        "publish_avg": "N r / W",
+        "publish_avg": "N r",
         "publish_slr": "N r",
         "publish_dac": "N r",
-        "publish": "N r (1/W + 2)",
+        "publish": "3 N r",
     },
     "stats_plots": {
         "parse": "N",
@@ -161,7 +161,7 @@ def _learning(stream: str) -> dict[str, Run]:
         news = [{"seq": i, "payload": name.encode(), "topic": MODELS} for i, name in enumerate(store.names()[-2:])]
         sources = {MODELS: MemorySource(news, schema=UPDATES_SCHEMA), stream: _source(stream)}
         newest = {"classifier": store.newest("DTC"), "regression": store.newest("MLR")}
-        plots = dataflows.pred(stream, form="plots", store=around.models_url, charts="memory://docs", **newest)
+        plots = dataflows.pred(stream, form="paper", store=around.models_url, charts="memory://docs", **newest)
         return {
             "train": train,
             "pred": _counted(around.pred(INSTANCES), sources, MESSAGES),

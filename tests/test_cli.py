@@ -93,18 +93,20 @@ def test_applications_need_no_server(name, tmp_path):
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.rglob("publish*/*.parquet")) > 0
 
 
-@pytest.mark.parametrize("name", ["stats", "pred"])
-def test_the_form_with_plots_leaves_charts(name, tmp_path):
+@pytest.mark.parametrize(("name", "form"), [("stats", "plots"), ("pred", "paper")])
+def test_the_form_with_charts_leaves_archives_of_them(name, form, tmp_path):
     options = ("--stream", "taxi", "--runner", "local", "--messages", "300", "--sensors", "2")
-    call("run", name, *options, "--form", "plots", "--out", str(tmp_path))
+    call("run", name, *options, "--form", form, "--out", str(tmp_path))
     charts = []
-    for path in (p for p in (tmp_path / "charts").rglob("*") if p.is_file()):
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                charts += [archive.read(entry) for entry in archive.namelist()]
-        else:
-            charts.append(path.read_bytes())
+    for path in (tmp_path / "charts").glob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            charts += [archive.read(entry) for entry in archive.namelist()]
     assert charts and all(chart.startswith(b"<svg") for chart in charts)
+
+
+def test_pred_is_published_unless_another_form_is_wanted(tmp_path):
+    call("run", "pred", "--stream", "taxi", "--runner", "local", "--messages", "300", "--out", str(tmp_path))
+    assert (tmp_path / "publish_error").exists() and not (tmp_path / "charts").exists()
 
 
 def test_micro_runs_a_single_task(tmp_path):
@@ -168,8 +170,8 @@ def test_stats_of_plain_csv(tmp_path):
     assert "stats: 40 messages" in text
     found = results(tmp_path / "out")["avg"].to_pylist()
     values = {d: [20 + i % 7 for i in range(40) if i % 2 == d] for d in (0, 1)}
-    wanted = {(f"d{d}", n, sum(values[d][10 * n : 10 * n + 10]) / 10) for d in (0, 1) for n in (0, 1)}
-    places = {"d0": iter((0, 1)), "d1": iter((0, 1))}
+    wanted = {(f"d{d}", n, sum(values[d][n : n + 10]) / 10) for d in (0, 1) for n in range(11)}  # the last ten each
+    places = {"d0": iter(range(11)), "d1": iter(range(11))}
     assert {(r["sensor_id"], next(places[r["sensor_id"]]), round(r["value"], 9)) for r in found} == wanted
     assert {r["obs_type"] for r in found} == {"temperature"}
     assert (tmp_path / "out" / "stats.png").exists()
@@ -287,7 +289,9 @@ def test_plan_of_a_descriptor(tmp_path):
         (("run", "micro"), "micro needs the code of a task"),
         (("run", "stats", "--runner", "local", "--input", "missing.csv"), "missing.csv"),
         (("run", "stats", "--runner", "local", "--out", "/dev/null"), "--out must be a folder that can be written"),
-        (("run", "stats", "--form", "x"), "--form must be paper or plots, got 'x'"),
+        (("run", "stats", "--form", "x"), "--form must be paper or plots for stats, got 'x'"),
+        (("run", "pred", "--form", "plots"), "--form must be publish or paper for pred, got 'plots'"),
+        (("run", "etl", "--form", "paper"), "--form must be left out for etl, got 'paper'"),
         (("show", "KALL"), "unknown task 'KALL'"),
         (("show", "stats", "--format", "png"), "--format must be mermaid, svg, json, got 'png'"),
         (("plan", "stats", "--fuse", "x"), "fuse"),

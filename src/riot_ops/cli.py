@@ -107,7 +107,9 @@ def run(
     checkpoint: Annotated[
         Path | None, _option(OUTPUT, "Keep position and state here; the same again goes on from there.")
     ] = None,
-    form: Annotated[str, _option(OUTPUT, "Of stats and pred: paper or plots.")] = "paper",
+    form: Annotated[
+        str | None, _option(OUTPUT, "Of stats: paper or plots; of pred: publish or paper; default: the first.")
+    ] = None,
     plot: Annotated[bool, _option(OUTPUT, "Draw one sensor's series as a PNG.")] = True,
     runner: Annotated[str, _option(RUNNER, "spark or local (in this process).")] = "spark",
     cores: Annotated[int | None, _option(RUNNER, "Cores for local Spark; default: all.", min=1)] = None,

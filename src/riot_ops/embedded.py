@@ -27,7 +27,7 @@ from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.dataflows.riotbench.train import TICKS
 from riot_ops.errors import ConfigError
 from riot_ops.models import ModelStore
-from riot_ops.schema import StreamSchema
+from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.sink import MemorySink
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.source import Source
@@ -37,6 +37,8 @@ __all__ = ["Surroundings"]
 TABLE = "readings"
 #: Spans that the time of the stored readings is cut into for training.
 SPANS = 5
+#: Points of a chart, unless there are so many charts that all together would have more than the most.
+POINTS, MOST_POINTS = 200, 200_000
 #: How long a bounded run waits for news of models, in seconds.
 PATIENCE_S = 3.0
 #: How long the broker remembers a run that is gone, in seconds.
@@ -84,16 +86,15 @@ class Surroundings:
             publish={"url": self.broker_url, "topic": f"etl/{self.stream}"},
         )
 
-    def stats(self, sensors: Sequence[str], form: str, schema: StreamSchema | None = None) -> Dataflow:
+    def stats(
+        self, sensors: Sequence[str], form: str | None = None, schema: StreamSchema | None = None
+    ) -> Dataflow:
         """STATS over a stream of these sensors; it publishes where a broker is given."""
         publish: dict[str, object] = {"url": self.broker_url, "topic": f"stats/{self.stream}"}
-        return dataflows.stats(
-            schema or self.stream,
-            form=form,  # type: ignore[arg-type]
-            known_sensors=self.filter_of(sensors) if form == "paper" else None,
-            publish=None if self.broker is None else publish,
-            charts=str(self.out / "charts"),
-        )
+        given: dict[str, Any] = {"known_sensors": self.filter_of(sensors)}
+        if form == "plots":
+            given = self._charts(form, len(sensors) * len((schema or stream_schema(self.stream)).numeric))
+        return dataflows.stats(schema or self.stream, publish=None if self.broker is None else publish, **given)
 
     def train(self) -> Dataflow:
         """TRAIN over the table."""
@@ -105,19 +106,23 @@ class Surroundings:
             publish={"url": self.broker_url},
         )
 
-    def pred(self, parallelism: int, form: str = "paper") -> Dataflow:
-        """PRED, beginning with the newest models."""
+    def pred(self, parallelism: int, form: str | None = None, sensors: int = 1) -> Dataflow:
+        """PRED, beginning with the newest models; in the paper's form charts of so many sensors."""
         store, dataset = ModelStore.open(self.models_url), self.stream.upper()
         return dataflows.pred(
             self.stream,
-            form="plots" if form == "plots" else "publish",
-            charts=str(self.out / "charts"),
             store=self.models_url,
             classifier=store.newest("DTC", dataset),
             regression=store.newest("MLR", dataset),
             parallelism=parallelism,
             publish={"url": self.broker_url, "topic": f"pred/{self.stream}"},
+            **(self._charts(form, sensors) if form == "paper" else {}),
         )
+
+    def _charts(self, form: str, charts: int) -> dict[str, Any]:
+        """Options of a form with charts: each of so many gets enough points to be worth a look."""
+        size = max(1, min(POINTS * charts, MOST_POINTS))
+        return {"form": form, "charts": str(self.out / "charts"), "plot_size": size}
 
     def filter_of(self, sensors: Sequence[str]) -> Path:
         """The file of a Bloom filter that knows these sensors."""

@@ -62,7 +62,7 @@ class Job:
     rate: float | None = None
     speed: float | None = None
     curve: str | None = None
-    form: str = "paper"
+    form: str | None = None
     batch: int | None = None
     trigger: str | None = None
     cores: int | None = None
@@ -84,8 +84,9 @@ class Job:
                 f"unknown application {self.name!r}; known are {', '.join(known)} and files of a dataflow as JSON"
                 f"{did_you_mean(self.name, known)}"
             )
-        if self.form not in ("paper", "plots"):
-            raise ConfigError(f"--form must be paper or plots, got {self.form!r}")
+        forms = dataflows.FORMS.get(self.name, ())
+        if self.form is not None and self.form not in forms:
+            raise ConfigError(f"--form must be {' or '.join(forms) or 'left out'} for {self.name}, got {self.form!r}")
         self._prepare()
         if self.format == "csv" and self.name not in ("stats", "etl"):
             raise ConfigError(f"--format csv is for stats and etl; {self.name} reads SenML")
@@ -250,7 +251,8 @@ class Job:
         if self.name == "train":
             return around.train()
         if self.name == "pred":
-            return around.pred(self.cores or os.cpu_count() or 1, self.form)
+            sensors = len(self._sensors()) if self.form == "paper" else 1
+            return around.pred(self.cores or os.cpu_count() or 1, self.form, sensors)
         return self.feed.fitted(around.stats(self._sensors(), self.form, self.feed.schema))
 
     def _warm_up(self) -> None:

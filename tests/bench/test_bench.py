@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from riot_ops import bench, dataflows
+from riot_ops import bench
 from riot_ops import tasks as t
-from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, write_city, write_readings
+from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, block_stats, write_city, write_readings
 from riot_ops.bench.kernels import CODES, task_under_test
 from riot_ops.bench.keyed import kalman_flow
 from riot_ops.bench.measure import Measure
@@ -33,7 +33,7 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(city: Path) -> dict[str, Any]:
     """What riot_ops gives, sorted."""
-    result = dataflows.stats().run(LineFiles(city, MESSAGES // FILES))
+    result = block_stats().run(LineFiles(city, MESSAGES // FILES))
     assert result.summary.errors == 0
     return {kind: by_record(result[kind]) for kind in ("avg", "slr", "dac")}
 
@@ -238,6 +238,6 @@ def test_keyed_sides_give_the_same(spark: Any, tmp_path: Path) -> None:
 
 
 def test_discard_takes_everything(city: Path) -> None:
-    summary = dataflows.stats().run(LineFiles(city, MESSAGES // FILES), sinks=Discard()).summary
+    summary = block_stats().run(LineFiles(city, MESSAGES // FILES), sinks=Discard()).summary
     assert summary.messages == MESSAGES
     assert summary.rows["dac"] == 5 * MESSAGES

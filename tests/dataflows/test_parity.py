@@ -128,7 +128,7 @@ def test_pred(spark, trained, tmp_path):
     def flow(side, stream, classifier, regression):
         store, charts = trained[stream][0].models_url, str(tmp_path / side / stream)
         models = {"store": store, "classifier": classifier, "regression": regression, "parallelism": 2}
-        return dataflows.pred(stream, form="plots", charts=charts, plot_size=120, **models)
+        return dataflows.pred(stream, form="paper", charts=charts, plot_size=120, **models)
 
     local, other, inputs, others = {}, {}, {}, {}
     for stream, (around, result) in trained.items():
@@ -140,5 +140,5 @@ def test_pred(spark, trained, tmp_path):
         others[stream] = {MODELS: pa.Table.from_pylist(news, UPDATES_SCHEMA), stream: source(stream)}
     check(spark, local, other, inputs, others)
     for stream in SCHEMAS:
-        a, b = ({p.name: p.read_bytes() for p in (tmp_path / x / stream).glob("*.svg")} for x in ("local", "spark"))
+        a, b = ({p.name: p.read_bytes() for p in (tmp_path / x / stream).glob("*.zip")} for x in ("local", "spark"))
         assert a and a == b

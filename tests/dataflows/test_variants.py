@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import xml.etree.ElementTree as ET
+import zipfile
 from datetime import UTC, datetime
 
 import pytest
@@ -33,6 +34,7 @@ def comparable(rows, columns=None):
 
 @pytest.mark.parametrize("stream", ["taxi", "grid"])
 def test_pred_draws_its_results_and_stores_the_charts(stream, trained, tmp_path):
+    """Sets of so many results of a kind, the last with what is left; charts in archives of so many."""
     around, _ = trained[stream]
     store = ModelStore.open(around.models_url)
     models = {
@@ -40,34 +42,83 @@ def test_pred_draws_its_results_and_stores_the_charts(stream, trained, tmp_path)
         "classifier": store.newest("DTC", stream.upper()),
         "regression": store.newest("MLR", stream.upper()),
         "parallelism": 2,
+        "average_window": 4,
     }
-    inputs, size = {MODELS: NO_NEWS, stream: source(stream)}, 80
-    flow = dataflows.pred(stream, form="plots", charts=str(tmp_path), plot_size=size, **models)
+    inputs, size, each = {MODELS: NO_NEWS, stream: source(stream)}, 80, 7
+    flow = dataflows.pred(
+        stream, form="paper", charts=str(tmp_path), plot_size=size, zip_size=each, sliding=False, **models
+    )
     result, plain = flow.run(inputs, batch_size=100), dataflows.pred(stream, **models).run(inputs)
     assert result.errors.num_rows == 0
     wanted = {}
-    for analytic, output, field in (("DTC", "classes", "class_index"), ("MLR", "error", "error")):
+    for analytic, output, field, unit in (
+        ("DTC", "classes", "class_index", "class index"),
+        ("MLR", "error", "error", "relative error"),
+    ):
         assert result[output].sort_by(ORDER).equals(plain[output].sort_by(ORDER))
         rows = plain[output].sort_by(ORDER).to_pylist()
-        for number in range(N // size):
+        for number in range(-(-N // size)):
             block = rows[number * size : (number + 1) * size]
             for sensor in {row["sensor_id"] for row in block}:
                 values = [row[field] for row in block if row["sensor_id"] == sensor and row[field] is not None]
-                wanted[file_name([sensor, analytic, number], ".svg")] = f"{sensor} {analytic}", values
-    assert {path.name for path in tmp_path.glob("*.svg")} == set(wanted) == set(result["upload"]["blob"].to_pylist())
-    for name, (title, values) in wanted.items():
-        chart = ET.fromstring((tmp_path / name).read_bytes())
+                wanted[file_name([sensor, analytic, number], ".svg")] = f"{sensor} {analytic}", unit, len(values)
+    charts = {}
+    for path in tmp_path.glob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            charts.update((name, archive.read(name)) for name in archive.namelist())
+    assert result["upload"]["entries"].to_pylist() == [each] * (len(wanted) // each) + [len(wanted) % each]
+    assert charts.keys() == wanted.keys()
+    for name, (title, unit, points) in wanted.items():
+        chart = ET.fromstring(charts[name])
         texts = [text.text for text in chart.iter(f"{SVG}text")]
-        points = " ".join(line.get("points") for line in chart.iter(f"{SVG}polyline")).split()
-        assert texts[0] == title
-        assert len(points) == len(values)
-        if len(set(values)) > 1:  # the axis ends with them
-            assert {f"{max(values):.5g}", f"{min(values):.5g}"} <= set(texts)
+        assert texts[0] == title and unit in texts
+        assert len(" ".join(line.get("points") for line in chart.iter(f"{SVG}polyline")).split()) == points
+
+
+def test_errors_of_pred_are_relative_to_a_sliding_average_where_wanted(trained):
+    around, _ = trained["taxi"]
+    inputs = {MODELS: NO_NEWS, "taxi": source("taxi")}
+    store = ModelStore.open(around.models_url)
+    models = {"store": around.models_url, "classifier": store.newest("DTC"), "regression": store.newest("MLR")}
+    rows = {}
+    for sliding in (True, False):
+        flow = dataflows.pred("taxi", average_window=3, sliding=sliding, **models)
+        rows[sliding] = flow.run(inputs, batch_size=50)["error"].sort_by(ORDER).to_pylist()
+        seen = {}
+        for row in rows[sliding]:
+            before = seen.setdefault(row["sensor_id"], [])
+            full = len(before) if sliding else len(before) // 3 * 3
+            mean = sum(before[full - 3 : full]) / 3 if full >= 3 else abs(row["fare_amount"])
+            assert row["error"] == pytest.approx(abs(row["prediction"] - row["fare_amount"]) / mean, rel=1e-9)
+            before.append(row["fare_amount"])
+    assert rows[True] != rows[False]
+
+
+def test_the_papers_form_of_pred_has_the_papers_windows_and_the_benchmarks_sizes():
+    for stream, window, gathered, zipped in (
+        ("city", 90, 20, 100),
+        ("taxi", 10, 10, 10),
+        ("fit", 10, 20, 10),
+        ("grid", 10, 8000, 50),
+    ):
+        nodes = dataflows.pred(stream, form="paper", store="memory://m", charts="memory://c").nodes
+        assert (nodes["avg"].task.window, nodes["avg"].task.mode) == (window, "sliding")
+        assert nodes["gather_dtc"].task.size == nodes["gather_mlr"].task.size == gathered
+        assert nodes["zip"].task.size == zipped
+        plain = dataflows.pred(stream, store="memory://m").nodes
+        assert (plain["avg"].task.window, plain["avg"].task.mode) == (10, "tumbling")
+        assert "plots" not in plain
+
+
+@pytest.mark.parametrize("wrong", [{"plot_size": 5}, {"zip_size": 5}, {"charts": "x"}])
+def test_options_of_charts_are_refused_where_none_are_drawn(wrong):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is for form='paper', got .* with form='publish'"):
+        dataflows.pred("city", **wrong)
 
 
 @pytest.mark.parametrize("build", [dataflows.pred, dataflows.stats])
 def test_unknown_forms_are_refused(build):
-    with pytest.raises(ConfigError, match=r"form must be '\w+' or 'plots', got 'charts'"):
+    with pytest.raises(ConfigError, match=r"form must be '\w+' or '\w+', got 'charts'"):
         build("city", form="charts")
 
 
@@ -78,8 +129,9 @@ def test_unknown_forms_are_refused(build):
 def test_stats_publishes_each_result(form, tmp_path):
     url = tmp_path.as_uri()
     session = FolderBroker(url).session("test", ["stats/#"])
-    plain = dataflows.stats("taxi").run(source("taxi"))
-    flow = dataflows.stats("taxi", form=form, publish={"url": url, "topic": "stats/{obs_type}"})
+    plain = dataflows.stats("taxi", form=form).run(source("taxi"))
+    size = {"plot_size": 2000} if form == "plots" else {}
+    flow = dataflows.stats("taxi", form=form, publish={"url": url, "topic": "stats/{obs_type}"}, **size)
     result = flow.run(source("taxi"), batch_size=100)
     assert result.errors.num_rows == 0
     wanted = []

@@ -158,7 +158,7 @@ def expected(source, name):
 @pytest.mark.parametrize("name", ["city", "fit", "grid"])
 def test_stats_over_every_stream(name):
     wanted = expected(streams.generate(name, 5, messages=400, format="observations"), name)
-    result = dataflows.stats(name).run(source=streams.generate(name, 5, messages=400), sinks=MemorySink())
+    result = dataflows.stats(name, sliding=False, average_window=10).run(source=streams.generate(name, 5, messages=400), sinks=MemorySink())
     assert {k: result[k].num_rows for k in wanted} == wanted
     assert result.summary.errors == 0
     ahead = {len(p) for p in result["slr"]["predictions"].to_pylist()}
@@ -167,7 +167,7 @@ def test_stats_over_every_stream(name):
 
 def test_stats_over_the_fit_sample(shared_data):
     source = streams.replay(shared_data / "riotbench" / "FIT_sample_data_senml.csv")
-    result = dataflows.stats("fit").run(source=source, sinks=MemorySink())
+    result = dataflows.stats("fit", sliding=False).run(source=source, sinks=MemorySink())
     # 45 messages with 11 readings of one subject
     assert {k: result[k].num_rows for k in ("avg", "slr", "dac")} == {"avg": 11 * 4, "slr": 11 * 36, "dac": 11 * 45}
     assert result.summary.errors == 0

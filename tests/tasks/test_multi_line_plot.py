@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import ConfigError, MissingExtraError
-from riot_ops.charts import LEFT, TOP
+from riot_ops.charts import BOTTOM, LEFT, RIGHT, TOP
 from riot_ops.schema import TIMESTAMP
 from riot_ops.tasks import Accumulator, MultiLinePlot
 from tests.reference.splits import run
@@ -51,13 +51,83 @@ def lines_of(data):
 
 
 def test_points_stand_where_the_axes_say():
-    row = draw(a_set([0.0, 10.0, 5.0]), width=605, height=485)  # 500 by 400 for the lines
+    row = draw(a_set([0.0, 10.0, 5.0]), width=605, height=TOP + 400 + BOTTOM)  # 500 by 400 for the lines
     lines, texts = lines_of(row["data"])
     assert lines == [[(LEFT, TOP + 400), (LEFT + 250, TOP), (LEFT + 500, TOP + 200)]]
     assert texts[0] == "s t" and texts[-1] == "AVG"
-    assert [t for t in texts if t in {"0", "2.5", "5", "7.5", "10"}].count("10") == 1
-    assert {"500", "1000", "1500", "2000", "time (ms)"} <= set(texts)
+    assert texts[1:7] == ["0", "2", "4", "6", "8", "10"]
+    assert texts[7:-1] == ["0", "0.5", "1", "1.5", "2", "seconds since 2026-01-01 00:00:00 UTC"]
     assert row["name"] == "s~t~0.svg"
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([-8.1, 40.3], ["-10", "0", "10", "20", "30", "40", "50"]),
+        ([20.13, 20.31], ["20.1", "20.15", "20.2", "20.25", "20.3", "20.35"]),
+        ([100_000.0, 100_002.0], ["100000", "100000.5", "100001", "100001.5", "100002"]),
+        ([1e308, -1e308], ["-1e+308", "-5e+307", "0", "5e+307", "1e+308"]),
+    ],
+)
+def test_values_are_round(values, ticks):
+    _, texts = lines_of(draw(a_set(values))["data"])
+    assert texts[1 : 1 + len(ticks)] == ticks
+    assert texts[1 + len(ticks)] == "0", "the next is of the time"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ticks"),
+    [
+        ([0, 0.004], ["0", "1", "2", "3", "4", "milliseconds"]),
+        ([0, 600], ["0", "2", "4", "6", "8", "10", "minutes"]),
+        ([0, 86_400], ["0", "5", "10", "15", "20", "hours"]),
+        ([0, 7 * 86_400], ["0", "2", "4", "6", "days"]),
+    ],
+)
+def test_times_have_the_unit_that_fits(seconds, ticks):
+    _, texts = lines_of(draw(a_set([0.0, 1.0], seconds=seconds))["data"])
+    shown = texts[texts.index("0", texts.index("1")) : -1]
+    assert [*shown[:-1], shown[-1].partition(" ")[0]] == ticks
+
+
+def test_the_unit_stands_beside_the_axis():
+    assert "µg/m³ & more" in lines_of(draw({**a_set([1.0]), "what": "µg/m³ & more"}, unit="what")["data"])[1]
+    assert draw({**a_set([1.0]), "what": None}, unit="what")["data"] == draw(a_set([1.0]))["data"]
+    plain, with_unit = (draw({**a_set([1.0]), "what": "m"}, format="png", unit=u)["data"] for u in (None, "what"))
+    assert plain != with_unit
+
+
+def test_predictions_are_faint_lines_a_step_apart():
+    """Results every 2 s, the second a null; each prediction is drawn, the last without one."""
+    one = {**a_set([1.0, None, None, None, 1.0], ["AVG", "SLR", "SLR", "SLR", "AVG"], [0, 2, 4, 6, 10])}
+    one["predictions"] = [None, [2.0, 3.0], None, [0.0, 4.0], None]
+    data = draw(one, width=605, height=TOP + 400 + BOTTOM, ahead="predictions")["data"]
+    lines, texts = lines_of(data)
+    assert texts[-2:] == ["AVG", "SLR"]
+
+    def at(second, value):
+        return LEFT + 50 * second, TOP + 100 * (4 - value)
+
+    assert lines == [[at(0, 1), at(10, 1)], [at(4, 2), at(6, 3)], [at(8, 0), at(10, 4)]]
+    strokes = [line.get("stroke-opacity") for line in ET.fromstring(data.decode()).iter(f"{SVG}polyline")]
+    assert strokes == [None, "0.35", "0.35"]
+    assert draw(one, ahead="predictions", format="png")["data"] != draw(one, format="png")["data"]
+
+
+def test_predictions_of_a_single_result_stand_at_its_time():
+    one = {**a_set([None], ["SLR"], [5]), "predictions": [[2.0, float("nan"), 3.0]]}
+    lines, _ = lines_of(draw(one, ahead="predictions")["data"])
+    assert [[x for x, _ in line] for line in lines] == [[LEFT], [LEFT]]
+
+
+def test_a_long_legend_takes_more_rows():
+    many = [f"model number {i:02d}" for i in range(12)]
+    root = ET.fromstring(draw(a_set([float(i) for i in range(12)], many))["data"].decode())
+    places = [(float(t.get("x")), float(t.get("y"))) for t in root.iter(f"{SVG}text") if t.text in many]
+    assert len(set(places)) == 12
+    assert all(x + 7 * len(many[0]) <= 800 - RIGHT + 7 for x, _ in places)
+    top = min(float(p.split(",")[1]) for line in root.iter(f"{SVG}polyline") for p in line.get("points").split())
+    assert top > max(y for _, y in places), "the lines begin below"
 
 
 def test_a_line_per_label_in_order_of_appearance():
@@ -75,7 +145,7 @@ def test_a_missing_value_is_a_gap(gap):
 
 
 def test_a_flat_line_is_in_the_middle():
-    lines, texts = lines_of(draw(a_set([7.0, 7.0]), height=485)["data"])
+    lines, texts = lines_of(draw(a_set([7.0, 7.0]), height=TOP + 400 + BOTTOM)["data"])
     assert {y for _, y in lines[0]} == {TOP + 200}
     assert "7" in texts
 
@@ -115,7 +185,7 @@ def test_any_values(values):
     lines, texts = lines_of(draw(a_set(values), width=200, height=150)["data"])
     finite = [v for v in values if v is not None and np.isfinite(v)]
     assert sum(map(len, lines)) == len(finite)
-    assert all(85 <= x <= 180 and 40 <= y <= 105 for line in lines for x, y in line)
+    assert all(LEFT <= x <= 200 - RIGHT and TOP <= y <= 150 - BOTTOM for line in lines for x, y in line)
     assert not any("nan" in (t or "") for t in texts)
 
 
@@ -131,7 +201,7 @@ def test_png_pictures(values):
     pixels = imread(io.BytesIO(row["data"]))
     assert pixels.shape[:2] == (300, 400)
     blue = (pixels[..., 2] > 0.8) & (pixels[..., 0] < 0.4)
-    assert blue[40:255, 85:380].sum() > 10  # the line is there
+    assert blue[TOP:255, 80:380].sum() > 10  # the line is there
     assert draw(a_set([]), format="png", width=400, height=300)["data"] != row["data"]
 
 
@@ -209,3 +279,19 @@ def test_wrong_input_is_refused_by_name():
     ):
         with pytest.raises(ConfigError, match=match):
             MultiLinePlot().output_schema(good.set(good.get_field_index(name), pa.field(name, kind)))
+    with pytest.raises(
+        ConfigError, match=r"needs lists of numbers in the lists of 'value', its input has list<.*float"
+    ):
+        MultiLinePlot(ahead="value").output_schema(good)
+    with pytest.raises(ConfigError, match="'what'"):
+        MultiLinePlot(unit="what").output_schema(good)
+
+
+def test_outliers_of_predictions_do_not_flatten_the_rest():
+    fans = [[float(i % 5)] * 10 for i in range(40)] + [[1e6] * 10]
+    one = {**a_set([None] * 41, ["SLR"] * 41), "predictions": fans}
+    lines, texts = lines_of(draw(one, ahead="predictions")["data"])
+    assert {"0", "1", "2", "3", "4"} <= set(texts) and len(lines) == 41
+    assert max(y for y, *_ in [[y for _, y in line] for line in lines]) <= 600 - BOTTOM
+    solid = draw(a_set([0.0, 4.0, 1e6]))["data"]
+    assert "1000000" in lines_of(solid)[1], "what is no prediction is shown as it is"

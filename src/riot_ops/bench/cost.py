@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from riot_ops import dataflows
-from riot_ops.bench.data import Discard
+from riot_ops.bench.data import Discard, block_stats
 from riot_ops.bench.measure import Measure, one_core
 from riot_ops.dataflow import Dataflow
 from riot_ops.probe import Probe
@@ -22,7 +21,7 @@ MOST = 1.03
 
 def probe_cost(quick: bool) -> Iterator[Measure]:
     """CPU time of STATS with a probe over that without, in turns: at full speed, and at a low rate."""
-    flow = dataflows.stats()
+    flow = block_stats()
     # a sample of CPU and memory is due every 5 s: runs that are no shorter have their share of it
     messages, seconds, repetitions = (100_000, 2, 2) if quick else (2_000_000, 6, 5)
     flow.run(city(messages=20_000), sinks=Discard())  # compiles

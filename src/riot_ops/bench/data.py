@@ -11,15 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from riot_ops import dataflows
+from riot_ops.dataflow import Dataflow
 from riot_ops.errors import MissingExtraError
 from riot_ops.schema import RAW, TIMESTAMP
 from riot_ops.sink import Message, Sink, Writer
 from riot_ops.source import Offset, Source, Split
 
-__all__ = ["READINGS", "Discard", "LineFiles", "ReadingFiles", "needs", "write_city", "write_readings"]
+__all__ = ["READINGS", "Discard", "LineFiles", "ReadingFiles", "block_stats", "needs", "write_city", "write_readings"]
 
 #: One reading of a device.
 READINGS = pa.schema([pa.field("seq", pa.int64(), nullable=False), ("device", pa.string()), ("value", pa.float64())])
+
+
+def block_stats() -> Dataflow:
+    """STATS as every side of a comparison computes it: averages of blocks of ten values, no meta fields."""
+    return dataflows.stats(average_window=10, sliding=False, meta=False)
 
 
 def needs(feature: str, extra: str, *modules: str) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops import dataflows
-from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, write_city, write_readings
+from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, block_stats, write_city, write_readings
 from riot_ops.bench.keyed import kalman, kalman_flow
 from riot_ops.bench.measure import Measure, median, one_core
 from riot_ops.bench.sparks import durations, folder, spark_session
@@ -218,7 +217,7 @@ def _memory(base: Path, most: int) -> Iterator[Measure]:
     for keys in (5000, most):
         data = write_city(base / f"memory-{keys}", files * EACH, files, keys // 5)
         with spark_session() as spark, _watched() as peak:
-            dataflows.stats().start(spark, LineFiles(data, EACH), sinks=Discard(), max_records=4 * EACH).wait()
+            block_stats().start(spark, LineFiles(data, EACH), sinks=Discard(), max_records=4 * EACH).wait()
         peaks[keys] = peak
     for part in ("driver", "jvm", "workers"):
         for keys, peak in peaks.items():

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from riot_ops import dataflows
-from riot_ops.bench.data import Discard
+from riot_ops.bench.data import Discard, block_stats
 from riot_ops.bench.feeds import feed
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.sparks import folder, spark_session
@@ -37,7 +36,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
 
 def _feed(name: str, base: Path) -> Feed:
     if name == "stats":
-        return Feed(dataflows.stats(), {"city": city()})
+        return Feed(block_stats(), {"city": city()})
     return feed(name, "city", base / name)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from riot_ops import dataflows
-from riot_ops.bench.data import LineFiles, needs, write_city
+from riot_ops.bench.data import LineFiles, block_stats, needs, write_city
 from riot_ops.bench.measure import Measure, median, one_core, seconds
 from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
 
@@ -61,7 +60,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
 def _in_process(base: Path, data: Path, small: int, large: int, repetitions: int) -> tuple[float, float]:
     from riot_ops.bench.opponents.stats_python import stats
 
-    flow = dataflows.stats()
+    flow = block_stats()
     few, many = _part(data, small), _part(data, large)
     with one_core():
         ours = seconds(lambda: flow.run(many, out=base / "local", overwrite=True), repetitions)
@@ -76,7 +75,7 @@ def _part(data: Path, messages: int) -> LineFiles:
 
 
 def _on_spark(spark: Any, out: Path, data: Path, batch: int) -> float:
-    query = dataflows.stats().start(spark, _part(data, 3 * batch), out=out, max_records=batch)
+    query = block_stats().start(spark, _part(data, 3 * batch), out=out, max_records=batch)
     query.wait()
     return median(batch / s for s in durations(query.streaming)[1:])
 

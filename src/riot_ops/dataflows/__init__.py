@@ -9,7 +9,10 @@ from riot_ops.dataflows.riotbench.pred import pred
 from riot_ops.dataflows.riotbench.stats import stats
 from riot_ops.dataflows.riotbench.train import train
 
-__all__ = ["BUILDERS", "etl", "micro", "pred", "stats", "train"]
+__all__ = ["BUILDERS", "FORMS", "etl", "micro", "pred", "stats", "train"]
 
 #: Every builder by the name that the command line uses.
 BUILDERS: dict[str, Callable[..., Dataflow]] = {"etl": etl, "stats": stats, "pred": pred, "train": train}
+
+#: The forms that an application has, the usual one first.
+FORMS: dict[str, tuple[str, ...]] = {"stats": ("paper", "plots"), "pred": ("publish", "paper")}

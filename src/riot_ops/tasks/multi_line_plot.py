@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,24 @@ from riot_ops.task import Case, Requirement, StatelessTask, register
 __all__ = ["MultiLinePlot", "file_name"]
 
 NAME, DATA = "name", "data"
+PREDICTED = pa.list_(pa.float64())
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 #: What is kept of a set besides its groups.
 CARRIED = ("seq", "sub", "event_time", "batch_id")
+
+
+class Points(NamedTuple):
+    """The values of all sets of a batch; row i's predictions stand from ``ahead_from[i]`` to the next in ``ahead``."""
+
+    times: I64
+    present: npt.NDArray[np.bool_]
+    values: F64
+    labels: list[str]
+    known: npt.NDArray[np.bool_]
+    ahead_from: I64
+    ahead: F64
 
 
 @register
@@ -32,7 +48,9 @@ CARRIED = ("seq", "sub", "event_time", "batch_id")
 class MultiLinePlot(StatelessTask):
     """Draw a line chart of each gathered set of results, with one line per kind of result.
 
-    ``x`` is the time since the set's first result (ms), ``y`` the value.
+    ``x`` is the time since the set's first result, ``y`` the value. What is predicted of a result, where
+    ``ahead`` names it, is drawn as a faint line of its own that begins a step behind it: a step is the
+    median of the times from one such result to the next.
 
     Parameters
     ----------
@@ -42,6 +60,10 @@ class MultiLinePlot(StatelessTask):
         List field that says of each result to which line it belongs; None: one line.
     value, times : str, default "value" and "times"
         List fields with the numbers and when they were, as :class:`Accumulator` makes them.
+    ahead : str or None, default None
+        List field with a list of predictions for each result, or null; None: none.
+    unit : str or None, default None
+        Text field with the unit of the values, written beside their axis; None: none.
     format : "svg" or "png", default "svg"
         The form of a picture; ``png`` needs matplotlib (``pip install 'riot_ops[plot]'``).
     width, height : int, at least 200 and 150, default 800 and 600
@@ -84,6 +106,8 @@ class MultiLinePlot(StatelessTask):
     line: str | None = "analytic"
     value: str = "value"
     times: str = "times"
+    ahead: str | None = None
+    unit: str | None = None
     format: Literal["svg", "png"] = "svg"
     width: Count = 800
     height: Count = 600
@@ -93,10 +117,11 @@ class MultiLinePlot(StatelessTask):
             raise ConfigError(f"a chart needs at least 200 by 150 pixels, got width={self.width}, height={self.height}")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return dict.fromkeys([*self.groups, *self._lists()], "any")
+        unit: dict[str, Requirement] = {} if self.unit is None else {self.unit: "text"}
+        return {**dict.fromkeys([*self.groups, *self._lists()], "any"), **unit}
 
     def _lists(self) -> list[str]:
-        return [self.times, self.value, *([self.line] if self.line else [])]
+        return [name for name in (self.times, self.value, self.line, self.ahead) if name is not None]
 
     def writes(self) -> None:
         return None
@@ -116,6 +141,11 @@ class MultiLinePlot(StatelessTask):
             kind = schema.field(name).type
             if _is_list(kind) and not (fits(kind.value_type) or pa.types.is_null(kind.value_type)):
                 raise ConfigError(f"{self.name()} needs {what} in the lists of {name!r}, its input has {kind}")
+        if self.ahead is not None and not _of_lists(schema.field(self.ahead).type):
+            raise ConfigError(
+                f"{self.name()} needs lists of numbers in the lists of {self.ahead!r}, "
+                f"its input has {schema.field(self.ahead).type}"
+            )
         return pa.schema([*(schema.field(n) for n in self._kept(schema)), (NAME, pa.string()), (DATA, pa.binary())])
 
     def _kept(self, schema: pa.Schema) -> list[str]:
@@ -132,35 +162,40 @@ class MultiLinePlot(StatelessTask):
             dead.reject(
                 batch, bad, "unequal_lists", [f"the lists {', '.join(self._lists())} have {t} values" for t in texts]
             )
-        good = np.flatnonzero(~bad)
+            kept = pa.array(~bad)
+            batch, columns = batch.filter(kept), [_as_list(column.filter(kept)) for column in columns]
         title = [batch.column(name).cast(pa.string()).to_pylist() for name in self.groups]
         parts = [*title, *([batch.column("batch_id").to_pylist()] if "batch_id" in batch.schema.names else [])]
+        units = [None] * batch.num_rows if self.unit is None else batch.column(self.unit).cast(pa.string()).to_pylist()
         draw = svg_chart if self.format == "svg" else png_chart
+        points, edges = self._points([c.values for c in columns]), columns[0].offsets.to_pylist()
         names, charts = [], []
-        for i in good.tolist():
+        for i in range(batch.num_rows):
             names.append(file_name([p[i] for p in parts], f".{self.format}"))
             caption = " ".join(_text(t[i]) for t in title)
-            charts.append(draw(caption, self._chart([c[i].values for c in columns]), self.width, self.height))
-        kept = batch.select(self._kept(batch.schema)).take(pa.array(good))
+            lines, start = _chart(points, edges[i], edges[i + 1])
+            charts.append(draw(caption, lines, self.width, self.height, units[i] or "", start))
+        kept = batch.select(self._kept(batch.schema))
         made = [pa.array(names, pa.string()), pa.array(charts, pa.binary())]
         return pa.RecordBatch.from_arrays([*kept.columns, *made], schema=schema)
 
-    def _chart(self, lists: list[pa.Array]) -> list[Line]:
-        if lists[0] is None or not len(lists[0]):
-            return []
+    def _points(self, lists: list[pa.Array]) -> Points:
+        """The values of all sets, one set behind the other."""
         times, present = microseconds(lists[0])
         values, _ = float_column(lists[1].cast(pa.float64()))
-        first = times[present].min() if present.any() else 0
-        labels = [self.value] * len(values) if self.line is None else map(_text, lists[2].cast(pa.string()).to_pylist())
-        members: dict[str, list[int]] = {}
-        for i, label in enumerate(labels):
-            members.setdefault(label, []).append(i)
-        lines = []
-        for label, places in members.items():
-            shown = np.array(places)[present[places]]
-            y: npt.NDArray[np.float64] = np.where(np.isfinite(values[shown]), values[shown], np.nan)
-            lines.append(Line(label, (times[shown] - first) / 1000, y))
-        return lines
+        n = len(values)
+        labels = [self.value] * n if self.line is None else list(map(_text, lists[2].cast(pa.string()).to_pylist()))
+        ahead = pa.concat_arrays([pa.nulls(n, PREDICTED) if self.ahead is None else lists[-1].cast(PREDICTED)])
+        predicted, _ = float_column(ahead.values)
+        return Points(
+            times,
+            present,
+            np.where(np.isfinite(values), values, np.nan),
+            labels,
+            ahead.is_valid().to_numpy(zero_copy_only=False),
+            ahead.offsets.to_numpy(),
+            np.where(np.isfinite(predicted), predicted, np.nan),
+        )
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -179,6 +214,63 @@ class MultiLinePlot(StatelessTask):
         )  # fmt: skip
         yield Case(cls(), batch)
         yield Case(cls(groups=("obs_type",), line=None, width=300, height=200), batch, "one line")
+        fans = [[None, [1.0, None, float("inf")], [], [2.0, 3.0]], [[1.0]], [], None, [None]]
+        more = batch.append_column("predictions", pa.array(fans, pa.list_(PREDICTED)))
+        more = more.append_column("unit", pa.array(["°C", None, "<", "", "m/s"]))
+        yield Case(cls(ahead="predictions", unit="unit"), more.slice(0, 4), "ahead")
+
+
+def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:
+    """The lines of the set between two places, and when it begins."""
+    shown = start + np.flatnonzero(points.present[start:end])
+    first = int(points.times[shown].min()) if shown.size else 0
+    members: dict[str, list[int]] = {}
+    for i in range(start, end):
+        members.setdefault(points.labels[i], []).append(i)
+    lines = []
+    for label, places in members.items():
+        rows = np.array(places)[points.present[places]]
+        x, y = (points.times[rows] - first) / 1000, points.values[rows]
+        ahead = points.known[rows]
+        if ahead.any():
+            step = float(np.median(np.diff(np.sort(x)))) if x.size > 1 else 0.0
+            lines.append(Line(label, *_fans(points, rows[ahead], x[ahead], step), faint=True))
+        if not ahead.any() or not np.isnan(y).all():
+            lines.append(Line(label, x, y))
+    return lines, _moment(first) if shown.size else ""
+
+
+def _fans(points: Points, rows: I64, x: F64, step: float) -> tuple[F64, F64]:
+    """The predictions of results at x, a step apart from it and from each other, with a gap behind the last."""
+    starts, ends = points.ahead_from[rows], points.ahead_from[rows + 1]
+    lengths = ends - starts + 1  # the last is the gap
+    first = np.cumsum(lengths) - lengths
+    place = np.arange(int(lengths.sum())) - np.repeat(first, lengths)
+    gap = place == np.repeat(lengths - 1, lengths)
+    y = np.full(place.size, np.nan)
+    y[~gap] = points.ahead[(np.repeat(starts, lengths) + place)[~gap]]
+    return np.repeat(x, lengths) + step * (place + 1), y
+
+
+def _moment(microseconds: int) -> str:
+    """A time as text.
+
+    >>> _moment(1_500_000), _moment(-1_000_000)
+    ('1970-01-01 00:00:01.500 UTC', '1969-12-31 23:59:59 UTC')
+    """
+    text = str(np.datetime64(microseconds, "us").astype("datetime64[ms]")).removesuffix(".000")
+    return f"{text.replace('T', ' ')} UTC"
+
+
+def _of_lists(kind: pa.DataType) -> bool:
+    """Whether a type is that of lists of lists of numbers, or of nothing."""
+    for _ in range(2):
+        if pa.types.is_null(kind):
+            return True
+        if not _is_list(kind):
+            return False
+        kind = kind.value_type
+    return _is_number(kind) or pa.types.is_null(kind)
 
 
 def _text(value: str | None) -> str:

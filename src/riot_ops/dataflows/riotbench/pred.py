@@ -9,8 +9,15 @@ import pyarrow as pa
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.learning import LEARNING, rows
-from riot_ops.dataflows.riotbench.results import published
-from riot_ops.errors import ConfigError
+from riot_ops.dataflows.riotbench.results import (
+    GATHERED,
+    PAPER_WINDOW,
+    WINDOW,
+    ZIPPED,
+    check_form,
+    published,
+    stored,
+)
 from riot_ops.schema import RAW
 
 __all__ = ["MODELS", "pred"]
@@ -24,15 +31,17 @@ UPDATE = "payload"
 def pred(
     schema: str = "city",
     *,
-    form: Literal["publish", "plots"] = "publish",
+    form: Literal["publish", "paper"] = "publish",
     store: str = "models",
     classifier: str | None = None,
     regression: str | None = None,
-    window: int = 10,
+    average_window: int | None = None,
+    sliding: bool | None = None,
     parallelism: int = 1,
     publish: dict[str, object] | None = None,
+    plot_size: int | None = None,
+    zip_size: int | None = None,
     charts: str | None = None,
-    plot_size: int = 20,
 ) -> Dataflow:
     """Build PRED: parse → {decision tree, regression → error ← average} → publish.
 
@@ -45,25 +54,30 @@ def pred(
     ----------
     schema : str, default "city"
         Stream to read: city, taxi, fit or grid.
-    form : "publish" or "plots", default "publish"
-        Which of the two forms; "plots" is the paper's.
+    form : "publish" or "paper", default "publish"
+        Which of the two forms.
     store : str, default "models"
         Folder or blob container with the models, see :meth:`riot_ops.models.ModelStore.open`.
     classifier, regression : str, optional
         Names of the models to begin with; without them records are rejected as ``no_model`` until
         the first of each kind comes.
-    window : int, default 10
+    average_window : int, default in the paper's form 90 for city (else 10), in the other 10
         Observations of a sensor per average, to which errors are relative.
+    sliding : bool, default True in the paper's form, False in the other
+        Average over the last observations at every one, instead of one average per block.
     parallelism : int, default 1
         Instances of the predicting tasks.
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
         published as JSON. Without it they end in the sink alone.
+    plot_size : int, default 20 (taxi: 10, grid: 8000)
+        Results of a kind, classes or errors, per set of charts, in the paper's form. A set has a chart for each
+        of its sensors.
+    zip_size : int, default 100 (taxi and fit: 10, grid: 50)
+        Charts per zip archive, with ``charts``.
     charts : str, optional
-        Folder or blob container for the charts, in the form with plots; see
+        In the paper's form: folder or blob container for zip archives of charts, see
         :class:`riot_ops.tasks.BlobUpload`. Without it charts end in the sink as they are.
-    plot_size : int, default 20
-        Results of a kind, classes or errors, per set of charts. A set has a chart for each of its sensors.
 
     Examples
     --------
@@ -71,8 +85,10 @@ def pred(
     >>> pred("taxi", store=tempfile.mkdtemp()).diagram().count("-->")
     15
     """
-    if form not in ("publish", "plots"):
-        raise ConfigError(f"form must be 'publish' or 'plots', got {form!r}")
+    check_form(form, publish={}, paper={"plot_size": plot_size, "zip_size": zip_size, "charts": charts})
+    paper = form == "paper"
+    if average_window is None:
+        average_window = PAPER_WINDOW.get(schema, WINDOW) if paper else WINDOW
     learning = LEARNING[schema]
     flow = Dataflow("pred")
     observed = rows(flow.source(schema), schema)
@@ -90,14 +106,25 @@ def pred(
     )
     mlr = flow.add(line, *spread, id="mlr")
     average = observed.hash("sensor_id").to(
-        t.BlockAverage(by=("sensor_id",), value=learning.target, window=window, output="average"), id="avg"
+        t.BlockAverage(
+            by=("sensor_id",),
+            value=learning.target,
+            window=average_window,
+            mode="sliding" if (paper if sliding is None else sliding) else "tumbling",
+            output="average",
+        ),
+        id="avg",
     )
     classes = dtc.to(t.Project(fields=("sensor_id", "class", "class_index", "model")), id="classes")
     error = _error(mlr, average, learning.target)
     flow.sink("publish", *published([classes, error], publish))
-    if form == "plots":
-        drawn = merge(_charts(classes, "DTC", "class_index", plot_size), _charts(error, "MLR", "error", plot_size))
-        flow.sink("plots", drawn if charts is None else drawn.to(t.BlobUpload(store=charts), id="upload"))
+    if paper:
+        size = GATHERED[schema] if plot_size is None else plot_size
+        drawn = merge(
+            _charts(classes, "DTC", "class_index", "class index", size),
+            _charts(error, "MLR", "error", "relative error", size),
+        )
+        flow.sink("plots", stored(drawn, charts, ZIPPED[schema] if zip_size is None else zip_size))
     return flow
 
 
@@ -118,11 +145,10 @@ def _error(mlr: Stream, average: Stream, target: str) -> Stream:
     return both.hash("sensor_id").to(t.ErrorEstimate(observed=target), id="error")
 
 
-def _charts(results: Stream, analytic: str, value: str, size: int) -> Stream:
+def _charts(results: Stream, analytic: str, value: str, unit: str, size: int) -> Stream:
     """Gather the results of an analytic and draw a chart for each sensor."""
     groups, name = ("sensor_id", "analytic"), analytic.lower()
-    labelled = results.to(
-        t.Project(fields=("sensor_id", value), constants=(("analytic", analytic),)), id=f"label_{name}"
-    )
-    gathered = labelled.to(t.Accumulator(size=size, groups=groups), id=f"gather_{name}")
-    return gathered.to(t.MultiLinePlot(groups=groups, line=None, value=value), id=f"chart_{name}")
+    labels = t.Project(fields=("sensor_id", value), constants=(("analytic", analytic), ("unit", unit)))
+    labelled = results.to(labels, id=f"label_{name}")
+    gathered = labelled.to(t.Accumulator(size=size, groups=(*groups, "unit"), partial=True), id=f"gather_{name}")
+    return gathered.to(t.MultiLinePlot(groups=groups, line=None, value=value, unit="unit"), id=f"chart_{name}")

@@ -1,4 +1,4 @@
-"""What STATS and PRED do with their results."""
+"""What STATS and PRED have in common: their forms, and what they do with their results."""
 
 from __future__ import annotations
 
@@ -6,8 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from riot_ops import tasks as t
 from riot_ops.dataflow import Stream
+from riot_ops.errors import ConfigError
 
-__all__ = ["published"]
+__all__ = ["GATHERED", "PAPER_WINDOW", "WINDOW", "ZIPPED", "check_form", "published", "stored"]
+
+#: Values per average: in the paper's sliding one, about 15 minutes of a sensor, where it is not the usual one.
+PAPER_WINDOW, WINDOW = {"city": 90}, 10
+#: Results per set of charts, and charts per archive.
+GATHERED = {"city": 20, "taxi": 10, "fit": 20, "grid": 8000}
+ZIPPED = {"city": 100, "taxi": 10, "fit": 10, "grid": 50}
+
+
+def check_form(form: str, **options: Mapping[str, object]) -> None:
+    """Refuse an unknown form, and options that another form has; ``options`` gives those of each, None if not set."""
+    if form not in options:
+        raise ConfigError(f"form must be {' or '.join(map(repr, options))}, got {form!r}")
+    for owner, given in options.items():
+        for name, value in given.items():
+            if owner != form and value is not None:
+                raise ConfigError(f"{name} is for form={owner!r}, got {value!r} with form={form!r}")
 
 
 def published(results: Sequence[Stream], publish: Mapping[str, object] | None) -> list[Stream]:
@@ -18,3 +35,11 @@ def published(results: Sequence[Stream], publish: Mapping[str, object] | None) -
         one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.id}")  # type: ignore[arg-type]
         for one in results
     ]
+
+
+def stored(charts: Stream, store: str | None, size: int) -> Stream:
+    """Charts packed into archives of so many and put into a store, where one is given."""
+    if store is None:
+        return charts
+    packed = charts.one().to(t.RemoteZip(size=size, prefix="charts"), id="zip")
+    return packed.to(t.BlobUpload(store=store), id="upload")

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, TypeVar
 
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow, Stream, merge
-from riot_ops.dataflows.riotbench.results import published
+from riot_ops.dataflows.riotbench.results import (
+    GATHERED,
+    PAPER_WINDOW,
+    WINDOW,
+    ZIPPED,
+    check_form,
+    published,
+    stored,
+)
 from riot_ops.errors import ConfigError
 from riot_ops.schema import StreamSchema, stream_schema
 
 __all__ = ["stats"]
 
 KEY = ("sensor_id", "obs_type")
-RESULT = (*KEY, "value")
+AHEAD = "predictions"
 
 
-class Defaults(NamedTuple):
-    """What the benchmark's property files set for a stream."""
+#: What the benchmark's property files set; CITY's own cannot run (it lacks keys): the generic one stands in.
+REGRESSION, PRECISION = 10, 10
+HORIZON = {"grid": 2}
 
-    average: int = 10
-    regression: int = 10
-    horizon: int = 10
-    gathered: int = 20
-    precision: int = 10
-
-
-#: CITY's own file cannot run (it lacks keys); as for its valid ranges, the generic file stands in.
-DEFAULTS = {
-    "city": Defaults(),
-    "taxi": Defaults(gathered=10),
-    "fit": Defaults(),
-    "grid": Defaults(horizon=2, gathered=8000),
-}
+T = TypeVar("T")
 
 
 def stats(
     schema: str | StreamSchema = "city",
     *,
     form: Literal["paper", "plots"] = "paper",
+    summary: Literal["average", "moment"] = "average",
     known_sensors: str | Path | Sequence[str] | None = None,
-    window: int | None = None,
-    sliding: bool = False,
+    average_window: int | None = None,
+    sliding: bool | None = None,
+    regression_window: int | None = None,
     horizon: int | None = None,
     precision: int | None = None,
     counted: Literal["value", "sensor_id"] = "value",
+    meta: bool = True,
     plot_size: int | None = None,
+    zip_size: int | None = None,
     charts: str | None = None,
     publish: dict[str, object] | None = None,
 ) -> Dataflow:
@@ -59,29 +59,37 @@ def stats(
     Parameters
     ----------
     schema : str or StreamSchema, default "city"
-        Stream to read: city, taxi, fit or grid, or one of your own with CITY's defaults.
+        Stream to read: city, taxi, fit or grid, or one of your own, with the defaults of none of them.
     form : "paper" or "plots", default "paper"
         Which of the two forms.
+    summary : "average" or "moment", default "average"
+        What stands in the first branch: "moment" puts the second-order moment there, as an early version of
+        the benchmark did; in the paper's form alone.
     known_sensors : path or sequence of str, optional
-        Sensors that pass the Bloom filter: a trained filter's file, or their ids. Without it every
-        sensor passes and the filter is left out.
-    window : int, default 10
-        Values per average, and per regression. (The paper's average is sliding, over 90 values of CITY
-        and 10 of TAXI.)
-    sliding : bool, default False
+        Sensors that pass the Bloom filter of the paper's form: a trained filter's file, or their ids. Without
+        it every sensor passes and the filter is left out.
+    average_window : int, default in the paper's form 90 (else 10), in the other 10
+        Values per average; 90 is for CITY, about 15 minutes of a sensor.
+    sliding : bool, default True in the paper's form, False in the other
         Average over the last values at every value, instead of one average per block.
+    regression_window : int, default 10
+        Values per regression.
     horizon : int, default 10 (grid: 2)
         Predictions ahead.
     precision : int, default 10
         Bits p of the distinct count's 2^p registers.
     counted : "value" or "sensor_id", default "value"
         What is counted per observation type: distinct readings, or sensors.
+    meta : bool, default True
+        Whether each result has the meta fields of its message, in a field ``meta``; it is faster without.
     plot_size : int, default 20 (taxi: 10, grid: 8000)
         Results per set of plots, in the form with plots. A set has a plot for each of its sensors and
         observation types; drawing takes far longer than all the rest, so larger sets run faster.
+    zip_size : int, default 100 (taxi and fit: 10, grid: 50)
+        Charts per zip archive, with ``charts``.
     charts : str, optional
-        Folder or blob container for zip archives of 100 charts, see :class:`riot_ops.tasks.BlobUpload`.
-        Without it charts end in the sink as they are.
+        In the form with plots: folder or blob container for zip archives of charts, see
+        :class:`riot_ops.tasks.BlobUpload`. Without it charts end in the sink as they are.
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
         published as JSON. Without it they end in the sink alone.
@@ -91,32 +99,49 @@ def stats(
     >>> stats("taxi").diagram().count("-->")
     8
     """
-    if form not in ("paper", "plots"):
-        raise ConfigError(f"form must be 'paper' or 'plots', got {form!r}")
-    stream = stream_schema(schema)
-    usual = DEFAULTS.get(stream.name, Defaults())
+    plots = {"plot_size": plot_size, "zip_size": zip_size, "charts": charts}
+    check_form(form, paper={"known_sensors": known_sensors}, plots=plots)
+    stream, paper = stream_schema(schema), form == "paper"
     flow = Dataflow("stats")
-    obs = flow.source(stream.name).shuffle().to(t.SenMLParse(schema=schema, fields=stream.numeric), id="parse")
-    if form == "paper" and known_sensors is not None:
+    obs = (
+        flow.source(stream.name).shuffle().to(t.SenMLParse(schema=schema, fields=stream.numeric, meta=meta), id="parse")
+    )
+    if known_sensors is not None:
         obs = obs.to(_bloom(known_sensors), id="bloom")
-    mean = t.BlockAverage(by=KEY, window=_or(window, usual.average), mode="sliding" if sliding else "tumbling")
-    line = t.SlidingRegression(by=KEY, window=_or(window, usual.regression), horizon=_or(horizon, usual.horizon))
-    distinct = t.DistinctCount(by=("obs_type",), field=counted, precision=_or(precision, usual.precision))
-    avg = obs.hash(*KEY).to(mean, id="avg")
+    line = t.SlidingRegression(
+        by=KEY, window=_or(regression_window, REGRESSION), horizon=_or(horizon, HORIZON.get(stream.name, 10))
+    )
+    distinct = t.DistinctCount(by=("obs_type",), field=counted, precision=_or(precision, PRECISION))
+    if summary == "average":
+        window = _or(average_window, PAPER_WINDOW.get(stream.name, WINDOW) if paper else WINDOW)
+        mode: Literal["sliding", "tumbling"] = "sliding" if _or(sliding, paper) else "tumbling"
+        first = obs.hash(*KEY).to(t.BlockAverage(by=KEY, window=window, mode=mode), id="avg")
+    else:
+        _check_moment(summary, form, average_window=average_window, sliding=sliding)
+        first = obs.hash(*KEY).to(t.SecondOrderMoment(by=KEY), id="som")
     kalman = obs.hash(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
     slr = kalman.hash(*KEY).to(line, id="slr")
     dac = obs.hash("obs_type").to(distinct, id="dac")
-    flow.sink("publish", *published([avg, slr, dac], publish))
-    if form == "plots":
-        drawn = _plots(avg, slr, dac, _or(plot_size, usual.gathered))
-        if charts is not None:
-            drawn = drawn.one().to(t.RemoteZip(prefix="charts"), id="zip").to(t.BlobUpload(store=charts), id="upload")
-        flow.sink("plots", drawn)
+    flow.sink("publish", *published([first, slr, dac], publish))
+    if not paper:
+        size = _or(plot_size, GATHERED.get(stream.name, 20))
+        drawn = merge(_readings(first, slr, stream, size), _counts(dac, size))
+        flow.sink("plots", stored(drawn, charts, _or(zip_size, ZIPPED.get(stream.name, 100))))
     return flow
 
 
-def _or(given: int | None, usual: int) -> int:
+def _or(given: T | None, usual: T) -> T:
     return usual if given is None else given
+
+
+def _check_moment(summary: str, form: str, **average: object) -> None:
+    if summary != "moment":
+        raise ConfigError(f"summary must be 'average' or 'moment', got {summary!r}")
+    if form != "paper":
+        raise ConfigError(f"summary='moment' is for form='paper', got form={form!r}")
+    for name, value in average.items():
+        if value is not None:
+            raise ConfigError(f"{name} is for summary='average', got {value!r} with summary='moment'")
 
 
 def _bloom(known: str | Path | Sequence[str]) -> t.Task:
@@ -125,11 +150,24 @@ def _bloom(known: str | Path | Sequence[str]) -> t.Task:
     return t.BloomFilterCheck(field="sensor_id", members=tuple(known))
 
 
-def _plots(avg: Stream, slr: Stream, dac: Stream, size: int) -> Stream:
-    """Gather the results of all three and draw a chart for each sensor and observation type."""
-    labelled = [
-        result.to(t.Project(fields=RESULT, constants=(("analytic", name),)), id=f"label_{name.lower()}")
-        for result, name in ((avg, "AVG"), (slr, "SLR"), (dac, "DAC"))
-    ]
-    gathered = merge(*labelled).to(t.Accumulator(size=size, groups=KEY), id="gather")
-    return gathered.to(t.MultiLinePlot(groups=KEY, line="analytic"), id="chart")
+def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stream:
+    """Gather averages and predictions, and draw a chart for each sensor and observation type."""
+    averages = t.Project(fields=(*KEY, "value"), constants=(("analytic", "AVG"),), nulls={AHEAD: "list<item: double>"})
+    predictions = t.Project(fields=(*KEY, AHEAD), constants=(("analytic", "SLR"),), nulls={"value": "double"})
+    labelled = merge(avg.to(averages, id="label_avg"), slr.to(predictions, id="label_slr"))
+    gathered = labelled.to(t.Accumulator(size=size, groups=KEY, partial=True), id="gather")
+    units = dict(zip(stream.columns, stream.units, strict=True)) | dict(stream.true_units)
+    table = {name: units[name] for name in stream.numeric}
+    named = gathered.to(t.Annotate(table=table, field="obs_type", columns=("unit",)), id="units")
+    return named.to(t.MultiLinePlot(groups=KEY, line="analytic", ahead=AHEAD, unit="unit"), id="chart")
+
+
+def _counts(dac: Stream, size: int) -> Stream:
+    """Gather the distinct counts, and draw a chart for each observation type."""
+    counts = dac.to(t.Project(fields=("obs_type", "value")), id="label_dac")
+    gathered = counts.to(t.Accumulator(size=size, groups=("obs_type",), partial=True), id="gather_dac")
+    named = t.Project(
+        fields=("obs_type", "batch_id", "times", "value"),
+        constants=(("sensor_id", "all sensors"), ("unit", "distinct values")),
+    )
+    return gathered.to(named, id="count").to(t.MultiLinePlot(groups=KEY, line=None, unit="unit"), id="chart_dac")
