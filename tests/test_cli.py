@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -109,6 +110,12 @@ def test_pred_is_published_unless_another_form_is_wanted(tmp_path):
     assert (tmp_path / "publish_error").exists() and not (tmp_path / "charts").exists()
 
 
+def test_a_stream_without_records_is_shown(tmp_path):
+    text = stats(tmp_path, "--runner", "local", "--messages", "100", "--sensors", "100", "--no-plot")
+    assert re.search(r"records in avg +│ +0 ", text)
+    assert re.search(r"records in dac +│ +500 ", text)
+
+
 def test_micro_runs_a_single_task(tmp_path):
     text = call("run", "micro", "kal", "--runner", "local", "--messages", "500", "--out", str(tmp_path))
     assert "micro-kal: 500 messages" in text
@@ -130,6 +137,13 @@ def test_the_registry_fits_a_terminal_of_80_columns(monkeypatch):
     lines = [re.sub("\x1b[^m]*m", "", line) for line in call("tasks").splitlines()]
     assert max(map(len, lines)) <= 80
     assert any(line.split()[:3] == ["ATR", "table_range", "1:1"] for line in lines), "names and rates are not cut"
+
+
+def test_a_terminal_that_knows_ascii_alone():
+    command = [sys.executable, "-m", "riot_ops", "tasks"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(tasks()) + len(sources()) + 1
 
 
 def test_the_version():
@@ -265,6 +279,15 @@ def test_a_checkpoint_goes_on(tmp_path):
         assert results(parts)[name].equals(results(whole)[name]), name
 
 
+def test_folders_as_uris(tmp_path):
+    out, state = tmp_path / "my out", tmp_path / "state"
+    options = ("--runner", "local", "--messages", "200", "--no-plot")
+    stats(out.as_uri(), *options, "--checkpoint", state.as_uri())
+    assert results(out)["dac"].num_rows > 0
+    assert any(state.iterdir())
+    assert not (tmp_path / "file:").exists()
+
+
 def test_without_spark_the_command_says_so_first(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, text, error = failing("run", "stats", "--out", str(tmp_path / "out"))
@@ -292,6 +315,8 @@ def test_plan_of_a_descriptor(tmp_path):
         (("run", "stats", "--form", "x"), "--form must be paper or plots for stats, got 'x'"),
         (("run", "pred", "--form", "plots"), "--form must be publish or paper for pred, got 'plots'"),
         (("run", "etl", "--form", "paper"), "--form must be left out for etl, got 'paper'"),
+        (("run", "stats", "--out", "s3a://bucket/x"), "--out is an address of the kind s3a:"),
+        (("run", "stats", "--checkpoint", "hdfs://host/x"), "--checkpoint is an address of the kind hdfs:"),
         (("show", "KALL"), "unknown task 'KALL'"),
         (("show", "stats", "--format", "png"), "--format must be mermaid, svg, json, got 'png'"),
         (("plan", "stats", "--fuse", "x"), "fuse"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import sys
 from pathlib import Path
@@ -311,6 +312,9 @@ def _dataflow(name: str, stream: str, task: str | None) -> Dataflow:
 
 def main() -> Any:
     """Entry point: errors of riot_ops end in a line; Ctrl-C ends in exit code 130, by Typer."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without the signs shows others, and nothing breaks
     try:
         return app()
     except RiotError as error:

@@ -74,6 +74,9 @@ class Job:
     servers: bool = False
     summary: Summary = field(default_factory=Summary)
 
+    #: Streams that end in a sink.
+    _ending: set[str] = field(default_factory=set, init=False, repr=False)
+
     #: How long a batch in process waits for more records.
     linger_s: ClassVar[float] = 0.0
 
@@ -152,6 +155,7 @@ class Job:
         return self.summary
 
     def _watched(self, flow: Dataflow, source: Any, total: int | None, console: Console) -> None:
+        self._ending = {edge.source for sink in flow.kind("sink") for edge in flow.inputs(sink.id)}
         progress = Progress(console, total)
         ended = False
         try:
@@ -334,8 +338,8 @@ class Job:
         table = Table()
         table.add_column("result")
         table.add_column("value", justify="right")
-        for stream in sorted(s.rows):
-            table.add_row(f"records in {stream}", f"{s.rows[stream]:,}")
+        for stream in sorted({*s.rows, *self._ending}):
+            table.add_row(f"records in {stream}", f"{s.rows.get(stream, 0):,}")
         for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
             table.add_row(f"latency {share}", "–" if math.isnan(value) else f"{value * 1000:,.1f} ms")
         table.add_row("dead letters", f"{s.errors:,}")

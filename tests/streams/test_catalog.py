@@ -158,7 +158,9 @@ def expected(source, name):
 @pytest.mark.parametrize("name", ["city", "fit", "grid"])
 def test_stats_over_every_stream(name):
     wanted = expected(streams.generate(name, 5, messages=400, format="observations"), name)
-    result = dataflows.stats(name, sliding=False, average_window=10).run(source=streams.generate(name, 5, messages=400), sinks=MemorySink())
+    result = dataflows.stats(name, sliding=False, average_window=10).run(
+        source=streams.generate(name, 5, messages=400), sinks=MemorySink()
+    )
     assert {k: result[k].num_rows for k in wanted} == wanted
     assert result.summary.errors == 0
     ahead = {len(p) for p in result["slr"]["predictions"].to_pylist()}
