@@ -58,5 +58,7 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
         )
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise ConfigError(f"{what} must be file:///path, with '?' and '#' in it as %3F and %23, got {text!r}")
+        raise ConfigError(  # without its text: somebody may have put a password there
+            f"{what} must be file:///path, without a host, and with '?' and '#' in it as %3F and %23"
+        )
     return Path(unquote(parts.path))

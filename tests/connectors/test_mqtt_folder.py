@@ -65,5 +65,5 @@ def test_a_damaged_file_is_named(url):
 
 @pytest.mark.parametrize("url", ["file://", "file:///", "file://host/folder", "file:///a?b"])
 def test_wrong_urls(url):
-    with pytest.raises(ConfigError, match="file:///folder"):
+    with pytest.raises(ConfigError, match="url must be file:///"):
         t.MqttPublish(url=url, topic="a")

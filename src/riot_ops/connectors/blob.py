@@ -302,7 +302,7 @@ class MemoryBlobs(BlobStore):
 # -- addresses -------------------------------------------------------------------------------------
 
 
-def check_blob_url(url: str) -> tuple[str, str]:
+def check_blob_url(url: str, credential: Secret | None = None) -> tuple[str, str]:
     """Kind and place of a store by its address; :class:`ConfigError` if it is none.
 
     The address itself, which may hold a token by mistake, is only shown where it is well-formed.
@@ -327,7 +327,8 @@ def check_blob_url(url: str) -> tuple[str, str]:
         return "azure", rest
     from riot_ops.connectors.sql import check_sql_url
 
-    check_sql_url("store", url, "a folder, file:///folder, azure-blob://container, memory://name")
+    others = "a folder, file:///folder, azure-blob://container, memory://name"
+    check_sql_url("store", url, others, credential=credential)
     return "sql", url
 
 
@@ -352,7 +353,7 @@ def open_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 6
     ...     store.read("greeting")
     b'hello'
     """
-    kind, place = check_blob_url(url)
+    kind, place = check_blob_url(url, credential)
     if kind == "file":
         return FolderBlobs(place)
     if kind == "memory":

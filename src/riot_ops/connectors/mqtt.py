@@ -104,11 +104,15 @@ class MqttConnection:
         if parts.scheme == FOLDER:
             folder_of(self.url)
         elif parts.scheme not in (*PORTS, MEMORY) or not parts.hostname:
-            raise ConfigError(f"url must be {', '.join(f'{s}://host:port' for s in PORTS)}, got {self.url!r}")
+            kind = f", got {parts.scheme}:…" if parts.scheme else ""  # more of it may be a password
+            raise ConfigError(f"url must be {', '.join(f'{s}://host:port' for s in PORTS)}{kind}")
         elif (
             parts.query or parts.fragment or port == 0 or (parts.path.strip("/") and parts.scheme not in ("ws", "wss"))
         ):
-            raise ConfigError(f"url must have no more than scheme, host and port (ws: and a path), got {self.url!r}")
+            raise ConfigError(  # without its text, in which there may be a password
+                "url must have no more than scheme, host and a port from 1 (ws: and a path), as mqtt://host:1883; "
+                "a login is given as username= and password=Secret.env(...)"
+            )
         if self.ca_file is not None and parts.scheme not in ("mqtts", "wss"):
             raise ConfigError(f"ca_file is for mqtts:// and wss://, got url {self.url!r}")
         if not 0 < self.in_flight <= 65_535:

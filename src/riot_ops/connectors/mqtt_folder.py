@@ -127,8 +127,8 @@ class FolderSession:
 def folder_of(url: str) -> Path:
     """The folder of a ``file://`` URL."""
     folder = local_path(url, "url")
-    if scheme_of(url) != "file" or folder == Path("/"):
-        raise ConfigError(f"url must be file:///folder, got {url!r}")
+    if scheme_of(url) != "file" or not folder.is_absolute() or folder == Path("/"):
+        raise ConfigError(f"url must be file:///folder, got the folder {folder}")
     return folder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 
@@ -17,11 +17,19 @@ from riot_ops.secret import Secret
 __all__ = ["SqlBlobs", "SqlTable", "SqlTableStore", "check_sql_url"]
 
 KINDS = ("sqlite", "postgresql", "mysql", "mariadb", "oracle", "mssql")
+#: The parameters that an address may have, which hold no secret: it stands in logs, descriptors and errors.
+PARAMETERS = {
+    *("application_name", "charset", "collation", "connect_timeout", "connection_timeout", "mode", "schema", "timeout"),
+    *("gssencmode", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "target_session_attrs"),
+    *("ssl_ca", "ssl_cert", "ssl_check_hostname", "ssl_key", "ssl_verify_cert", "ssl_verify_identity"),
+    *("applicationintent", "driver", "encrypt", "trustservercertificate", "trusted_connection"),
+    *("cache", "immutable", "nolock", "service_name", "uri", "vfs"),
+}
 T = TypeVar("T")
 
 
-def check_sql_url(name: str, url: str, others: str = "") -> None:
-    """Raise unless it is the address of a database, without a password; the address is not shown.
+def check_sql_url(name: str, url: str, others: str = "", *, credential: Secret | None = None) -> None:
+    """Raise unless it is the address of a database, without a secret; the address is not shown.
 
     >>> check_sql_url("store", "postgresql://me:pa55@host/db")
     Traceback (most recent call last):
@@ -36,10 +44,29 @@ def check_sql_url(name: str, url: str, others: str = "") -> None:
             f"{name} must be {known}the address of a database ({', '.join(k + '://' for k in KINDS)}){shown}"
             f"{did_you_mean(kind, KINDS)}"
         )
-    parts = urlsplit(url)
-    words = {key.lower() for key, _ in parse_qsl(parts.query)}
-    if parts.password is not None or words & {"password", "passwd", "pwd", "token", "sig", "secret"}:
-        raise ConfigError(f"{name} holds a password; leave it out there and give it as credential, a Secret")
+    problem = _secret_in(url)
+    if problem:
+        raise ConfigError(f"{name} {problem}; leave it out there and give it as credential, a Secret")
+    if kind == "sqlite" and credential is not None:
+        raise ConfigError(f"{name}: SQLite has no users and takes no credential; leave it out")
+
+
+def _secret_in(url: str) -> str:
+    """Where an address of a database holds a secret or may hold one; empty if nowhere."""
+    try:
+        parts = urlsplit(url)
+        password, _ = parts.password, parts.port
+        found = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:  # its text may show the address
+        return "has a port or a parameter that is none, which may be a password"
+    if password is not None or ":" in unquote(parts.username or ""):
+        return "holds a password"
+    if parts.fragment or ";" in url:
+        return "has a '#' or ';', behind which may be a password"
+    for key, value in found:
+        if key.lower() not in PARAMETERS or "=" in value:
+            return f"has a parameter that may hold a password (allowed are {', '.join(sorted(PARAMETERS))})"
+    return ""
 
 
 class SqlTable:
@@ -90,9 +117,9 @@ class SqlTable:
             import sqlalchemy as sa
         except ImportError:
             raise MissingExtraError("a database", "sql") from None
-        check_sql_url("store", url)
+        check_sql_url("store", url, credential=credential)
         address = sa.make_url(url)
-        self.label = f"the table {name} of {address.render_as_string(hide_password=True)}"
+        self.label = f"the table {name} of {url}"
         self._retry_s = retry_s
         self._password = credential.reveal() if credential is not None else None
         if self._password is not None:
@@ -104,7 +131,7 @@ class SqlTable:
                 options = {"connect_args": {"check_same_thread": False}, "poolclass": sa.StaticPool}
         try:
             self._engine = sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **options)
-        except ImportError as error:
+        except (ImportError, sa.exc.ArgumentError) as error:
             raise ConfigError(f"the driver of {url.partition(':')[0]}:// is not installed: {error}") from None
         self.table = sa.Table(
             name,

@@ -212,7 +212,7 @@ def check_table(name: str, fields: Sequence[str] = ()) -> None:
             )
 
 
-def check_table_url(url: str) -> str:
+def check_table_url(url: str, credential: Secret | None = None) -> str:
     """The kind of a service by its address; :class:`ConfigError` if it is none."""
     if url == "memory":
         return "memory"
@@ -220,7 +220,7 @@ def check_table_url(url: str) -> str:
         return "azure"
     from riot_ops.connectors.sql import check_sql_url
 
-    check_sql_url("store", url, "azure-table://, sqlite:///file.db, memory")
+    check_sql_url("store", url, "azure-table://, sqlite:///file.db, memory", credential=credential)
     return "sql"
 
 
@@ -253,7 +253,7 @@ def open_table(
     ([{'value': 2.5}, None], ['1'])
     """
     check_table(table)
-    kind = check_table_url(url)
+    kind = check_table_url(url, credential)
     if kind == "azure":
         from riot_ops.connectors.azure import AzureTable
 

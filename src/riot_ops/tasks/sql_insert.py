@@ -81,7 +81,7 @@ class SqlInsert(StoreTask):
 
     def validate(self) -> None:
         super().validate()
-        check_sql_url("store", self.store)
+        check_sql_url("store", self.store, credential=self.credential)
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", self.table):
             raise ConfigError(f"{self.name()}: table must be a word of at most 63 characters, got {self.table!r}")
         if not self.key or len(set(self.key)) < len(self.key):

@@ -106,7 +106,7 @@ class BlobTask(StoreTask):
 
     def validate(self) -> None:
         super().validate()
-        check_blob_url(self.store)
+        check_blob_url(self.store, self.credential)
 
     @property
     def blobs(self) -> BlobStore:
@@ -143,7 +143,7 @@ class TableTask(StoreTask):
 
     def validate(self) -> None:
         super().validate()
-        check_table_url(self.store)
+        check_table_url(self.store, self.credential)
         check_table(self.table)
 
     @property

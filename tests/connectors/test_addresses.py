@@ -1,0 +1,164 @@
+"""No form of an address lets a secret into an error, a log, a repr or a descriptor."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+import pytest
+import sqlalchemy as sa
+
+from riot_ops import ConfigError, Secret, dataflows
+from riot_ops import tasks as t
+from riot_ops.connectors.blob import open_blobs
+from riot_ops.connectors.mqtt import MqttConnection
+from riot_ops.connectors.mqtt_source import MqttSource
+from riot_ops.connectors.sql import PARAMETERS, SqlTable, check_sql_url
+from riot_ops.connectors.table import open_table
+from riot_ops.embedded import Surroundings
+from tests.connectors.test_sql import SCHEMA
+
+WORD = "hush4711"
+
+DATABASES = [
+    f"postgresql://me:{WORD}@h/d",
+    f"mysql+pymysql://:{WORD}@h/d",
+    f"postgresql://me%3A{WORD}@h/d",
+    f"postgresql://me:a@{WORD}@h/d",
+    f"postgresql://h:{WORD}/d",
+    f"postgresql://[{WORD}/d",
+    f"postgresql://h/d#{WORD}",
+    f"postgresql://h/d;password={WORD}",
+    f"postgresql://h/d?{WORD}",
+    f"postgresql://h/d?=&{WORD}=",
+    *(
+        f"postgresql://h/d?{name}={WORD}"
+        for name in (
+            "password",
+            "PASSWORD",
+            "passwd",
+            "pwd",
+            "token",
+            "sig",
+            "secret",
+            "sslpassword",
+            "passfile",
+            "key",
+        )
+    ),
+    f"postgresql://h/d?options=-c%20app.key%3D{WORD}",
+    f"postgresql://h/d?sslmode=require&sslpassword={WORD}",
+    f"postgresql://h/d?application_name=x%3Dy&p%77d={WORD}",
+    f"mssql+pyodbc:///?odbc_connect=DRIVER%3D%7BX%7D%3BUID%3Dme%3BPWD%3D{WORD}",
+    f"mssql+pyodbc://h/d?driver=X;PWD={WORD}",
+    f"mssql+pyodbc://h/d?driver=X%3BPWD%3D{WORD}",
+    f"sqlite:///f.db?key={WORD}",
+    f"sqlite:///f.db#{WORD}",
+]
+BROKERS = [
+    f"mqtt://me:{WORD}@h",
+    f"mqtt://{WORD}@h",
+    f"mqtt://h?password={WORD}",
+    f"mqtt://h:1883/?{WORD}",
+    f"mqtt://h#{WORD}",
+    f"mqtt://h/{WORD}",
+    f"mqtt://h:{WORD}",
+    f"mqtt://[{WORD}",
+    f"wss://h/mqtt?token={WORD}",
+    f"http://h/?key={WORD}",
+    f"mqtt:{WORD}",
+    f"file:///tmp/x?password={WORD}",
+    f"file://{WORD}/tmp/x",
+]
+FOLDERS = [f"file:///tmp/x?sig={WORD}", f"file:///tmp/x#{WORD}", f"azure-blob://models?sig={WORD}", f"s3://{WORD}@b"]
+
+
+def refused(caplog, build):
+    with caplog.at_level(logging.DEBUG), pytest.raises(ConfigError) as caught:
+        build()
+    told = [*traceback.format_exception(caught.value), caplog.text]
+    told = [line for text in told for line in text.splitlines() if "build" not in line and "lambda" not in line]
+    assert not any(WORD in line or WORD.upper() in line for line in told), told
+
+
+@pytest.mark.parametrize("url", DATABASES)
+def test_of_databases(url, caplog):
+    for build in (
+        lambda: check_sql_url("store", url),
+        lambda: open_table(url, "rows"),
+        lambda: open_blobs(url),
+        lambda: SqlTable(url, "rows", SCHEMA, ("n",)),
+        lambda: t.SqlInsert(store=url, table="rows", key=("n",)),
+        lambda: t.TableInsert(store=url, table="rows", partition="p", row="{n}"),
+        lambda: t.BlobUpload(store=url),
+        lambda: t.LinearRegressionPredict(inputs=("x",), store=url, model="m"),
+        lambda: dataflows.etl(store=url),
+        lambda: dataflows.train(table_store=url),
+    ):
+        refused(caplog, build)
+
+
+@pytest.mark.parametrize("url", BROKERS)
+def test_of_brokers(url, caplog, tmp_path):
+    for build in (
+        lambda: MqttConnection(url=url),
+        lambda: t.MqttPublish(url=url, topic="x"),
+        lambda: MqttSource(url=url, topics=("x",), client_id="a", spool=str(tmp_path)),
+        lambda: dataflows.stats(publish={"url": url, "topic": "x"}),
+        lambda: Surroundings("city", tmp_path, broker=url).etl(["a"]),
+    ):
+        refused(caplog, build)
+
+
+@pytest.mark.parametrize("url", FOLDERS)
+def test_of_folders_and_containers(url, caplog):
+    refused(caplog, lambda: open_blobs(url))
+    refused(caplog, lambda: t.BlobUpload(store=url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///my data/f.db?mode=ro&uri=true",
+        "postgresql+psycopg://me@h:5432/d?sslmode=verify-full&sslrootcert=/etc/ca.crt&application_name=a b",
+        "mysql+pymysql://me@h/d?charset=utf8mb4",
+        "mssql+pyodbc://me@h/d?driver=ODBC+Driver+18+for+SQL+Server&TrustServerCertificate=yes&Encrypt=yes",
+    ],
+)
+def test_harmless_parameters_are_allowed(url):
+    check_sql_url("store", url)
+
+
+def test_what_is_allowed_is_said():
+    with pytest.raises(ConfigError, match=f"allowed are {', '.join(sorted(PARAMETERS))}"):
+        check_sql_url("store", "postgresql://h/d?options=x")
+
+
+@pytest.mark.parametrize("store", ["sqlite://", "sqlite:///rows.db"])
+def test_sqlite_takes_no_credential(store, caplog):
+    """It has no users; the driver would stop the first record with an error of its own."""
+    secret = Secret(WORD)
+    for build in (
+        lambda: t.SqlInsert(store=store, table="rows", key=("n",), credential=secret),
+        lambda: t.TableInsert(store=store, table="rows", partition="p", row="{n}", credential=secret),
+        lambda: t.BlobUpload(store=store, credential=secret),
+        lambda: open_table(store, "rows", secret),
+        lambda: open_blobs(store, secret),
+        lambda: SqlTable(store, "rows", SCHEMA, ("n",), secret),
+        lambda: dataflows.etl(store=store, credential=secret),
+    ):
+        with pytest.raises(ConfigError, match="SQLite has no users and takes no credential"):
+            build()
+        refused(caplog, build)
+
+
+def test_an_unknown_driver_ends_in_one_line():
+    with pytest.raises(ConfigError, match=r"the driver of postgresql\+nothing:// is not installed"):
+        SqlTable("postgresql+nothing://h/d", "rows", SCHEMA, ("n",))
+
+
+def test_the_label_of_a_table_is_its_address(monkeypatch):
+    monkeypatch.setattr(sa, "create_engine", lambda address, **options: sa.create_mock_engine("sqlite://", None))
+    table = SqlTable("postgresql://me@h/d?sslmode=require", "rows", SCHEMA, ("n",), Secret(WORD))
+    assert table.label == "the table rows of postgresql://me@h/d?sslmode=require"
