@@ -337,3 +337,14 @@ def test_misuse_ends_in_one_line(args, text, tmp_path, monkeypatch, capsys):
     assert stopped.value.code == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1 and said[0].startswith("riot-ops: ") and text in said[0]
+
+
+def test_a_stream_written_as_a_file_is_what_the_generator_makes(tmp_path):
+    file = tmp_path / "grid.csv"
+    options = ("--messages", "300", "--sensors", "7", "--seed", "3")
+    assert call("streams", "grid", "--write", str(file), *options) == f"300 messages: {file}\n"
+    again = tmp_path / "again.csv"
+    ro.streams.write(ro.streams.grid(meters=7, messages=300, seed=3), again)
+    assert file.read_bytes() == again.read_bytes()
+    call("streams", "grid", "--write", str(file))
+    assert len(file.read_bytes().splitlines()) == 10_000

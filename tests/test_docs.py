@@ -1,11 +1,17 @@
 """The generated pages are up to date, and what they measure is what the benchmark describes."""
 
+import builtins
+import functools
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import riot_ops
 
 ROOT = Path(__file__).resolve().parent.parent
 DATAFLOWS = ROOT / "docs" / "dataflows"
@@ -76,3 +82,47 @@ def test_links_lead_somewhere(page):
         if heading:
             titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
             assert heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], link
+
+
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def resolves(name):
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for i in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:i]))
+        except ImportError:
+            continue
+        return all((found := getattr(found, part, None)) is not None for part in parts[i:])
+    return False
+
+
+@functools.cache
+def public_names():
+    """What stands at the top of some module of the package."""
+    names = [m.name for m in pkgutil.walk_packages(riot_ops.__path__, "riot_ops.") if not m.name.endswith("__main__")]
+    modules = [importlib.import_module(name) for name in names]
+    return {name for module in modules for name in vars(module)}
+
+
+@pytest.mark.parametrize("page", [*DOCUMENTS, *SOURCES], ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_exist(page):
+    """Dotted names of the package, what ``ro.`` and ``t.`` stand for, and what docstrings refer to."""
+    text = page.read_text(encoding="utf-8")
+    names = set(re.findall(r"\briot_ops(?:\.[A-Za-z_]\w*)+", text))
+    if page.suffix == ".md":
+        names |= {f"riot_ops.{name}" for name in re.findall(r"\bro\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", text)}
+        names |= {f"riot_ops.tasks.{name}" for name in re.findall(r"\bt\.([A-Z]\w*)", text)}
+    names -= {
+        name for name in names if name.endswith((".json", ".lock", ".dataflow", ".model", ".state", ".output", ".md"))
+    }
+    missing = sorted(name for name in names if not resolves(name))
+    assert not missing, missing
+    roles = set(re.findall(r":(?:class|func|data|exc|mod):`~?([\w.]+)`", text))
+    unknown = sorted(
+        name for name in roles if not resolves(name) and name not in public_names() and not hasattr(builtins, name)
+    )
+    assert not unknown, unknown

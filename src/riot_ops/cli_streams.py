@@ -20,7 +20,9 @@ EXAMPLES = """**Examples**
 
 `riot-ops streams taxi --plot taxi.png` · how often which message rates occur
 
-`riot-ops streams grid --speedup 1 --json`"""
+`riot-ops streams grid --speedup 1 --json`
+
+`riot-ops streams city --write city.csv --messages 5000` · its messages as a file, for `riot-ops run --input`"""
 
 
 def streams(
@@ -29,12 +31,26 @@ def streams(
     speedup: Annotated[
         float | None, typer.Option(help="Event time per wall time; default: as in the benchmark.")
     ] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write messages into this file, lines of <ms>,<SenML>; .gz compresses.")
+    ] = None,
+    messages: Annotated[int, typer.Option(min=1, help="Of --write: so many.")] = 10_000,
+    sensors: Annotated[
+        int | None, typer.Option(min=1, help="Of --write: sensors (taxis, subjects, meters); default: the stream's.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of --write: seed of the generator.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list, or an object for one stream.")] = False,
 ) -> None:
-    """Describe the generated streams: fields, sizes, message rates and their distribution."""
+    """Describe the generated streams, fields, sizes and message rates; or write one into a file."""
     from riot_ops.errors import ConfigError
     from riot_ops.streams.catalog import CATALOG, catalog_entry
 
+    if write is not None:
+        if name is None:
+            raise ConfigError(f"--write writes one stream: name it, {', '.join(CATALOG)}")
+        written = _write(name, write, messages, sensors, seed)
+        Console().print(f"{written:,} messages: {write}", soft_wrap=True)
+        return
     if plot is not None:
         if name is None:
             raise ConfigError(f"--plot draws one stream: name it, {', '.join(CATALOG)}")
@@ -54,6 +70,17 @@ def streams(
     console.print(_fields(figures))
     if plot is not None:
         console.print(f"picture: {plot}", soft_wrap=True)
+
+
+def _write(name: str, path: Path, messages: int, sensors: int | None, seed: int) -> int:
+    from riot_ops.errors import ConfigError
+    from riot_ops.streams.catalog import generate
+    from riot_ops.streams.writer import write
+
+    try:
+        return write(generate(name, sensors, messages=messages, seed=seed), path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _overview(found: list[dict[str, Any]]) -> Table:

@@ -26,7 +26,7 @@ __all__ = ["CsvToSenML"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class CsvToSenML(StatelessTask):
-    """Turn lines of comma-separated values into SenML messages, for publishing.
+    """Read lines of comma-separated values: as SenML messages, to be parsed by ``SenMLParse`` or published.
 
     ``{"e":[{"n":name,"u":unit,"v":number or "sv":text},…],"bt":milliseconds}``, one entry per
     column in schema order, the time column as base time.

@@ -1,0 +1,52 @@
+"""The commands of the README run, one after the other, as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+import riot_ops as ro
+from riot_ops import cli
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+#: Smaller, in this process and without servers; the rest of a command is as it stands.
+SMALL = {"run": ("--runner", "local", "--messages", "600", "--sensors", "6"), "streams": ("--messages", "600")}
+
+
+def commands():
+    block = re.search(r"## Try it\n\n```bash\n(.*?)```", README, re.DOTALL)[1]
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    return [words[1:] for words in lines if words[0] == "riot-ops"]
+
+
+def smaller(words):
+    """The command with the options that make it small, each once."""
+    words = [word for word in words if word != "--servers"]
+    added = list(SMALL.get(words[0], ()))
+    if words[:2] == ["streams", "city"] and "--write" not in words:
+        return words
+    for option in added[::2]:
+        if option in words:
+            place = words.index(option)
+            del words[place : place + 2]
+    return words + added
+
+
+def test_the_commands_run_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"2024-05-01T00:{n // 60:02}:{n % 60:02}Z,d{n % 2},{n / 10}" for n in range(600)]
+    Path("readings.csv").write_text("\n".join(["time,device,temperature", *rows]) + "\n", encoding="utf-8")
+    flow = ro.Dataflow("mine")
+    parsed = flow.source("city") >> ro.tasks.SenMLParse(schema="city")
+    flow.sink("out", parsed.to(ro.tasks.BlockAverage(by=("sensor_id", "obs_type"), window=5), id="avg"))
+    Path("flow.json").write_text(flow.to_json(), encoding="utf-8")
+    ran = commands()
+    assert len(ran) >= 14
+    for words in ran:
+        result = CliRunner().invoke(cli.app, smaller(words))
+        assert result.exit_code == 0, f"{' '.join(words)}:\n{result.output}\n{result.exception!r}"
+    for left in ("city.csv", "city.png", "results/avg", "mine/avg", "out/etl", "out/train/models", "out/pred"):
+        assert Path(left).exists(), left
