@@ -23,6 +23,7 @@ from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.secret import Secret, check_secret, is_secret_type, secret_from_json, secret_to_json
 
 __all__ = [
+    "Bytes",
     "Count",
     "NonNegative",
     "Positive",
@@ -36,6 +37,8 @@ __all__ = [
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+#: A limit on text, of which an Arrow array holds no more than 2 GiB.
+Bytes = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
 Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
@@ -200,6 +200,10 @@ class StatelessTask(Task):
     @abstractmethod
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Process a batch; name the rows that cannot be processed in ``dead``."""
+
+    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+        """The same in batches of limited size, for a task whose output may be far larger than its input."""
+        yield self.apply(batch, dead)
 
 
 @dataclass(frozen=True, kw_only=True)

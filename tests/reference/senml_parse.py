@@ -217,8 +217,12 @@ def parse(
     id_field: str,
     concatenate: bool = False,
     times: bool = True,
+    alone: bool = False,
 ) -> dict[str, Any]:
-    """Sensor and, per ``(name, kind)`` of the fields, ``(time, value, text)``."""
+    """Sensor and, per ``(name, kind)`` of the fields, ``(time, value, text, unit)``.
+
+    With ``alone`` a field whose record is bad has the reason in its place.
+    """
     outer, document = read(payload)
     bn = document.get("bn")
     if bn is not None and not isinstance(bn, str):
@@ -240,17 +244,25 @@ def parse(
     sensor = text_of(value_of(id_field))
     if sensor is None or sensor.strip(BLANK) in ("", "null"):
         raise Rejected("missing_id")
-    observations = []
-    for name, kind in fields:
+    start = fallback if base is None else base
+
+    def observation(name: str, kind: str) -> tuple[Any, ...]:
         value = number_of(value_of(name), kind == "v")
         text = text_of(value_of(name)) if kind == "sv" else None
         t = 0
         if times:
             t = micros_of(records.get(name, {}).get("t"), FIRST_US - LAST_US, LAST_US - FIRST_US) or 0
-        observations.append([t, value, text])
-    start = fallback if base is None else base
-    for o in observations:
-        if o[0] and not FIRST_US <= start + o[0] <= LAST_US:
+        if t and not FIRST_US <= start + t <= LAST_US:
             raise Rejected("out_of_range")
-        o[0] += start
-    return {"sensor": sensor, "base": start, "observations": [tuple(o) for o in observations]}
+        unit = records.get(name, {}).get("u")
+        return start + t, value, text, document.get("bu") if unit is None else unit
+
+    observations: list[Any] = []
+    for name, kind in fields:
+        try:
+            observations.append(observation(name, kind))
+        except Rejected as error:
+            if not alone:
+                raise
+            observations.append(error.reason)
+    return {"sensor": sensor, "base": start, "observations": observations}

@@ -20,6 +20,7 @@ from riot_ops.tasks.senml_parse import SenMLParse
 from tests.reference import senml_parse as reference
 
 CITY = SenMLParse(schema="city")
+WHOLE = SenMLParse(schema="city", on_bad="message")
 FULL_PARSE = senml.parse_messages
 
 
@@ -53,7 +54,11 @@ def run(task: Task, payloads: list[Any], **more: pa.Array) -> tuple[pa.RecordBat
     out = task.apply(batch, dead)  # type: ignore[attr-defined]
     out.validate(full=True)
     assert out.schema.equals(task.output_schema(batch.schema))
-    return out, {row["seq"]: row["reason"] for rows in dead.take() for row in rows.to_pylist()}
+    found: dict[int, set[str]] = {}
+    for rows in dead.take():
+        for row in rows.to_pylist():
+            found.setdefault(row["seq"], set()).add(row["reason"])
+    return out, {seq: min(reasons) for seq, reasons in found.items()}
 
 
 def same(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
@@ -307,17 +312,89 @@ def test_generic() -> None:
 )
 def test_rejections(payload: Any, reason: str) -> None:
     # good messages around, so that templates are tried as well
-    out, errors = three_ways(CITY, [line(), payload, line(), "5," + line()])
+    out, errors = three_ways(WHOLE, [line(), payload, line(), "5," + line()])
     assert errors == {1: reason}
     assert out["seq"].to_pylist() == [0] * 5 + [2] * 5 + [3] * 5
 
 
 def test_a_rejected_message_is_kept_in_full() -> None:
-    session = CITY.session()
+    session = WHOLE.session()
     assert session.push({"payload": b'{"e":\xff'}) == []
     assert session.push({"payload": line('"warm"')}) == []
     assert [e["raw"] for e in session.errors] == ['{"e":\\xff', line('"warm"')]
     assert session.errors[1]["message"] == "temperature = 'warm' is not a number"
+
+
+def test_a_bad_reading_rejects_its_record_alone() -> None:
+    more = ',{"n":"light","v":[1,{"a":null}]},{"n":"dust","v":1,"t":1e300},{"n":"airquality_raw","v":-1e400,"u":"x"}'
+    session = CITY.session()
+    rows = session.push({"seq": 3, "payload": line('"warm"', more=more)})
+    assert [(r["sub"], r["obs_type"], r["value"]) for r in rows] == [(1, "humidity", 53.7)]
+    assert [(e["seq"], e["reason"], e["raw"]) for e in session.errors] == [
+        (3, "not_a_number", '{"v":"warm","u":"far","n":"temperature"}'),
+        (3, "not_a_number", '{"n":"light","v":[1,{"a":null}]}'),
+        (3, "out_of_range", '{"n":"dust","v":1,"t":1e300}'),
+        (3, "out_of_range", '{"n":"airquality_raw","v":-1e400,"u":"x"}'),
+    ]
+    wide = SenMLParse(schema="city", layout="wide", meta=True).session()
+    (row,) = wide.push({"payload": line('"warm"', more=',{"n":"latitude","v":[]}')})
+    assert (row["temperature"], row["humidity"], row["meta"]) == (None, 53.7, "1422748800000,s1,,")
+    assert [e["reason"] for e in wide.errors] == ["not_a_number", "malformed"]
+    out, errors = three_ways(CITY, [line(), line('"warm"'), line(), line(source='"s2"')])
+    assert (errors, out.num_rows, out["sub"].to_pylist()[5:9]) == ({1: "not_a_number"}, 19, [1, 2, 3, 4])
+    # what identifies the sensor is no matter of one record
+    out, errors = three_ways(SenMLParse(schema="city", fields=("source", "dust")), [line(source="[]"), line()])
+    assert (errors, out.num_rows) == ({0: "malformed"}, 2)
+
+
+@pytest.mark.parametrize(("on_bad", "rows", "raw"), [("record", 2, '{"n":"b","v":"x","t":2}'), ("message", 0, None)])
+def test_a_bad_record_without_a_schema(on_bad: Any, rows: int, raw: str | None) -> None:
+    text = '{"bn":"d","e":[{"n":"a","v":1},{"n":"b","v":"x","t":2},{"n":"c","v":3}]}'
+    session = SenMLParse(on_bad=on_bad).session()
+    assert [r["sub"] for r in session.push({"payload": text})] == [0, 2][:rows]
+    assert [(e["reason"], e["raw"]) for e in session.errors] == [("not_a_number", raw or text)]
+
+
+def test_units() -> None:
+    """RFC 8428, 4.1: a base unit holds for all entries that say no other."""
+    task = SenMLParse(schema="city", units=True, raw=True, fields=("temperature", "humidity", "dust"))
+    temperature = '{"n":"temperature","v":1%s}'
+    form = '{"e":[{"n":"source","sv":"s","u":"string"},' + temperature + ',{"n":"humidity","v":2,"u":"%%RH"}]%s}'
+    payloads = [
+        form % (',"u":"Cel"', ""),
+        form % ("", ""),
+        form % (',"u":"Cel"', ""),
+        form % ("", ',"bu":"K"'),
+        form % (',"u":null', ',"bu":"K"'),
+        form % (',"u":"°C"', ',"bu":"K"'),
+        form % (',"u":"\\u00b0F"', ',"bu":null'),
+        form % (',"u":""', ',"bu":"K"'),
+        form % (',"u":"Cel"', ',"bu":"K"'),
+        form % (',"u":"Far"', ',"bu":"K"'),
+        line(),
+    ]
+    out, errors = three_ways(task, payloads)
+    assert errors == {}
+    assert out.schema.names[-2:] == ["text", "unit"]
+    units = [tuple(out["unit"].to_pylist()[i : i + 3]) for i in range(0, 33, 3)]
+    assert units == [
+        ("Cel", "%RH", None),
+        (None, "%RH", None),
+        ("Cel", "%RH", None),
+        ("K", "%RH", "K"),
+        ("K", "%RH", "K"),
+        ("°C", "%RH", "K"),
+        ("°F", "%RH", None),
+        ("", "%RH", "K"),
+        ("Cel", "%RH", "K"),
+        ("Far", "%RH", "K"),
+        ("far", "per", None),
+    ]
+    out, _ = run(SenMLParse(units=True), payloads[3:6])
+    assert out["unit"].to_pylist() == ["string", "K", "%RH", "string", "K", "%RH", "string", "°C", "%RH"]
+    out, errors = three_ways(task, [form % (',"u":7', ""), form % ("", ',"bu":7')])
+    assert (errors, out["obs_type"].to_pylist()) == ({0: "malformed", 1: "malformed"}, ["humidity", "dust"])
+    assert three_ways(CITY, [form % (',"u":7', ',"bu":7')])[1] == {}  # nobody asked
 
 
 @pytest.mark.parametrize(
@@ -349,6 +426,10 @@ def test_text_types_and_slices(kind: pa.DataType) -> None:
         {"layout": "wide"},
         {"meta": True},
         {"schema": "city", "layout": "wide", "raw": True},
+        {"schema": "city", "layout": "wide", "units": True},
+        {"on_bad": "field"},
+        {"max_bytes": 0},
+        {"max_output_bytes": 1 << 31},
         {"layout": "long"},
     ],
 )
@@ -526,7 +607,8 @@ def check(task: SenMLParse, payloads: list[Any]) -> None:
     schema = SCHEMAS[task.schema or ""]
     kinds = dict(zip(schema.columns, schema.kinds, strict=True))
     emitted = [c for c in schema.columns if c in (task.fields or schema.observed)]
-    rows, reasons = [], {}
+    rows: list[list[Any]] = []
+    reasons: dict[int, set[str]] = {}
     for i, payload in enumerate(payloads):
         data = payload.encode() if isinstance(payload, str) else payload
         try:
@@ -536,14 +618,19 @@ def check(task: SenMLParse, payloads: list[Any]) -> None:
                 fields=[(f, kinds[f]) for f in emitted],
                 id_field=schema.id_field,
                 concatenate=task.concatenate_names,
+                alone=task.on_bad == "record",
             )
         except reference.Rejected as error:
-            reasons[i] = error.reason
+            reasons[i] = {error.reason}
             continue
-        for k, (field, (time, value, text)) in enumerate(zip(emitted, found["observations"], strict=True)):
+        for k, (field, observation) in enumerate(zip(emitted, found["observations"], strict=True)):
+            if isinstance(observation, str):
+                reasons.setdefault(i, set()).add(observation)
+                continue
+            time, value, text, _ = observation
             packed = None if value is None else struct.pack("<d", value)
             rows.append([i, k, time, found["sensor"], field, packed, text])
-    assert errors == reasons
+    assert errors == {i: min(found) for i, found in reasons.items()}
     got = [bits(column) for column in out.columns]
     assert [list(row) for row in zip(*got, strict=True)] == [row[: len(got)] for row in rows]
 
@@ -552,6 +639,7 @@ def check(task: SenMLParse, payloads: list[Any]) -> None:
 @settings(max_examples=150, deadline=None)
 def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
     check(CITY, payloads)
+    check(WHOLE, payloads)
 
 
 SKELETONS = [

@@ -10,7 +10,21 @@ import pyarrow as pa
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["byte_spans", "float_column", "gather_strings", "int_column", "joined", "readonly", "strings_from_spans"]
+__all__ = [
+    "PIECE_BYTES",
+    "byte_spans",
+    "float_column",
+    "gather_strings",
+    "int_column",
+    "joined",
+    "pieces",
+    "readonly",
+    "strings_from_spans",
+    "text_sizes",
+]
+
+#: Text that is worked on at a time: far from the 2 GiB that an Arrow array of text holds.
+PIECE_BYTES = 1 << 26
 
 NO_MASK = np.empty(0, np.bool_)
 NO_MASK.flags.writeable = False
@@ -129,3 +143,35 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [c.chunk(0) if c.num_chunks else pa.array([], c.type) for c in table.columns], schema=table.schema
     )
+
+
+def text_sizes(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Bytes of each value of a text or binary column, 0 of a null; a dictionary is not decoded.
+
+    >>> text_sizes(pa.array(["ü", None, "abc"])).tolist()
+    [2, 0, 3]
+    """
+    if pa.types.is_dictionary(column.type):
+        sizes = np.append(text_sizes(column.dictionary), 0)
+        found: npt.NDArray[np.int64] = sizes[
+            column.indices.cast(pa.int64()).fill_null(len(sizes) - 1).to_numpy(zero_copy_only=False)
+        ]
+        return found
+    _, starts, ends, valid = byte_spans(column)
+    return ends - starts if not valid.size else np.where(valid, ends - starts, 0)
+
+
+def pieces(sizes: npt.NDArray[np.int64], most: int = PIECE_BYTES) -> list[tuple[int, int]]:
+    """Ranges of rows, at least one, that hold no more than ``most`` together or are of one row.
+
+    >>> pieces(np.array([3, 3, 9, 1, 1, 1]), 6)
+    [(0, 2), (2, 3), (3, 6)]
+    """
+    total = np.cumsum(sizes)
+    found: list[tuple[int, int]] = []
+    start = before = 0
+    while start < len(sizes):
+        stop = max(start + 1, int(np.searchsorted(total, before + most, side="right")))
+        found.append((start, stop))
+        start, before = stop, int(total[stop - 1])
+    return found or [(0, 0)]

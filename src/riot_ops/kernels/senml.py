@@ -14,42 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.numbers import (
-    HARD,
-    HIGH,
-    NOT_A_NUMBER,
-    NUMBER,
-    ONES,
-    byte,
-    load8,
-    lowest,
-    parse_integer,
-    parse_number,
-    short_number,
-    zero_bytes,
-)
+from riot_ops.kernels.numbers import HIGH, ONES, byte, load8, lowest, zero_bytes
 from riot_ops.kernels.senml_general import MAX_RECORDS, MAX_SLOTS, Scratch, is_space, scan_general, skip_space
 from riot_ops.kernels.senml_values import (
-    BASE,
     LENIENT,
     MAX_OFFSET,
     MAX_TIME,
     MIN_TIME,
     NO_TIME,
-    NULL,
-    OFFSET,
-    OUTER,
     PLAIN,
     STRING,
     Columns,
     Plan,
-    is_base,
-    is_null,
     make_plan,
-    milliseconds,
     new_columns,
-    store,
-    text_number,
+    store_row,
 )
 
 __all__ = [
@@ -76,205 +55,131 @@ _SLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _BLANKS = np.uint64(0x2020202020202020)
 _NOUGHT = np.uint64(0)
 _BYTE = np.uint64(0xFF)
+_1 = np.uint64(1)
+_2 = np.uint64(2)
 
 
 # -- templates -------------------------------------------------------------------------------------
 
 
 class Templates(NamedTuple):
-    """Skeletons of messages: literal text as words, and a slot after each piece but the last."""
+    """Skeletons of messages: literal text as words, and a slot after each piece but the last.
+
+    A piece is some full words and one of 0 to 7 bytes; the words of a template's pieces follow each other.
+    """
 
     words: npt.NDArray[np.uint64]  # [template * _WORDS + word]
-    tails: npt.NDArray[np.uint64]  # per piece the mask of its last, incomplete word
-    pieces: I64  # per piece its first word and its length in bytes
-    slots: I64  # per slot its kind and role
-    heads: I64  # per template: slots, whether it has a base time, offsets; absent fields
-    absent: I64  # fields that the message lacks
+    tails: npt.NDArray[np.uint64]  # per piece the mask of its last word
+    pieces: I64  # per piece its full words, and the bytes of its last one
+    slots: I64  # per slot start, end, kind and role, as the general scanner notes them
+    counts: I64  # per template its slots
 
 
-def _new_templates(plan: Plan) -> Templates:
+def _new_templates() -> Templates:
     return Templates(
         np.empty(_TEMPLATES * _WORDS, np.uint64),
         np.empty(_TEMPLATES * _SLOTS, np.uint64),
         np.empty(_TEMPLATES * _SLOTS * 2, np.int64),
-        np.empty(_TEMPLATES * _SLOTS * 2, np.int64),
-        np.empty(_TEMPLATES * 4, np.int64),
-        np.empty(_TEMPLATES * plan.value_of.size, np.int64),
+        np.empty(_TEMPLATES * _SLOTS * 4, np.int64),
+        np.empty(_TEMPLATES, np.int64),
     )
 
 
 @kernel
-def _learn(data: Any, start: Any, end: Any, n: Any, t: Any, plan: Any, scratch: Any, templates: Any) -> Any:
-    """Make template t of a message that the general scanner took; False where it will not do."""
-    slots = scratch.slots
-    if n >= _SLOTS:
+def _learn(data: Any, start: Any, end: Any, n: Any, t: Any, slots: Any, templates: Any) -> Any:
+    """Make template t of the slots of a message; False, and nothing has changed, where it will not do."""
+    if n >= _SLOTS or (end - start) // 8 + n + 1 > _WORDS:
         return False
-    word = 0
-    p = start
-    has_base, has_offsets = 0, 0
-    for k in range(n + 1):
-        stop = slots[4 * k] if k < n else end
-        size = stop - p
-        q = t * _SLOTS + k
-        if word + (size + 7) // 8 > _WORDS:
+    for k in range(n):
+        if slots[4 * k + 2] > PLAIN:
             return False
-        templates.pieces[2 * q] = t * _WORDS + word
-        templates.pieces[2 * q + 1] = size
-        templates.tails[q] = (np.uint64(1) << np.uint64(8 * (size % 8))) - np.uint64(1)
-        for i in range(0, size, 8):
+    word = t * _WORDS
+    p = start
+    for k in range(n + 1):
+        size = (slots[4 * k] if k < n else end) - p
+        q = t * _SLOTS + k
+        templates.pieces[2 * q] = size // 8
+        templates.pieces[2 * q + 1] = size % 8
+        templates.tails[q] = (_1 << np.uint64(8 * (size % 8))) - _1
+        for i in range(0, size + 1, 8):
             w = _NOUGHT
             for j in range(min(8, size - i)):
                 w |= np.uint64(data[p + i + j]) << np.uint64(8 * j)
-            templates.words[t * _WORDS + word] = w
+            templates.words[word] = w
             word += 1
         if k < n:
-            kind, role = slots[4 * k + 2], slots[4 * k + 3]
-            if kind > PLAIN:
-                return False
-            templates.slots[2 * q] = kind
-            templates.slots[2 * q + 1] = role
-            if role == BASE:
-                has_base = 1
-            elif role <= OFFSET:
-                has_offsets = 1
+            templates.slots[4 * q + 2] = slots[4 * k + 2]
+            templates.slots[4 * q + 3] = slots[4 * k + 3]
             p = slots[4 * k + 1]
-    absent = 0
-    fields = plan.value_of.size
-    for j in range(fields):
-        found = False
-        for k in range(n):
-            found |= slots[4 * k + 3] == j
-        if not found:
-            templates.absent[t * fields + absent] = j
-            absent += 1
-    templates.heads[4 * t] = n
-    templates.heads[4 * t + 1] = has_base
-    templates.heads[4 * t + 2] = has_offsets
-    templates.heads[4 * t + 3] = absent
+    templates.counts[t] = n
     return True
 
 
 @kernel
 def _marks(w: Any) -> Any:
     """Marks on quotes, backslashes, control characters and what is not ASCII; the lowest is true."""
-    return zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _SLASHES) | ((w - _BLANKS) & ~w & HIGH) | (w & HIGH)
+    return (((w ^ _QUOTES) - ONES) | ((w ^ _SLASHES) - ONES) | (w - _BLANKS) | w) & HIGH
 
 
 @kernel
-def _match(data: Any, p: Any, end: Any, i: Any, t: Any, plan: Any, columns: Any, templates: Any) -> Any:
-    """Parse message i with template t, or return False. Eight bytes after the end are readable."""
+def _fits(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
+    """Whether a message fits template t, whose slots then have its places. 8 bytes after the end are readable."""
     words = templates.words
-    pieces = templates.pieces
-    value_of = plan.value_of
-    text_of = plan.text_of
-    values = columns.values
-    n = templates.heads[4 * t]
-    n_values = plan.n_values
-    n_texts = plan.n_texts
-    base = NO_TIME
-    if columns.found[1]:  # another template may have begun this row
-        for j in range(plan.n_times):
-            columns.offsets[i * plan.n_times + j] = 0
-    for k in range(n + 1):
-        q = np.uint64(t * _SLOTS + k)
-        size = pieces[q + q + np.uint64(1)]
-        if p + size > end:
+    n = templates.counts[t]
+    q = np.uint64(t * _SLOTS)
+    word = np.uint64(t * _WORDS)
+    k = 0
+    while True:
+        full = templates.pieces[q + q]
+        tail = templates.pieces[q + q + _1]
+        if p + 8 * full + tail > end:
             return False
-        word = pieces[q + q]
-        difference = _NOUGHT
-        stop = word + (size >> 3)
-        while word < stop:
-            difference |= load8(data, p) ^ words[np.uint64(word)]
+        for _ in range(full):
+            if load8(data, p) != words[word]:
+                return False
             p += 8
-            word += 1
-        if size & 7:
-            difference |= (load8(data, p) ^ words[np.uint64(word)]) & templates.tails[q]
-            p += size & 7
-        if difference != _NOUGHT:
+            word += _1
+        if (load8(data, p) ^ words[word]) & templates.tails[q] != _NOUGHT:
             return False
+        p += tail
+        word += _1
         if k == n:
-            break
-        kind = templates.slots[q + q]
-        role = templates.slots[q + q + np.uint64(1)]
-        w = load8(data, p)
-        if kind == STRING:
-            marks = _marks(w)
-            stop = p
+            return p == end
+        s = np.uint64(4) * q
+        templates.slots[s] = p
+        if templates.slots[s + _2] == STRING:
+            marks = _marks(load8(data, p))
             while marks == _NOUGHT:
-                stop += 8
-                if stop > end:
+                p += 8
+                if p > end:
                     return False
-                marks = _marks(load8(data, stop))
-            stop += lowest(marks)
-            if stop >= end or byte(data, stop) != 34:
+                marks = _marks(load8(data, p))
+            p += lowest(marks)
+            if p >= end or byte(data, p) != 34:
                 return False
         else:
-            after = (words[np.uint64(pieces[q + q + np.uint64(2)])] & _BYTE) * ONES
-            marks = zero_bytes(w ^ after)
-            stop = p
+            after = (words[word] & _BYTE) * ONES
+            marks = zero_bytes(load8(data, p) ^ after)
             while marks == _NOUGHT:
-                stop += 8
-                if stop > end:
+                p += 8
+                if p > end:
                     return False
-                marks = zero_bytes(load8(data, stop) ^ after)
-            stop += lowest(marks)
-        if role >= 0:
-            u = np.uint64(role)
-            column = value_of[u]
-            if column >= 0:
-                ok, value = False, 0.0
-                if stop - p <= 8:
-                    ok, value = short_number(w, stop - p)
-                if not ok:
-                    status, value = text_number(data, p, stop, kind == STRING)
-                    if status != NUMBER:
-                        if status == HARD or (status == NOT_A_NUMBER and (kind == PLAIN or plan.flags[u] != LENIENT)):
-                            return False
-                        value = np.nan
-                        columns.found[0] = 1
-                values[np.uint64(i * n_values + column)] = value
-            elif kind == PLAIN and parse_number(data, p, stop)[0] == NOT_A_NUMBER:
-                return False
-            column = text_of[u]
-            if column >= 0:
-                columns.starts[np.uint64(i * n_texts + column)] = p
-                columns.lengths[np.uint64(i * n_texts + column)] = stop - p
-            if (
-                role == plan.identity
-                and (stop - p < 5 or byte(data, p) == 32 or byte(data, stop - 1) == 32)
-                and is_null(data, p, stop)
-            ):
-                return False
-        elif role == BASE:
-            ok, base = milliseconds(data, p, stop, kind == STRING)
-            if not ok or not is_base(base):
-                return False
-        elif role == OUTER:
-            ok, whole = parse_integer(data, p, stop)
-            if not ok:
-                return False
-            if not templates.heads[4 * t + 1]:
-                base = 1000 * whole
-                if not is_base(base):
-                    return False
-        elif role <= OFFSET:
-            ok, offset = milliseconds(data, p, stop, kind == STRING)
-            if not ok:
-                return False
-            columns.offsets[i * plan.n_times + (OFFSET - role)] = offset
-            columns.found[1] = 1
-        elif kind == PLAIN and parse_number(data, p, stop)[0] == NOT_A_NUMBER:
-            return False
-        p = stop
-    if p != end:
-        return False
-    fields = value_of.size
-    for k in range(templates.heads[4 * t + 3]):
-        store(data, 0, 0, NULL, i, templates.absent[t * fields + k], plan, columns)
-    if base == NO_TIME:
-        columns.found[2] = 1
-    columns.base[i] = base
-    return True
+                marks = zero_bytes(load8(data, p) ^ after)
+            p += lowest(marks)
+        templates.slots[s + _1] = p
+        q += _1
+        k += 1
+
+
+@kernel
+def _fitting(data: Any, start: Any, end: Any, last: Any, known: Any, templates: Any) -> Any:
+    """The template that a message fits, the last one tried first; -1 if none does."""
+    if known > 0 and _fits(data, start, end, last, templates):
+        return last
+    for t in range(known):
+        if t != last and _fits(data, start, end, t, templates):
+            return t
+    return -1
 
 
 @kernel
@@ -282,7 +187,7 @@ def _parse(
     data: Any,
     starts: Any,
     ends: Any,
-    valid: Any,
+    todo: Any,
     use_templates: Any,
     plan: Any,
     columns: Any,
@@ -301,55 +206,51 @@ def _parse(
         while end > start and is_space(byte(data, end - 1)):
             end -= 1
         start = skip_space(data, start, end)
-        if start == end or (valid.size and not valid[i]):
+        if start == end or (todo.size and not todo[i]):
             continue
-        ok = False
-        if end <= room and known > 0:
-            ok = _match(data, start, end, i, last, plan, columns, templates)
-            t = 0
-            while not ok and t < known:
-                if t != last:
-                    ok = _match(data, start, end, i, t, plan, columns, templates)
-                    if ok:
-                        last = t
-                        break
-                t += 1
-        if not ok:
-            n = scan_general(data, start, end, i, plan, columns, scratch)
-            ok = n >= 0
-            if ok and use_templates:
-                misses += 1
-                # room for a few; then the oldest makes place, not too often
-                if known < _TEMPLATES:
-                    if _learn(data, start, end, n, known, plan, scratch, templates):
-                        last = known
-                        known += 1
-                elif misses >= 64:
-                    misses = 0
-                    if _learn(data, start, end, n, oldest, plan, scratch, templates):
-                        last = oldest
-                    else:
-                        # half-written: overwrite with something that matches nothing
-                        templates.heads[4 * oldest] = 0
-                        templates.pieces[2 * oldest * _SLOTS + 1] = 1 << 40
-                    oldest = (oldest + 1) % _TEMPLATES
-        columns.parsed[i] = ok
+        if end <= room:
+            t = _fitting(data, start, end, last, known, templates)
+            if t >= 0:
+                last = t
+                if store_row(data, templates.slots, 4 * t * _SLOTS, templates.counts[t], i, plan, columns):
+                    columns.parsed[i] = True
+                    continue
+        n = scan_general(data, start, end, plan, scratch)
+        if n < 0 or not store_row(data, scratch.slots, 0, n, i, plan, columns):
+            continue
+        columns.parsed[i] = True
+        if use_templates:
+            misses += 1
+            # room for a few; then the oldest makes place, not too often
+            t = known
+            if known == _TEMPLATES:
+                if misses < 64:
+                    continue
+                misses = 0
+                t = oldest
+                oldest = (oldest + 1) % _TEMPLATES
+            if _learn(data, start, end, n, t, scratch.slots, templates):
+                last = t
+                known = max(known, t + 1)
 
 
 def parse_messages(
     data: npt.NDArray[np.uint8],
     starts: I64,
     ends: I64,
-    valid: npt.NDArray[np.bool_],
+    todo: npt.NDArray[np.bool_],
     plan: Plan,
     *,
     templates: bool = True,
 ) -> Columns:
-    """Parse messages, as far as the kernels can: those not ``parsed`` are for the caller."""
+    """Parse messages (``todo`` of size 0: all of them), as far as the kernels can.
+
+    Those not ``parsed`` are for the caller.
+    """
     columns = new_columns(starts.size, plan)
-    scratch = Scratch(np.empty(4 * MAX_SLOTS, np.int64), np.empty(4 * MAX_RECORDS, np.int64))
+    scratch = Scratch(np.empty(4 * MAX_SLOTS, np.int64), np.empty(5 * MAX_RECORDS, np.int64))
     with np.errstate(over="ignore"):  # the kernels as plain Python: numbers modulo 2^64
-        _parse(data, starts, ends, valid, templates, plan, columns, scratch, _new_templates(plan))
+        _parse(data, starts, ends, todo, templates, plan, columns, scratch, _new_templates())
     return columns
 
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from riot_ops.errors import ParseError, RecordError, excerpt
-from riot_ops.kernels.senml_values import LENIENT, MAX_OFFSET, MAX_TIME, MIN_TIME, NO_TIME, Columns, Plan
+from riot_ops.kernels.senml_values import LENIENT, MAX_OFFSET, MAX_TIME, MIN_TIME, Columns, Plan
 from riot_ops.schema import SUB_RANGE
 
 __all__ = [
     "NOTHING",
+    "Bad",
     "Message",
     "Record",
-    "checked_sum",
     "parse_message",
     "parse_records",
     "patch",
@@ -39,21 +39,34 @@ class _Literal(str):
     """A number as it is written."""
 
 
+class Bad(NamedTuple):
+    """A record that cannot be read."""
+
+    place: int  # of its field among the wanted ones, or its own in the message
+    error: RecordError
+    raw: str
+
+
 class Message(NamedTuple):
-    base: int | None
+    """What a message says, by column as in :class:`Columns`."""
+
+    base: int
     values: list[float | None]
     texts: list[str | None]
     offsets: list[int]
+    bad: list[Bad]
 
 
 class Record(NamedTuple):
+    place: int
+    time: int
     name: str | None
     value: float | None
     text: str | None
-    offset: int
+    unit: str | None
 
 
-NOTHING = Message(0, [], [], [])
+NOTHING = Message(0, [], [], [], [])
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -175,6 +188,24 @@ def _time(value: Any, name: str, low: int, high: int) -> int | None:
     return us
 
 
+def _unit(record: dict[str, Any], key: str) -> str | None:
+    unit = record.get(key)
+    if unit is not None and (not isinstance(unit, str) or isinstance(unit, _Literal)):
+        raise ParseError(f'a unit "{key}" is not a text', text=str(unit))
+    return unit
+
+
+def _written(value: Any) -> str:
+    """JSON of what was decoded, numbers as they were written."""
+    if isinstance(value, _Literal):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_written(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _base_time(outer: str | None, document: dict[str, Any]) -> int | None:
     base = _time(document.get("bt"), "bt", MIN_TIME, MAX_TIME)
     if base is None and outer is not None:
@@ -186,55 +217,86 @@ def _offset(record: dict[str, Any]) -> int:
     return _time(record.get("t"), "t", -MAX_OFFSET, MAX_OFFSET) or 0
 
 
-def checked_sum(base: int, offset: int) -> int:
+def _checked_sum(base: int, offset: int) -> int:
     if offset and not MIN_TIME <= base + offset <= MAX_TIME:
         raise RecordError("t: with the base time, the time is outside the years 1 to 9999", reason="out_of_range")
     return base + offset
 
 
-def parse_message(data: bytes | None, wanted: tuple[str, ...], plan: Plan) -> Message:
-    """What a message says about the wanted fields, or a :class:`RecordError`."""
+def parse_message(data: bytes | None, wanted: tuple[str, ...], plan: Plan, fallback: int, *, alone: bool) -> Message:
+    """What a message says about the wanted fields, or a :class:`RecordError`.
+
+    ``fallback`` is its time where it says none. With ``alone`` a record that cannot be read is among the bad
+    ones, and its field is missing; otherwise that is an error of the message.
+    """
     outer, document, records = _decoded(data)
     base_name = _base_name(document)
     by_name = {_name(record, base_name, bool(plan.concatenate)): record for record in records}
     base = _base_time(outer, document)
+    base_unit = _unit(document, "bu") if plan.units else None
     identity = wanted[plan.identity]
     sensor = _text(_value(by_name.get(identity, {})), identity)
     if sensor is None or sensor.strip(_SPACE) in ("", "null"):
         raise RecordError(f"the message has no {identity}, which identifies the sensor", reason="missing_id")
-    message = Message(base, [], [], [])
+    message = Message(
+        fallback if base is None else base, [None] * plan.n_values, [None] * plan.n_texts, [0] * plan.n_times, []
+    )
     for j, name in enumerate(wanted):
         record = by_name.get(name, {})
-        value = _value(record)
+        try:
+            value = _value(record)
+            number = _number(value, name, lenient=plan.flags[j] == LENIENT) if plan.value_of[j] >= 0 else None
+            text = _text(value, name) if plan.text_of[j] >= 0 else None
+            offset = _offset(record) if j < plan.n_times else 0
+            unit = _unit(record, "u") if plan.unit_of[j] >= 0 else None
+            _checked_sum(message.base, offset)
+        except RecordError as error:
+            if not alone or j == plan.identity:
+                raise
+            message.bad.append(Bad(j, error, _written(record)))
+            continue
         if plan.value_of[j] >= 0:
-            message.values.append(_number(value, name, lenient=plan.flags[j] == LENIENT))
+            message.values[plan.value_of[j]] = number
         if plan.text_of[j] >= 0:
-            message.texts.append(_text(value, name))
+            message.texts[plan.text_of[j]] = text
+        if plan.unit_of[j] >= 0:
+            message.texts[plan.unit_of[j]] = base_unit if unit is None else unit
         if j < plan.n_times:
-            message.offsets.append(_offset(record))
+            message.offsets[j] = offset
     return message
 
 
-def parse_records(data: bytes | None, concatenate: bool) -> tuple[int | None, str | None, list[Record]]:
-    """Base time, base name and records of any SenML message."""
+def parse_records(
+    data: bytes | None, fallback: int, *, concatenate: bool, units: bool, alone: bool
+) -> tuple[str | None, list[Record], list[Bad]]:
+    """Base name and records of any SenML message; see :func:`parse_message`."""
     outer, document, records = _decoded(data)
     base_name = _base_name(document)
     base = _base_time(outer, document)
+    base = fallback if base is None else base
+    base_unit = _unit(document, "bu") if units else None
     if len(records) > SUB_RANGE:
         raise RecordError(
             f"the message has {len(records)} records; at most {SUB_RANGE} are allowed", reason="out_of_range"
         )
-    found = []
-    for record in records:
-        name, value = _name(record, base_name, concatenate), _value(record)
-        number = _number(value, name, lenient=record.get("v") is None)
-        found.append(Record(name, number, _text(value, name), _offset(record)))
-    return base, base_name or None, found
+    found, bad = [], []
+    for k, record in enumerate(records):
+        try:
+            name, value = _name(record, base_name, concatenate), _value(record)
+            number = _number(value, name, lenient=record.get("v") is None)
+            unit = _unit(record, "u") if units else None
+            time = _checked_sum(base, _offset(record))
+            found.append(Record(k, time, name, number, _text(value, name), base_unit if unit is None else unit))
+        except RecordError as error:
+            if not alone:
+                raise
+            bad.append(Bad(k, error, _written(record)))
+    return base_name or None, found, bad
 
 
 def patch(columns: Columns, plan: Plan, i: int, message: Message, size: int, extra: bytearray) -> None:
     """Write a message into the columns; texts stand behind the ``size`` bytes of the batch."""
-    columns.base[i] = NO_TIME if message.base is None else message.base
+    columns.base[i] = message.base
     for k in range(plan.n_values):
         value = message.values[k] if message.values else None
         columns.values[i * plan.n_values + k] = np.nan if value is None else value
@@ -251,5 +313,3 @@ def patch(columns: Columns, plan: Plan, i: int, message: Message, size: int, ext
         columns.offsets[i * plan.n_times + k] = offset
         if offset:
             columns.found[1] = 1
-    if message.base is None:
-        columns.found[2] = 1

@@ -16,19 +16,17 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import NOT_A_NUMBER, byte, parse_integer, parse_number
 from riot_ops.kernels.senml_values import (
     BASE,
+    BASE_UNIT,
     FALSE,
     IGNORED,
-    NO_TIME,
     NULL,
     OFFSET,
     OUTER,
     PLAIN,
     STRING,
     TRUE,
-    is_base,
+    UNIT,
     is_utf8,
-    milliseconds,
-    store,
 )
 
 __all__ = ["MAX_RECORDS", "MAX_SLOTS", "Scratch", "is_space", "scan_general", "skip_space"]
@@ -42,7 +40,7 @@ class Scratch(NamedTuple):
     """What the general scanner notes about one message."""
 
     slots: I64  # per slot: start, end, kind, role
-    records: I64  # per record: start and end of the name, slots of value and time; -1: none
+    records: I64  # per record: start and end of the name, slots of value, time and unit; -1: none
 
 
 @kernel
@@ -133,14 +131,13 @@ def _add_slot(slots: Any, n: Any, start: Any, end: Any, kind: Any, role: Any) ->
 
 
 @kernel
-def _scan_record(data: Any, p: Any, end: Any, r: Any, n: Any, scratch: Any) -> Any:
+def _scan_record(data: Any, p: Any, end: Any, r: Any, n: Any, units: Any, scratch: Any) -> Any:
     """Note the record whose brace is at p; ``(position after it or -1, slots, seen)``."""
     records = scratch.records
     slots = scratch.slots
-    records[4 * r] = -1
-    records[4 * r + 1] = -1
-    records[4 * r + 2] = -1
-    records[4 * r + 3] = -1
+    r *= 5
+    for q in range(r, r + 5):
+        records[q] = -1
     all_seen = 0
     p = skip_space(data, p + 1, end)
     if _at(data, p, end) == 125:
@@ -165,23 +162,29 @@ def _scan_record(data: Any, p: Any, end: Any, r: Any, n: Any, scratch: Any) -> A
         b = byte(data, key + 1) if stop > key + 1 else 0
         size = stop - key
         if size == 1 and a == 110:  # n
-            if kind != STRING or seen & 1 or records[4 * r] >= 0:
+            if kind != STRING or seen & 1 or records[r] >= 0:
                 return -1, n, 0
-            records[4 * r] = start
-            records[4 * r + 1] = over
+            records[r] = start
+            records[r + 1] = over
         elif (size == 1 and a == 118) or (size == 2 and ((a == 115 and b == 118) or (a == 118 and b == 98))):
-            if seen & 1 or records[4 * r + 2] >= 0:  # v, sv, vb: one of them, once
+            if seen & 1 or records[r + 2] >= 0:  # v, sv, vb: one of them, once
                 return -1, n, 0
             if n >= MAX_SLOTS:
                 return -1, n, 0
-            records[4 * r + 2] = n
+            records[r + 2] = n
             n = _add_slot(slots, n, start, over, kind, IGNORED)
         elif size == 1 and a == 116:  # t
-            if seen & 1 or kind > PLAIN or records[4 * r + 3] >= 0 or n >= MAX_SLOTS:
+            if seen & 1 or kind > PLAIN or records[r + 3] >= 0 or n >= MAX_SLOTS:
                 return -1, n, 0
-            records[4 * r + 3] = n
+            records[r + 3] = n
             n = _add_slot(slots, n, start, over, kind, IGNORED)
-        elif not (size == 1 and a == 117) and kind <= PLAIN and not seen & 1:  # not the unit u
+        elif size == 1 and a == 117:  # u
+            if units:
+                if seen & 1 or (kind != STRING and kind != NULL) or records[r + 4] >= 0 or n >= MAX_SLOTS:
+                    return -1, n, 0
+                records[r + 4] = n
+                n = _add_slot(slots, n, start, over, kind, IGNORED)
+        elif kind <= PLAIN and not seen & 1:
             n = _add_slot(slots, n, start, over, kind, IGNORED)
         p = skip_space(data, p, end)
         c = _at(data, p, end)
@@ -193,7 +196,7 @@ def _scan_record(data: Any, p: Any, end: Any, r: Any, n: Any, scratch: Any) -> A
 
 
 @kernel
-def _scan_records(data: Any, p: Any, end: Any, n: Any, scratch: Any) -> Any:
+def _scan_records(data: Any, p: Any, end: Any, n: Any, units: Any, scratch: Any) -> Any:
     """Note the records of the list at p; ``(position after it or -1, slots, records, seen)``."""
     if _at(data, p, end) != 91:
         return -1, n, 0, 0
@@ -205,7 +208,7 @@ def _scan_records(data: Any, p: Any, end: Any, n: Any, scratch: Any) -> Any:
     while True:
         if _at(data, p, end) != 123 or r >= MAX_RECORDS:
             return -1, n, r, 0
-        p, n, seen = _scan_record(data, p, end, r, n, scratch)
+        p, n, seen = _scan_record(data, p, end, r, n, units, scratch)
         if p < 0:
             return -1, n, r, 0
         r += 1
@@ -235,14 +238,13 @@ def _name_is(data: Any, a: Any, b: Any, c: Any, d: Any, names: Any, start: Any, 
 
 
 @kernel
-def _resolve(data: Any, n_records: Any, bn: Any, bn_end: Any, i: Any, plan: Any, columns: Any, scratch: Any) -> Any:
-    """Take the wanted values from the records noted; False where something is amiss."""
+def _assign(data: Any, n_records: Any, bn: Any, bn_end: Any, plan: Any, scratch: Any) -> None:
+    """Give the slots of the records noted their roles."""
     slots = scratch.slots
     records = scratch.records
     for j in range(plan.value_of.size):
-        found = -1
-        for r in range(n_records - 1, -1, -1):  # of records with one name the last one counts
-            start, end = records[4 * r], records[4 * r + 1]
+        for r in range(5 * (n_records - 1), -1, -5):  # of records with one name the last one counts
+            start, end = records[r], records[r + 1]
             first, stop = bn, bn_end
             if start < 0:
                 start, end = 0, 0
@@ -251,53 +253,36 @@ def _resolve(data: Any, n_records: Any, bn: Any, bn_end: Any, i: Any, plan: Any,
             elif not plan.concatenate or bn < 0:
                 first, stop = 0, 0
             if _name_is(data, first, stop, start, end, plan.names, plan.name_ends[j], plan.name_ends[j + 1]):
-                found = r
+                if records[r + 2] >= 0:
+                    slots[4 * records[r + 2] + 3] = j
+                if records[r + 3] >= 0 and j < plan.n_times:
+                    slots[4 * records[r + 3] + 3] = OFFSET - j
+                if records[r + 4] >= 0 and plan.unit_of[j] >= 0:
+                    slots[4 * records[r + 4] + 3] = UNIT - j
                 break
-        slot = records[4 * found + 2] if found >= 0 else -1
-        if slot < 0:
-            if not store(data, 0, 0, NULL, i, j, plan, columns):
-                return False
-        else:
-            slots[4 * slot + 3] = j
-            if not store(data, slots[4 * slot], slots[4 * slot + 1], slots[4 * slot + 2], i, j, plan, columns):
-                return False
-        slot = records[4 * found + 3] if found >= 0 else -1
-        if j < plan.n_times:
-            offset = 0
-            if slot >= 0:
-                ok, offset = milliseconds(data, slots[4 * slot], slots[4 * slot + 1], slots[4 * slot + 2] == STRING)
-                if not ok:
-                    return False
-                slots[4 * slot + 3] = OFFSET - j
-                columns.found[1] = 1
-            columns.offsets[i * plan.n_times + j] = offset
-    return True
 
 
 @kernel
-def scan_general(data: Any, start: Any, end: Any, i: Any, plan: Any, columns: Any, scratch: Any) -> Any:
-    """Parse message i, of any layout; the number of its slots, or -1 where it is not for us."""
+def scan_general(data: Any, start: Any, end: Any, plan: Any, scratch: Any) -> Any:
+    """Note the slots of a message of any layout; how many there are, or -1 where it is not for us."""
     n = 0
     n_records = 0
     all_seen = 0
     p = start
-    base = NO_TIME
-    outer = NO_TIME
     slots = scratch.slots
     if byte(data, p) != 123:
         stop = p
         while stop < end and byte(data, stop) != 44 and stop - p < 20:
             stop += 1
-        ok, whole = parse_integer(data, p, stop)
+        ok, _ = parse_integer(data, p, stop)
         if not ok or _at(data, stop, end) != 44:
             return -1
         n = _add_slot(slots, n, p, stop, PLAIN, OUTER)
-        outer = 1000 * whole
         p = skip_space(data, stop + 1, end)
         if _at(data, p, end) != 123:
             return -1
     bn, bn_end = -1, -1
-    has_e, has_base = False, False
+    has_e, has_base, has_unit = False, False, False
     p = skip_space(data, p + 1, end)
     while True:
         if _at(data, p, end) != 34:
@@ -318,7 +303,7 @@ def scan_general(data: Any, start: Any, end: Any, i: Any, plan: Any, columns: An
             if has_e:
                 return -1
             has_e = True
-            p, n, n_records, seen = _scan_records(data, p, end, n, scratch)
+            p, n, n_records, seen = _scan_records(data, p, end, n, plan.units, scratch)
             if p < 0:
                 return -1
             all_seen |= seen
@@ -331,15 +316,18 @@ def scan_general(data: Any, start: Any, end: Any, i: Any, plan: Any, columns: An
                 if has_base or kind > PLAIN or seen & 1:
                     return -1
                 has_base = True
-                ok, base = milliseconds(data, first, over, kind == STRING)
-                if not ok or not is_base(base):
-                    return -1
                 n = _add_slot(slots, n, first, over, kind, BASE)
             elif size == 2 and a == 98 and b == 110:  # bn
                 if bn >= 0 or kind != STRING or seen & 1:
                     return -1
                 bn, bn_end = first, over
-            elif not (size == 2 and a == 98 and b == 117) and kind <= PLAIN and not seen & 1:
+            elif size == 2 and a == 98 and b == 117:  # bu
+                if plan.units:
+                    if has_unit or seen & 1 or (kind != STRING and kind != NULL):
+                        return -1
+                    has_unit = True
+                    n = _add_slot(slots, n, first, over, kind, BASE_UNIT)
+            elif kind <= PLAIN and not seen & 1:
                 n = _add_slot(slots, n, first, over, kind, IGNORED)
         p = skip_space(data, p, end)
         c = _at(data, p, end)
@@ -352,11 +340,5 @@ def scan_general(data: Any, start: Any, end: Any, i: Any, plan: Any, columns: An
         return -1
     if all_seen & 2 and not is_utf8(data, start, end):
         return -1
-    if not has_base and outer != NO_TIME:
-        if not is_base(outer):
-            return -1
-        base = outer
-    if base == NO_TIME:
-        columns.found[2] = 1
-    columns.base[i] = base
-    return n if _resolve(data, n_records, bn, bn_end, i, plan, columns, scratch) else -1
+    _assign(data, n_records, bn, bn_end, plan, scratch)
+    return n

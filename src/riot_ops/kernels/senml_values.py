@@ -1,4 +1,9 @@
-"""What SenML parse takes from a message, the columns it goes into, and how single values are read."""
+"""What SenML parse takes from a message, how its values are read, and the columns that they go into.
+
+A scanner notes the *slots* of a message, the places of its values, with four numbers each: start, end, kind
+and role. :func:`store_row` alone writes into the columns, and every cell of a message's row, so that
+nothing is left there of a message or template that came before.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,10 @@ from riot_ops.kernels.numbers import (
     NOT_A_NUMBER,
     NUMBER,
     byte,
+    load8,
     parse_integer,
     parse_number,
+    short_number,
 )
 
 __all__ = [
@@ -28,8 +35,7 @@ __all__ = [
     "make_plan",
     "milliseconds",
     "new_columns",
-    "store",
-    "text_number",
+    "store_row",
 ]
 
 MIN_TIME = -62_135_596_800_000_000  # year 1 and year 9999 in microseconds: what Python's dates hold
@@ -40,8 +46,10 @@ NO_TIME = np.iinfo(np.int64).min
 LENIENT = 1  # flag of a field: text, whose value is null where it is no number
 
 STRING, PLAIN, NULL, TRUE, FALSE = 0, 1, 2, 3, 4
-IGNORED, BASE, OUTER = -1, -2, -3
-OFFSET = -16  # role OFFSET - j: relative time of field j
+#: Roles of slots; that of the value of wanted field j is j.
+IGNORED, BASE, OUTER, BASE_UNIT = -1, -2, -3, -4
+OFFSET = -16  # OFFSET - j: relative time of field j
+UNIT = -(1 << 20)  # UNIT - j: unit of field j
 
 I64 = npt.NDArray[np.int64]
 
@@ -53,18 +61,20 @@ class Plan(NamedTuple):
     name_ends: I64
     value_of: I64  # per wanted field: its column of numbers, or -1
     text_of: I64  # per wanted field: its column of texts, or -1
+    unit_of: I64  # per wanted field: its unit's column of texts, or -1
     flags: I64
     identity: int  # the wanted field that must not be missing
     n_values: int
     n_texts: int
     n_times: int  # so many first fields have a time of their own
     concatenate: int
+    units: int  # whether units are wanted at all
 
 
 class Columns(NamedTuple):
     """What the kernels found, a row per message."""
 
-    parsed: npt.NDArray[np.bool_]
+    parsed: npt.NDArray[np.bool_]  # where not, the row means nothing
     base: I64  # base time in microseconds, or NO_TIME
     values: npt.NDArray[np.float64]  # [message * n_values + column]; NaN: missing
     starts: I64  # [message * n_texts + column]; -1: missing
@@ -77,6 +87,7 @@ def make_plan(
     names: tuple[str, ...],
     value_of: list[int],
     text_of: list[int],
+    unit_of: list[int],
     lenient: list[bool],
     identity: int,
     n_times: int,
@@ -88,12 +99,14 @@ def make_plan(
         readonly(np.cumsum([0, *map(len, encoded)])),
         readonly(np.array(value_of, np.int64)),
         readonly(np.array(text_of, np.int64)),
+        readonly(np.array(unit_of, np.int64)),
         readonly(np.array(lenient, np.int64) * LENIENT),
         identity,
         max(value_of) + 1,
-        max(text_of) + 1,
+        max(*text_of, *unit_of) + 1,
         n_times,
         int(concatenate),
+        int(max(unit_of) >= 0),
     )
 
 
@@ -104,7 +117,7 @@ def new_columns(n: int, plan: Plan) -> Columns:
         np.empty(n * plan.n_values),
         np.empty(n * plan.n_texts, np.int64),
         np.empty(n * plan.n_texts, np.int64),
-        np.zeros(n * plan.n_times, np.int64),
+        np.empty(n * plan.n_times, np.int64),
         np.zeros(3, np.int64),
     )
 
@@ -163,28 +176,112 @@ def is_base(us: Any) -> Any:
 
 
 @kernel
-def store(data: Any, start: Any, end: Any, kind: Any, i: Any, j: Any, plan: Any, columns: Any) -> Any:
-    """Keep the value of wanted field j of message i; False where it cannot be taken."""
-    column = plan.value_of[j]
-    if column >= 0:
-        status, value = NUMBER, np.nan
-        if kind == TRUE or kind == FALSE:
-            value = 1.0 if kind == TRUE else 0.0
-        elif kind == NULL:
-            status = MISSING
-        else:
-            status, value = text_number(data, start, end, kind == STRING)
-        if status == HARD or (status == NOT_A_NUMBER and plan.flags[j] != LENIENT):
+def _number(data: Any, start: Any, end: Any, kind: Any) -> Any:
+    """``(status, value)`` of a value of any kind."""
+    if kind <= PLAIN:
+        if end - start <= 8 and start + 8 <= data.size:
+            ok, value = short_number(load8(data, start), end - start)
+            if ok:
+                return NUMBER, value
+        return text_number(data, start, end, kind == STRING)
+    if kind == NULL:
+        return MISSING, 0.0
+    return NUMBER, 1.0 if kind == TRUE else 0.0
+
+
+@kernel
+def _clear_row(i: Any, plan: Any, columns: Any) -> None:
+    for c in range(i * plan.n_values, (i + 1) * plan.n_values):
+        columns.values[np.uint64(c)] = np.nan
+    for c in range(i * plan.n_texts, (i + 1) * plan.n_texts):
+        columns.starts[np.uint64(c)] = -1
+        columns.lengths[np.uint64(c)] = 0
+    for c in range(i * plan.n_times, (i + 1) * plan.n_times):
+        columns.offsets[np.uint64(c)] = 0
+
+
+@kernel
+def store_row(data: Any, slots: Any, first: Any, n: Any, i: Any, plan: Any, columns: Any) -> Any:
+    """Write the row of message i from its n slots, the first at ``slots[first]``; False where it cannot be taken.
+
+    Then, and only then, the row means nothing.
+    """
+    _clear_row(i, plan, columns)
+    base, outer = NO_TIME, NO_TIME
+    missing = plan.n_values
+    unit, unit_end = -1, -1
+    identified = False
+    for k in range(n):
+        q = np.uint64(first + 4 * k)
+        kind = slots[q + np.uint64(2)]
+        role = slots[q + np.uint64(3)]
+        if role == IGNORED and kind == STRING:
+            continue
+        start = slots[q]
+        end = slots[q + np.uint64(1)]
+        if role >= 0:
+            u = np.uint64(role)
+            column = plan.value_of[u]
+            if column >= 0:
+                status, value = _number(data, start, end, kind)
+                if status == NUMBER:
+                    columns.values[np.uint64(i * plan.n_values + column)] = value
+                    missing -= 1
+                elif status == HARD or (status == NOT_A_NUMBER and (kind == PLAIN or plan.flags[u] != LENIENT)):
+                    return False
+            elif kind == PLAIN and parse_number(data, start, end)[0] == NOT_A_NUMBER:
+                return False
+            column = plan.text_of[u]
+            if column >= 0 and kind != NULL:
+                columns.starts[np.uint64(i * plan.n_texts + column)] = start
+                columns.lengths[np.uint64(i * plan.n_texts + column)] = end - start
+            if role == plan.identity:
+                if kind == NULL or is_null(data, start, end):
+                    return False
+                identified = True
+        elif role == BASE:
+            ok, base = milliseconds(data, start, end, kind == STRING)
+            if not ok or not is_base(base):
+                return False
+        elif role == OUTER:
+            ok, outer = parse_integer(data, start, end)
+            if not ok:
+                return False
+            outer *= 1000
+        elif role == BASE_UNIT:
+            if kind == STRING:
+                unit, unit_end = start, end
+        elif role <= UNIT:
+            if kind == STRING:
+                column = i * plan.n_texts + plan.unit_of[UNIT - role]
+                columns.starts[np.uint64(column)] = start
+                columns.lengths[np.uint64(column)] = end - start
+        elif role <= OFFSET:
+            ok, offset = milliseconds(data, start, end, kind == STRING)
+            if not ok:
+                return False
+            columns.offsets[np.uint64(i * plan.n_times + (OFFSET - role))] = offset
+            columns.found[1] = 1
+        elif kind == PLAIN and parse_number(data, start, end)[0] == NOT_A_NUMBER:
             return False
-        if status != NUMBER:
-            value = np.nan
-            columns.found[0] = 1
-        columns.values[i * plan.n_values + column] = value
-    column = plan.text_of[j]
-    if column >= 0:
-        columns.starts[i * plan.n_texts + column] = -1 if kind == NULL else start
-        columns.lengths[i * plan.n_texts + column] = 0 if kind == NULL else end - start
-    return j != plan.identity or (kind != NULL and not is_null(data, start, end))
+    if not identified:
+        return False
+    if base == NO_TIME and outer != NO_TIME:
+        if not is_base(outer):
+            return False
+        base = outer
+    if base == NO_TIME:
+        columns.found[2] = 1
+    if missing > 0:
+        columns.found[0] = 1
+    columns.base[i] = base
+    if unit >= 0:
+        for j in range(plan.unit_of.size):
+            column = i * plan.n_texts + plan.unit_of[j]
+            if plan.unit_of[j] >= 0 and columns.starts[column] < 0:
+                columns.starts[column] = unit
+                columns.lengths[column] = unit_end - unit
+    return True
 
 
 @kernel

@@ -28,24 +28,25 @@ def _minute_of(edges: Any, rest: Any) -> Any:
 
 
 @kernel
-def _place(key: Any, airport: Any, out: Any) -> Any:
+def _place(key: Any, airport: Any) -> Any:
     """Longitude and latitude in 1e-6 degrees: Manhattan, or an airport."""
     u = uniform(key_of(key, 0))
     a = normal(key_of(key, 1))
     b = normal(key_of(key, 2))
     if airport:
-        out[0] = -73_784_000.0 + 4_000.0 * a
-        out[1] = 40_645_500.0 + 2_000.0 * b
+        x = -73_784_000.0 + 4_000.0 * a
+        y = 40_645_500.0 + 2_000.0 * b
     elif u < 0.04:
-        out[0] = -73_872_000.0 + 2_000.0 * a
-        out[1] = 40_773_500.0 + 1_000.0 * b
+        x = -73_872_000.0 + 2_000.0 * a
+        y = 40_773_500.0 + 1_000.0 * b
     elif u < 0.14:
-        out[0] = -73_950_000.0 + 28_000.0 * a
-        out[1] = 40_710_000.0 + 35_000.0 * b
+        x = -73_950_000.0 + 28_000.0 * a
+        y = 40_710_000.0 + 35_000.0 * b
     else:
         # Manhattan leans to the east as it goes north
-        out[0] = -73_982_000.0 + 7_000.0 * a + 0.55 * 17_000.0 * b
-        out[1] = 40_752_000.0 + 17_000.0 * b
+        x = -73_982_000.0 + 7_000.0 * a + 0.55 * 17_000.0 * b
+        y = 40_752_000.0 + 17_000.0 * b
+    return x, y
 
 
 @kernel
@@ -62,7 +63,6 @@ def taxi_values(
     out: Any,
 ) -> None:
     """Ids (four words), end (minutes since the base), payment and scaled values of messages."""
-    here = np.zeros(2)
     for i in range(minutes.size):
         message = first + i
         week = message // edges[-1]
@@ -108,12 +108,12 @@ def taxi_values(
         out[i, 0] = np.int64(seconds)
         out[i, 1] = np.int64(100.0 * miles + 0.5)
         to_airport = uniform(key_of(trip, 7)) < 0.3
-        _place(key_of(trip, 8), airport and not to_airport, here)
-        out[i, 2] = np.int64(here[0])
-        out[i, 3] = np.int64(here[1])
-        _place(key_of(trip, 9), airport and to_airport, here)
-        out[i, 4] = np.int64(here[0])
-        out[i, 5] = np.int64(here[1])
+        x, y = _place(key_of(trip, 8), airport and not to_airport)
+        out[i, 2] = np.int64(x)
+        out[i, 3] = np.int64(y)
+        x, y = _place(key_of(trip, 9), airport and to_airport)
+        out[i, 4] = np.int64(x)
+        out[i, 5] = np.int64(y)
         out[i, 6] = np.int64(100.0 * fare + 0.5)
         out[i, 7] = 50 if busy and not airport else 0
         out[i, 8] = 50

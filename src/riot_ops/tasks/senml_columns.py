@@ -30,8 +30,10 @@ class Layout(NamedTuple):
     wanted: tuple[str, ...]
     plan: senml.Plan
     with_text: bool
+    with_unit: bool
     wide: bool
     meta: bool
+    meta_texts: tuple[str, ...]
 
 
 @functools.lru_cache(maxsize=64)
@@ -55,17 +57,22 @@ def layout_of(task: SenMLParse) -> Layout:
         if name == schema.id_field or name in meta or (emitted and (task.raw or kinds[name] == "sv")):
             text_of[j] = texts
             texts += 1
+    unit_of = [-1] * len(wanted)
+    if task.units:
+        unit_of[: len(fields)] = range(texts, texts + len(fields))
     is_text = tuple(kinds[f] == "sv" for f in fields)
     plan = senml.make_plan(
         wanted,
         value_of,
         text_of,
+        unit_of,
         [kinds[n] == "sv" for n in wanted],
         wanted.index(schema.id_field),
         0 if wide else len(fields),
         task.concatenate_names,
     )
-    return Layout(schema, fields, is_text, wanted, plan, not wide and (task.raw or any(is_text)), wide, task.meta)
+    with_text = not wide and (task.raw or any(is_text))
+    return Layout(schema, fields, is_text, wanted, plan, with_text, task.units, wide, task.meta, meta)
 
 
 # -- columns out -----------------------------------------------------------------------------------
@@ -79,6 +86,7 @@ def selected(columns: senml.Columns, plan: senml.Plan, rows: I64) -> senml.Colum
         values=columns.values.reshape(n, plan.n_values)[rows].ravel(),
         starts=columns.starts.reshape(n, plan.n_texts)[rows].ravel(),
         lengths=columns.lengths.reshape(n, plan.n_texts)[rows].ravel(),
+        offsets=columns.offsets.reshape(n, plan.n_times)[rows].ravel(),
     )
 
 
@@ -87,13 +95,11 @@ def assembled(
     schema: pa.Schema,
     layout: Layout,
     columns: senml.Columns,
-    offsets: npt.NDArray[np.int64] | None,
     data: npt.NDArray[np.uint8],
 ) -> pa.RecordBatch:
     """The output of the task, for the messages of a batch that were read into columns.
 
-    ``offsets`` are the times of fields relative to their message, [message, field]; ``data`` is the text
-    that the columns point into.
+    ``data`` is the text that the columns point into.
     """
     plan = layout.plan
     n = len(columns.base)
@@ -121,7 +127,9 @@ def assembled(
             )
     else:
         named["event_time"] = _times(
-            _repeated(columns.base, times) if offsets is None else (columns.base[:, None] + offsets).ravel()
+            (columns.base[:, None] + columns.offsets.reshape(n, times)).ravel()
+            if columns.found[1]
+            else _repeated(columns.base, times)
         )
         named["obs_type"], named["sub"] = _constant_columns(layout.fields, n)
         if "sub" in batch.schema.names:
@@ -132,6 +140,9 @@ def assembled(
             chosen = plan.text_of[:times]
             all_starts = np.where(chosen >= 0, starts[:, chosen], -1).ravel()
             named["text"] = _texts(data, all_starts, np.where(chosen >= 0, lengths[:, chosen], 0).ravel(), 1)
+        if layout.with_unit:
+            chosen = plan.unit_of[:times]
+            named["unit"] = _texts(data, starts[:, chosen].ravel(), lengths[:, chosen].ravel(), 1)
     return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
 
 

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError, RecordError, did_you_mean
-from riot_ops.kernels import senml
-from riot_ops.kernels.arrow import byte_spans, int_column, readonly
-from riot_ops.kernels.senml_exact import (
-    NOTHING,
-    Record,
-    checked_sum,
-    parse_message,
-    parse_records,
-    patch,
-)
-from riot_ops.schema import SUB_RANGE, TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.kernels.arrow import joined
+from riot_ops.parameters import Bytes
+from riot_ops.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.senml_columns import assembled, layout_of, selected
+from riot_ops.tasks.senml_columns import layout_of
+from riot_ops.tasks.senml_messages import observations
 
 __all__ = ["SenMLParse"]
-
-I64 = npt.NDArray[np.int64]
 
 
 @register
@@ -59,15 +48,25 @@ class SenMLParse(StatelessTask):
     concatenate_names : bool, default False
         A record's name is ``bn + n`` (RFC 8428); otherwise ``bn`` is the name of records
         without ``n``.
+    units : bool, default False
+        Add a column ``unit`` (layout "observations"): the record's ``u``, else the message's ``bu``, else null.
+    on_bad : "record" or "message", default "record"
+        What a reading that is no number rejects: its record alone, which then gives no observation (in layout
+        "wide" a null); or all of its message.
+    max_bytes : int, 1 to 2^30, default 1048576
+        Longest message accepted.
+    max_output_bytes : int, 1 to 2^30, default 16777216
+        Most text accepted in all records of one message together: each repeats the sensor and ``meta``.
 
     Shapes and rates
     ----------------
-    1:N, one observation for each of the N fields whether or not the message has it; 1:1 with
-    ``layout="wide"``. Time grows with the bytes of the messages; no state.
+    1:N, one observation for each of the N fields whether or not the message has it, but for bad records; 1:1
+    with ``layout="wide"``. Time grows with the bytes of the messages; no state. Much output comes in several
+    batches.
 
     Columns: seq (if the input has it), sub (``4096 * sub`` of the input, if any, plus the place of
     the field), event_time, sensor_id, obs_type, value, then text (if a field is text, or with
-    ``raw``) and meta. In layout "wide": seq, event_time, sensor_id, a column per field, meta.
+    ``raw``), unit (with ``units``) and meta. In layout "wide": seq, event_time, sensor_id, a column per field, meta.
     Other input columns are dropped.
 
     The event time is the base time, plus in layout "observations" the record's ``t``: all in
@@ -83,10 +82,12 @@ class SenMLParse(StatelessTask):
 
     Errors
     ------
-    ``empty``; ``invalid_utf8``; ``malformed`` (no JSON, or no SenML); ``too_deep`` (nested deeper
-    than 32); ``missing_id`` (the schema's id field is missing); ``not_a_number``;
-    ``out_of_range`` (numbers beyond float64, times outside the years 1 to 9999, more than 4096
-    records without a schema). The message as a whole is rejected.
+    Of a record (or of its message, see ``on_bad``; its text is then the record's): ``not_a_number``;
+    ``out_of_range`` (numbers beyond float64, times outside the years 1 to 9999); ``malformed`` (a value that is
+    a list or an object; a unit, or without a schema a name, that is no text). Of a message: ``empty``;
+    ``invalid_utf8``; ``malformed`` (no JSON, or no SenML); ``too_deep`` (nested deeper than 32);
+    ``missing_id`` (the schema's id field is missing); ``too_large``; ``not_a_number`` and ``out_of_range`` of
+    its base time; ``out_of_range`` (more than 4096 records without a schema).
 
     References
     ----------
@@ -115,6 +116,10 @@ class SenMLParse(StatelessTask):
     raw: bool = False
     field: str = "payload"
     concatenate_names: bool = False
+    units: bool = False
+    on_bad: Literal["record", "message"] = "record"
+    max_bytes: Bytes = 1 << 20
+    max_output_bytes: Bytes = 1 << 24
 
     def validate(self) -> None:
         if self.schema is None:
@@ -137,6 +142,8 @@ class SenMLParse(StatelessTask):
                 )
         if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):
             raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
+        if self.units and self.layout == "wide":
+            raise ConfigError('units = True needs layout="observations": only that has a column unit')
         if self.raw and self.layout == "wide":
             raise ConfigError('raw = True needs layout="observations": only that has a column text')
 
@@ -171,94 +178,16 @@ class SenMLParse(StatelessTask):
                 pa.field("obs_type", pa.string()),
                 pa.field("value", pa.float64()),
                 *text,
+                *([pa.field("unit", pa.string())] if self.units else []),
                 *meta,
             ]
         )
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        payload = batch.column(self.field)
-        if pa.types.is_null(payload.type):
-            payload = payload.cast(pa.binary())
-        elif pa.types.is_dictionary(payload.type):
-            payload = payload.dictionary_decode()
-        payload = payload.cast(pa.large_binary() if _is_large(payload.type) else pa.binary())
-        if self.schema is None:
-            return self._apply_generic(batch, payload, dead)
-        layout = layout_of(self)
-        data, starts, ends, valid = byte_spans(payload)
-        columns = senml.parse_messages(data, starts, ends, valid, layout.plan)
-        errors: dict[str, tuple[list[int], list[str]]] = {}
-        extra = bytearray()  # texts of messages that the kernels did not take
-        slow = np.flatnonzero(~columns.parsed)
-        for i in slow.tolist():
-            try:
-                message = parse_message(payload[i].as_py(), layout.wanted, layout.plan)
-            except RecordError as error:
-                _note(errors, i, error)
-                message = NOTHING
-            patch(columns, layout.plan, i, message, data.size, extra)
-        if extra:
-            data = np.concatenate([data, np.frombuffer(bytes(extra), np.uint8)])
-        base = columns.base
-        if columns.found[2]:
-            missing = base == senml.NO_TIME
-            base[missing] = _event_times(batch)[missing]
-        offsets = columns.offsets.reshape(len(base), layout.plan.n_times) if columns.found[1] else None
-        if offsets is not None:
-            times = base[:, None] + offsets
-            wrong = ((offsets != 0) & ((times < senml.MIN_TIME) | (times > senml.MAX_TIME))).any(axis=1)
-            for i in np.flatnonzero(wrong).tolist():
-                _note(
-                    errors,
-                    i,
-                    RecordError(
-                        "t: with the base time, the time is outside the years 1 to 9999", reason="out_of_range"
-                    ),
-                )
-        rows = None
-        if errors:
-            good = np.ones(len(base), np.bool_)
-            for reason, (which, texts) in errors.items():
-                good[which] = False
-                dead.reject(batch, np.array(which), reason, texts, raw=payload)
-            rows = np.flatnonzero(good)
-            columns = selected(columns, layout.plan, rows)
-            offsets = None if offsets is None else offsets[rows]
-            batch = batch.take(pa.array(rows))
-        schema = self.output_schema(batch.schema)
-        return assembled(batch, schema, layout, columns, offsets, readonly(data))
+        return joined(list(self.batches(batch, dead)))
 
-    def _apply_generic(self, batch: pa.RecordBatch, payload: pa.Array, dead: DeadLetters) -> pa.RecordBatch:
-        errors: dict[str, tuple[list[int], list[str]]] = {}
-        fallback: I64 | None = None
-        found: list[tuple[int, int, int, str | None, Record]] = []
-        for i, data in enumerate(payload.to_pylist()):
-            try:
-                base, sensor, records = parse_records(data, self.concatenate_names)
-                if base is None:
-                    fallback = _event_times(batch) if fallback is None else fallback
-                    base = int(fallback[i])
-                found.extend([(i, k, checked_sum(base, r.offset), sensor, r) for k, r in enumerate(records)])
-            except RecordError as error:
-                _note(errors, i, error)
-        for reason, (which, texts) in errors.items():
-            dead.reject(batch, np.array(which), reason, texts, raw=payload)
-        index = pa.array([i for i, *_ in found], pa.int64())
-        places = np.array([k for _, k, *_ in found], np.int64)
-        if "sub" in batch.schema.names:
-            places += SUB_RANGE * int_column(batch.column("sub"))[index.to_numpy()]
-        schema = self.output_schema(batch.schema)
-        named = {
-            "sub": pa.array(places),
-            "event_time": pa.array([t for _, _, t, _, _ in found], pa.int64()).cast(TIMESTAMP),
-            "sensor_id": pa.array([s for *_, s, _ in found], pa.string()),
-            "obs_type": pa.array([r.name for *_, r in found], pa.string()),
-            "value": pa.array([r.value for *_, r in found], pa.float64()),
-            "text": pa.array([r.text for *_, r in found], pa.string()),
-        }
-        if "seq" in schema.names:
-            named["seq"] = batch.column("seq").take(index)
-        return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
+    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+        return observations(self, batch, dead)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -299,6 +228,7 @@ class SenMLParse(StatelessTask):
         yield Case(cls(schema="city"), batch, "city")
         yield Case(cls(schema="city", layout="wide", meta=True), batch, "city-wide")
         yield Case(cls(schema="city", meta=True, raw=True, fields=("dust", "source")), batch, "city-raw")
+        yield Case(cls(schema="city", units=True, on_bad="message"), batch, "city-units")
         yield Case(cls(), batch, "generic")
         trips = pa.RecordBatch.from_pydict(
             {
@@ -325,20 +255,4 @@ class SenMLParse(StatelessTask):
                 ],
             }
         )
-        yield Case(cls(concatenate_names=True), pack, "generic-names")
-
-
-def _note(errors: dict[str, tuple[list[int], list[str]]], i: int, error: RecordError) -> None:
-    rows, texts = errors.setdefault(error.reason, ([], []))
-    rows.append(i)
-    texts.append(str(error))
-
-
-def _is_large(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
-
-
-def _event_times(batch: pa.RecordBatch) -> I64:
-    if "event_time" not in batch.schema.names:
-        return np.zeros(batch.num_rows, np.int64)
-    return int_column(batch.column("event_time").cast(TIMESTAMP))
+        yield Case(cls(concatenate_names=True, units=True), pack, "generic-names")

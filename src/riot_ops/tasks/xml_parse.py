@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
-from riot_ops.kernels.arrow import byte_spans, int_column, strings_from_spans
+from riot_ops.kernels.arrow import int_column, joined, pieces, strings_from_spans, text_sizes
 from riot_ops.kernels.xml_documents import Documents, read_documents
 from riot_ops.kernels.xml_exact import fold
-from riot_ops.parameters import Count
+from riot_ops.parameters import Bytes, Count
 from riot_ops.schema import SUB_RANGE
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -44,15 +44,19 @@ class XMLParse(StatelessTask):
     layout : "document" or "records", default "document"
         One row per document with ``checksum`` and ``records`` (their number) added; or one row per
         record with a text column per field (without the ``@``) in place of the document.
-    max_bytes : int, >= 1, default 1048576
+    max_bytes : int, 1 to 2^30, default 1048576
         Longest document accepted.
+    max_output_bytes : int, 1 to 2^30, default 16777216
+        With "records": most text accepted in all records of a document together, the other fields of the input,
+        which each record repeats, included.
     max_depth : int, >= 1, default 32
         Deepest nesting of elements accepted.
 
     Shapes and rates
     ----------------
     text[n] -> two of int64[n], 1:1; with "records" text[m] per field, 1:N. O(bytes) time, no state.
-    With "records", ``sub`` is set to that of the input row (0 without one) times 4096 + the record's
+    With "records", much output comes in several batches, and
+    ``sub`` is set to that of the input row (0 without one) times 4096 + the record's
     place. Lengths are counted in characters (code points).
 
     Missing values
@@ -88,7 +92,8 @@ class XMLParse(StatelessTask):
     record: str = "student"
     fields: tuple[str, ...] = ("@rollno", "firstname", "lastname", "nickname", "marks")
     layout: Literal["document", "records"] = "document"
-    max_bytes: Count = 1 << 20
+    max_bytes: Bytes = 1 << 20
+    max_output_bytes: Bytes = 1 << 24
     max_depth: Count = 32
 
     def validate(self) -> None:
@@ -144,14 +149,24 @@ class XMLParse(StatelessTask):
         return frozenset({self.field, "sub", *self.columns})
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        return joined(list(self.batches(batch, dead)))
+
+    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+        if pa.types.is_null(batch.schema.field(self.field).type):
+            place = batch.schema.get_field_index(self.field)
+            batch = batch.set_column(place, self.field, batch.column(place).cast(pa.binary()))
+        sizes = text_sizes(batch.column(self.field))
+        for start, stop in pieces(sizes):
+            yield from self._piece(batch.slice(start, stop - start), sizes[start:stop], dead)
+
+    def _piece(
+        self, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64], dead: DeadLetters
+    ) -> Iterator[pa.RecordBatch]:
         documents = batch.column(self.field)
-        if pa.types.is_null(documents.type):
-            documents = documents.cast(pa.binary())
-        elif pa.types.is_dictionary(documents.type):
+        if pa.types.is_dictionary(documents.type):
             documents = documents.dictionary_decode()
-        _, starts, ends, valid = byte_spans(documents)
-        null = ~valid if valid.size else np.zeros(batch.num_rows, np.bool_)
-        large = ~null & (ends - starts > self.max_bytes)
+        null = np.asarray(documents.is_null())
+        large = sizes > self.max_bytes
         dead.reject(batch, null, "missing", f"{self.field} is null", documents)
         dead.reject(batch, large, "too_large", f"the document is longer than {self.max_bytes} bytes", documents)
         good = ~(null | large)
@@ -162,25 +177,45 @@ class XMLParse(StatelessTask):
             good[index] = False
             dead.reject(batch, index, reason, [message for _, message in rows], documents)
         if self.layout == "records":
-            many = read.records > SUB_RANGE
-            dead.reject(batch, many, "too_many", f"more than {SUB_RANGE} records in a document", documents)
-            return self._rows(batch, read, np.where(many, 0, read.records))
+            yield from self._rows(batch, documents, read, dead)
+            return
         batch = replace_column(batch, "checksum", pa.array(read.checksums))
         batch = replace_column(batch, "records", pa.array(read.records))
-        return batch if good.all() else batch.filter(pa.array(good))
+        yield batch if good.all() else batch.filter(pa.array(good))
 
-    def _rows(self, batch: pa.RecordBatch, read: Documents, kept: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    def _rows(
+        self, batch: pa.RecordBatch, documents: pa.Array, read: Documents, dead: DeadLetters
+    ) -> Iterator[pa.RecordBatch]:
         """One row per record: the columns of its document, its place, its values."""
-        origin = np.repeat(np.arange(batch.num_rows), kept)
-        place = np.arange(origin.size) - (np.cumsum(kept) - kept)[origin]
-        index = pa.array(origin)
-        columns = {name: batch.column(name).take(index) for name in batch.schema.names if name != self.field}
-        sub = int_column(columns["sub"]) if "sub" in columns else 0
-        columns["sub"] = pa.array(sub * SUB_RANGE + place)
-        for name, starts, ends in zip(self.columns, read.starts, read.ends, strict=True):
-            columns[name] = strings_from_spans(read.data, starts, ends, starts >= 0)
+        many = read.records > SUB_RANGE
+        dead.reject(batch, many, "too_many", f"more than {SUB_RANGE} records in a document", documents)
+        kept = np.where(many, 0, read.records)  # of the others the values were not kept either
+        begin = np.cumsum(kept) - kept
         schema = self.output_schema(batch.schema)
-        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+        around = batch.drop_columns([self.field, *(c for c in self.columns if c in batch.schema.names)])
+        values = np.where(read.starts >= 0, read.ends - read.starts, 0).sum(axis=0)
+        held = np.append(0, np.cumsum(values))
+        output = kept * _row_sizes(around) + held[begin + kept] - held[begin]
+        much = output > self.max_output_bytes
+        dead.reject(
+            batch,
+            much,
+            "too_large",
+            f"the records, and the fields that each repeats, would hold more than {self.max_output_bytes} bytes",
+            documents,
+        )
+        kept, output = np.where(much, 0, kept), np.where(much, 0, output)
+        for start, stop in pieces(output):
+            origin = np.repeat(np.arange(start, stop), kept[start:stop])
+            first = np.cumsum(kept[start:stop]) - kept[start:stop]
+            place = np.arange(origin.size) - first[origin - start]
+            row = begin[origin] + place
+            columns = {name: around.column(name).take(pa.array(origin)) for name in around.schema.names}
+            sub = int_column(columns["sub"]) if "sub" in columns else 0
+            columns["sub"] = pa.array(sub * SUB_RANGE + place)
+            for name, begins, ends in zip(self.columns, read.starts, read.ends, strict=True):
+                columns[name] = strings_from_spans(read.data, begins[row], ends[row], begins[row] >= 0)
+            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -205,3 +240,15 @@ class XMLParse(StatelessTask):
         latin = '<?xml version="1.0" encoding="iso-8859-1"?><s><student rollno="é"/></s>'.encode("latin-1")
         binary = pa.RecordBatch.from_pydict({"payload": pa.array([latin, b"\xff\xfe", None], pa.binary())})
         yield Case(cls(layout="records", max_bytes=100), binary, "binary")
+
+
+def _row_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of the values of variable size in each row; what a dictionary holds is not copied."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_nested(kind):
+            sizes += [column.slice(i, 1).nbytes for i in range(len(column))]
+        elif kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
+            sizes += text_sizes(column)
+    return sizes

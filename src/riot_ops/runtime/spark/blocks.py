@@ -131,13 +131,14 @@ def bucket_labels(n: int, partitions: int) -> list[int]:
 
 
 @kernel
-def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any) -> None:
-    """Row numbers grouped by bucket (a stable counting sort)."""
+def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any, place: Any) -> None:
+    """Row numbers grouped by bucket (a stable counting sort); ``place`` is room for as many numbers as buckets."""
     for i in range(h1.size):
         starts[h1[i] % n + np.uint64(1)] += 1
     for b in range(1, starts.size):
         starts[b] += starts[b - 1]
-    place = starts[:-1].copy()
+    for b in range(place.size):
+        place[b] = starts[b]
     for i in range(h1.size):
         b = h1[i] % n
         rows[place[b]] = i
@@ -225,7 +226,7 @@ class Packer:
         rows = np.empty(batch.num_rows, np.int64)
         starts = np.zeros(len(labels) + 1, np.int64)
         # the low bits choose the slot in a bucket's table, the high ones the bucket
-        _by_bucket(h1 >> np.uint64(32), np.uint64(len(labels)), rows, starts)
+        _by_bucket(h1 >> np.uint64(32), np.uint64(len(labels)), rows, starts, np.empty(len(labels), np.int64))
         grouped = batch.take(pa.array(rows))
         for i, label in enumerate(labels):
             n = int(starts[i + 1] - starts[i])
