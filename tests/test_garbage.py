@@ -36,6 +36,9 @@ SENML = {
 }
 
 
+BAD_READINGS = ("wrong type of value", "NaN", "infinite", "a word", "huge number")
+
+
 def city_flow():
     flow = ro.Dataflow("garbage")
     by = ("sensor_id", "obs_type")
@@ -65,7 +68,8 @@ def check(errors, rows):
         if wanted is not None:
             assert reasons[2 * place + 1] == wanted, name
     assert len(reasons) == len(errors) == len(SENML)
-    assert rows == 5 * len(SENML)
+    # of a message with one bad reading the four others are taken
+    assert rows == 5 * len(SENML) + 4 * len(BAD_READINGS)
     for row in errors.to_pylist():
         assert row["task"] == "parse"
         assert row["message"]

@@ -101,10 +101,10 @@ class Engine:
         if step.numbered:
             batches = [_numbered(b) for b in batches]
         before = dead.count
-        if isinstance(operator, (StatelessTask, Route)):
-            results = [
-                operator.apply(b, dead) if isinstance(operator, Route) else applied(operator, b, dead) for b in batches
-            ]
+        if isinstance(operator, Route):
+            results = [operator.apply(b, dead) for b in batches]
+        elif isinstance(operator, StatelessTask):
+            results = [out for b in batches for out in applied(operator, b, dead)]
         else:
             results = [self.states[step.id].update(in_order(merged(batches), self.order), dead)]
             self._schemas[step.id] = results[0].schema

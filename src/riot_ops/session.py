@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import RecordError
+from riot_ops.kernels.arrow import joined
 from riot_ops.state import KeyedState
 from riot_ops.task import KeyedTask, StatelessTask, Task, applied
 
@@ -68,7 +69,7 @@ class Session:
             out = self._state.update(batch, self._dead)
         else:
             assert isinstance(self.task, StatelessTask)
-            out = applied(self.task, batch, self._dead)
+            out = joined(list(applied(self.task, batch, self._dead)))
         self._collect()
         return out
 

@@ -316,9 +316,10 @@ class ValueTask(KeyedTask):
         return batch.filter(pa.array(~infinite))
 
 
-def applied(task: StatelessTask, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-    """What a task makes of a batch; :class:`ConfigError` where that is no batch."""
-    return as_batch(task, "apply", task.apply(batch, dead))
+def applied(task: StatelessTask, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+    """What a task makes of a batch, at least one; :class:`ConfigError` where that is no batch."""
+    for made in task.batches(batch, dead):
+        yield as_batch(task, "apply", made)
 
 
 def as_batch(task: Task, method: str, made: Any) -> pa.RecordBatch:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -446,6 +449,81 @@ def test_cases_run() -> None:
         assert out.schema.equals(case.task.output_schema(case.batch.schema))
         assert dead.count > 0, case.name
         assert out.num_rows > 0, case.name
+
+
+def test_limits_of_a_message() -> None:
+    texts = [line(source='"' + "s" * n + '"') for n in (10, 30, 31)]
+    task = SenMLParse(schema="city", max_bytes=len(texts[1]))
+    out, errors = three_ways(task, [*texts, line()])
+    assert (errors, out.num_rows) == ({2: "too_large"}, 15)
+    out, errors = run(SenMLParse(max_bytes=len(texts[1])), texts)
+    assert (errors, out.num_rows) == ({2: "too_large"}, 6)
+    # five observations with the sensor, and twice with what describes the message; its own text counts once
+    out, errors = three_ways(SenMLParse(schema="city", max_output_bytes=5 * 30 + 30), texts)
+    assert (errors, out.num_rows) == ({2: "too_large"}, 10)
+    out, errors = three_ways(SenMLParse(schema="city", meta=True, max_output_bytes=300), texts)
+    assert (set(errors), out.num_rows) == ({1, 2}, 5)
+    bn = ['{"bn":"%s","e":[{"v":1},{"v":2},{"n":"x","v":3}]}' % ("b" * n) for n in (10, 11)]
+    out, errors = run(SenMLParse(max_output_bytes=5 * 10 + 1 + 3), bn)  # sensors, names, texts
+    assert (errors, out.num_rows) == ({1: "too_large"}, 3)
+
+
+def test_much_output_comes_in_batches() -> None:
+    sensors = [f"{i % 7}" * 500_000 for i in range(60)]
+    payloads = [line(str(i), source=f'"{s}"') for i, s in enumerate(sensors)]
+    for task, n in ((CITY, 5), (SenMLParse(max_output_bytes=1 << 24), 3)):
+        made = list(task.batches(batch_of(payloads), DeadLetters("t")))
+        assert len(made) == (3 if n == 5 else 1)
+        assert max(b.nbytes for b in made) < 80e6
+        assert [s for b in made for s in b.column("seq").to_pylist()] == [i for i in range(60) for _ in range(n)]
+        got = [(v, s and s[:2]) for b in made for v, s in zip(b["value"].to_pylist()[:: n], b["sensor_id"].to_pylist()[:: n], strict=True)]  # fmt: skip
+        assert got == [(float(i), s[:2]) if n == 5 else (None, None) for i, s in enumerate(sensors)]
+
+
+#: Runs a task over a batch as a dataflow does, batch by batch, and prints the most memory that the process took, in MB.
+PEAK = """
+import resource, sys
+import pyarrow as pa
+from riot_ops.dead_letters import DeadLetters
+from riot_ops.tasks import SenMLParse, XMLParse
+task, batch = eval(sys.argv[1])
+task.apply(batch.slice(0, 0), DeadLetters("x"))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+dead, rows = DeadLetters("x"), 0
+for out in task.batches(batch, dead):
+    rows += out.num_rows
+    del out
+print(rows, dead.count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+LONG_ID = """[b'{"e":[{"n":"source","sv":"%s"}]}' % (b"s" * 1000000)]"""
+
+
+@pytest.mark.parametrize(
+    ("what", "rows", "dead", "most"),
+    [
+        # 5 MB of sensor per message: 750 MB in all
+        (f'SenMLParse(schema="city"), pa.RecordBatch.from_pydict({{"payload": {LONG_ID} * 150}})', 750, 0, 500),
+        # 11 fields and ids of 1 MB
+        pytest.param(f'SenMLParse(schema="fit"), pa.RecordBatch.from_pydict({{"payload": {LONG_ID.replace("source", "subjectId")} * 50}})', 550, 0, 400, marks=pytest.mark.slow),
+        # one by one, a million records
+        pytest.param("""SenMLParse(), pa.RecordBatch.from_pydict({"payload": ['{"e":[' + "{}," * 3999 + "{}]}"] * 250})""", 1000000, 0, 300, marks=pytest.mark.slow),
+        # a long message that no kernel takes
+        ("""SenMLParse(schema="city"), pa.RecordBatch.from_pydict({"payload": ['{"e":[' + "[]," * 10**7 + "0]}"]})""", 0, 1, 200),
+        # 300 kB in each of 4,000 records: 1.2 GB
+        ("""XMLParse(layout="records", record="r", fields=("x",)), pa.RecordBatch.from_pydict({"note": ["n" * 300000], "payload": ["<s>" + "<r/>" * 4000 + "</s>"]})""", 0, 1, 200),
+        # 16 MB each: 800 MB in all
+        pytest.param("""XMLParse(layout="records", record="r", fields=("x",)), pa.RecordBatch.from_pydict({"note": ["n" * 4000] * 50, "payload": ["<s>" + "<r/>" * 4000 + "</s>"] * 50})""", 200000, 0, 400, marks=pytest.mark.slow),
+    ],
+    ids=["ids", "ids-of-fit", "records", "long", "copies", "documents"],
+)  # fmt: skip
+def test_memory_is_bounded(what: str, rows: int, dead: int, most: int) -> None:
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, what], env=environment, capture_output=True, text=True, check=True
+    )
+    got = [int(word) for word in done.stdout.split()]
+    assert got[:2] == [rows, dead]
+    assert got[2] < most
 
 
 # -- the samples -----------------------------------------------------------------------------------

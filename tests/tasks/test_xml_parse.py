@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import xml.sax
 from xml.parsers import expat
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
 from riot_ops.task import Task
 from riot_ops.tasks.xml_parse import XMLParse
@@ -122,6 +124,33 @@ def test_encodings(codec):
     assert session.push({"payload": text}) == [row]  # text is text, whatever it declares
 
 
+@pytest.mark.parametrize("name", ["ISO-8859-15", "Windows-1251", "koi8-r", "cp437", "us-ascii", "macintosh"])
+def test_encodings_of_one_byte(name):
+    text = f'<?xml version="1.0" encoding="{name}"?><s><student rollno="%s"/></s>'
+    codec = {"us-ascii": "ascii"}.get(name, name)
+    sign = b"A" if codec == "ascii" else b"\xe5"
+    session = XMLParse(layout="records", fields=("@rollno",)).session()
+    (row,) = session.push({"payload": text.encode() % sign})
+    assert row["rollno"] == sign.decode(codec)
+
+
+@pytest.mark.parametrize("codec", ["ascii", "utf-16"])
+def test_names_of_encodings_are_not_looked_for(codec):
+    """Python keeps every name that it has looked for."""
+    asked = []
+    codecs.register(asked.append)
+    try:
+        session = XMLParse().session()
+        for i in range(20):
+            document = f'<?xml version="1.0" encoding="nope-{i}{"x" * i}"?><a/>'
+            assert session.push({"payload": document.encode(codec)}) == []
+    finally:
+        codecs.unregister(asked.append)
+    assert [e["reason"] for e in session.errors] == ["malformed"] * 20
+    assert [name for name in asked if "nope" in name] == []
+    assert "the encoding 'nope-0' is not accepted" in session.errors[0]["message"]
+
+
 BOMB = (
     "<!DOCTYPE b ["
     + "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10 if i else "x" * 10}">' for i in range(9))
@@ -207,12 +236,40 @@ def test_many_records():
     assert [e["reason"] for e in session.errors] == ["too_many", "too_many"]
 
 
-@pytest.mark.parametrize("codecs", [["utf-8"], ["utf-16"], ["utf-8", "utf-16"]])
-def test_references_in_many_records(codecs):
+def test_what_records_repeat_is_limited():
+    document = "<s>" + "<student><marks>" + "7" * 50 + "</marks></student>" + "<student/>" * 9 + "</s>"
+    rows = {"note": ["n" * 100, "n" * 94, "n" * 95], "payload": [document] * 3}
+    batch = pa.RecordBatch.from_pydict(rows)
+    out, errors = run(XMLParse(layout="records", max_output_bytes=990), batch)
+    assert [len(r["note"]) for r in out] == [94] * 10
+    assert [e["reason"] for e in errors] == ["too_large"] * 2
+    assert len(run(XMLParse(layout="records", max_output_bytes=1000), batch)[0]) == 20
+    assert len(run(XMLParse(layout="records"), batch)[0]) == 30
+    nested = batch.set_column(0, "note", pa.array([["n" * 99], ["n" * 2], None]))
+    out, _ = run(XMLParse(layout="records", max_output_bytes=990), nested)
+    assert [r["note"] for r in out] == [["nn"]] * 10 + [None] * 10
+
+
+def test_much_output_comes_in_batches():
+    document = "<s>" + "".join(f"<r><x>{r}</x></r>" for r in range(300)) + "</s>"
+    notes = [chr(65 + i % 26) * 40_000 for i in range(20)]
+    batch = pa.RecordBatch.from_pydict({"seq": range(20), "note": notes, "payload": [document] * 20})
+    made = list(XMLParse(layout="records", record="r", fields=("x",)).batches(batch, DeadLetters("x")))
+    assert [b.num_rows for b in made] == [1500, 1500, 1500, 1500]
+    at = 0
+    for part in made:
+        assert part.column("x").to_pylist() == [str(r) for r in range(300)] * 5
+        assert [note.as_py()[:2] for note in part.column("note")[::300]] == [n[:2] for n in notes[at : at + 5]]
+        assert part.column("seq").to_pylist()[::300] == list(range(at, at + 5))
+        at += 5
+
+
+@pytest.mark.parametrize("forms", [["utf-8"], ["utf-16"], ["utf-8", "utf-16"]])
+def test_references_in_many_records(forms):
     """The rows outgrow their first room in the middle of a document, and what was resolved by then is dropped."""
     documents = [
         ("<s>" + "".join(f"<r><x>{d}&amp;ü&#{300 + r};</x></r>" for r in range(150)) + "</s>").encode(
-            codecs[d % len(codecs)]
+            forms[d % len(forms)]
         )
         for d in range(5)
     ]
@@ -252,6 +309,8 @@ def test_bytes_of_a_dictionary_are_in_the_encoding_they_declare():
         {"fields": ("@a", "a")},
         {"fields": ("@",)},
         {"max_depth": 0},
+        {"max_bytes": 0},
+        {"max_output_bytes": (1 << 30) + 1},
         {"layout": "tree"},
     ],
 )

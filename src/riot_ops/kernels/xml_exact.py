@@ -9,9 +9,20 @@ from collections.abc import Sequence
 from typing import Any
 from xml.parsers import expat
 
-from riot_ops.errors import RecordError
+from riot_ops.errors import RecordError, excerpt
 
 __all__ = ["ExactReader", "fold"]
+
+#: What a document may declare itself to be in; Python would look for any other name among its modules, and
+#: remember for ever that there is none.
+ENCODINGS = frozenset(
+    [
+        *("utf-8", "utf8", "utf-16", "utf-16le", "utf-16be", "us-ascii", "ascii", "latin-1", "latin1"),
+        *(f"iso-8859-{part}" for part in range(1, 17) if part != 12),
+        *(f"{family}{page}" for family in ("windows-", "cp") for page in (874, *range(1250, 1259))),
+        *("cp437", "ibm437", "cp850", "ibm850", "cp866", "ibm866", "koi8-r", "koi8-u", "macintosh", "tis-620"),
+    ]
+)
 
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
@@ -67,6 +78,8 @@ class ExactReader:
     def _parse(self, document: memoryview, encoding: str | None, listen: bool) -> None:
         parser = expat.ParserCreate(encoding)
         parser.StartDoctypeDeclHandler = self._doctype
+        if encoding is None:
+            parser.XmlDeclHandler = self._declaration
         if listen:
             parser.buffer_text = True
             parser.StartElementHandler = self._start
@@ -78,6 +91,10 @@ class ExactReader:
             raise
         except (expat.ExpatError, LookupError, ValueError) as error:  # the latter: unknown encodings
             raise RecordError(str(error), reason="malformed") from None
+
+    def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        if encoding is not None and fold(encoding) not in ENCODINGS:
+            raise RecordError(f"the encoding {excerpt(encoding, 40)!r} is not accepted", reason="malformed")
 
     def _doctype(self, *_: Any) -> None:
         raise RecordError("the document has a DOCTYPE, which is not accepted", reason="forbidden_doctype")

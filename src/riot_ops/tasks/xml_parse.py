@@ -34,7 +34,8 @@ class XMLParse(StatelessTask):
     Parameters
     ----------
     field : str, default "payload"
-        Field with the document: text, or bytes in the encoding that the document declares.
+        Field with the document: text, or bytes in the encoding that the document declares: UTF-8, UTF-16, ASCII,
+        ISO 8859, Windows 1250 to 1258 and a few more of one byte per character.
     record : str, default "student"
         Name of the elements that are records. A record within a record belongs to the outer one.
     fields : tuple of str, default ("@rollno", "firstname", "lastname", "nickname", "marks")

@@ -190,7 +190,7 @@ def _stateless(task: Task, result: pa.Schema) -> Callable[[Iterable[pa.RecordBat
         assert isinstance(task, StatelessTask)
         dead = DeadLetters(task.name())
         for batch in numbered(batches):
-            yield from apply_around(task.apply, batch, dead, result)
+            yield from apply_around(task.batches, batch, dead, result)
 
     return apply
 

@@ -41,7 +41,7 @@ def map_in_arrow(task: Task) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         dead = DeadLetters(task.name())
         for batch in batches:
-            yield from apply_around(task.apply, in_utc(batch), dead)
+            yield from apply_around(task.batches, in_utc(batch), dead)
 
     return apply
 
@@ -124,7 +124,7 @@ class KeyProcessor(StatefulProcessor):
             state.restore(bytes(stored[0]))
         dead = DeadLetters(self._task.name())
         batch = merged([pa.RecordBatch.from_pandas(f, schema=self._schema, preserve_index=False) for f in rows])
-        done = list(apply_around(state.update, in_order(batch, self._order), dead, self._result))
+        done = list(apply_around(lambda b, d: [state.update(b, d)], in_order(batch, self._order), dead, self._result))
         self._stored.update((state.snapshot(),))
         for out in done:
             yield out.to_pandas()

@@ -78,7 +78,7 @@ def result_schema(task: Task, schema: pa.Schema, errors: bool) -> pa.Schema:
 
 
 def apply_around(
-    run: Callable[[pa.RecordBatch, DeadLetters], pa.RecordBatch],
+    run: Callable[[pa.RecordBatch, DeadLetters], Iterable[pa.RecordBatch]],
     batch: pa.RecordBatch,
     dead: DeadLetters,
     result: pa.Schema | None = None,
@@ -91,13 +91,14 @@ def apply_around(
     if ERROR_COLUMN in batch.schema.names:
         bad = Rejected().apply(batch, dead)
         batch = Accepted().apply(batch, dead)
-    out = run(batch, dead)
-    if result is None:
-        result = out.schema if bad is None else out.schema.append(pa.field(ERROR_COLUMN, pa.string()))
-    if bad is not None:
-        yield from passed_on(bad, result)
-    yield from accepted(out, result)
-    yield from newly_rejected(dead.take(), result)
+    for out in run(batch, dead):
+        if result is None:
+            result = out.schema if bad is None else out.schema.append(pa.field(ERROR_COLUMN, pa.string()))
+        if bad is not None:
+            yield from passed_on(bad, result)
+            bad = None
+        yield from accepted(out, result)
+        yield from newly_rejected(dead.take(), result)
 
 
 # -- rows of a result's schema ---------------------------------------------------------------------
