@@ -33,7 +33,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mutations import Mutant, mutants_of
+from mutations import Mutant, compiles, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/riot_ops")
@@ -64,8 +64,9 @@ def main() -> int:
         options.results.unlink(missing_ok=True)
     done = _earlier(options.results)
     by_file: dict[str, list[Mutant]] = defaultdict(list)
+    digests = _digests((m.file for found in chosen.values() for m in found), settings)
     for mutant in {m.key: m for found in chosen.values() for m in found}.values():
-        if (mutant.key, _digest(mutant.file, settings)) not in done and not _equivalent(mutant, settings):
+        if (mutant.key, digests[mutant.file]) not in done and not _equivalent(mutant, settings):
             by_file[mutant.file].append(mutant)
     _run(by_file, settings, options.results, options.jobs)
     return _report(chosen, _earlier(options.results), settings, options.least)
@@ -80,7 +81,7 @@ def _chosen(path: str, sample: int | None, seed: int) -> list[Mutant]:
     if sample is not None and sample < len(found):
         places = random.Random(seed).sample(range(len(found)), sample)
         found = [found[i] for i in sorted(places)]
-    return found
+    return [m for m in found if compiles(m, (ROOT / PACKAGE / m.file).read_bytes())]
 
 
 def tests_of(file: str, settings: dict[str, Any]) -> list[str]:
@@ -118,14 +119,16 @@ def _equivalent(mutant: Mutant, settings: dict[str, Any]) -> bool:
     )
 
 
-def _digest(file: str, settings: dict[str, Any]) -> str:
-    """Of what a result depends on: the source and the tests."""
-    state = hashlib.blake2b((ROOT / PACKAGE / file).read_bytes(), digest_size=8)
-    for test in tests_of(file, settings):
-        path = ROOT / test
-        for part in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            state.update(part.read_bytes())
-    return state.hexdigest()
+def _digests(files: Iterable[str], settings: dict[str, Any]) -> dict[str, str]:
+    """Of what the results for each file depend on: the source and the tests."""
+    found = {}
+    for file in set(files):
+        state = hashlib.blake2b((ROOT / PACKAGE / file).read_bytes(), digest_size=8)
+        for path in (ROOT / test for test in tests_of(file, settings)):
+            for part in [path] if path.is_file() else sorted(path.rglob("*.py")):
+                state.update(part.read_bytes())
+        found[file] = state.hexdigest()
+    return found
 
 
 def _earlier(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -186,7 +189,7 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
     }
     if not Path(environment["RIOT_OPS_SHARED_DATA"]).is_dir():
         del environment["RIOT_OPS_SHARED_DATA"]  # those tests are skipped
-    digest = _digest(file, settings)
+    digest = _digests([file], settings)[file]
     worker = [sys.executable, str(ROOT / "scripts" / "mutant_runner.py")]
     killed = seen = 0
     by_key = {m.key: m for m in mutants}
@@ -219,7 +222,7 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
 def _report(
     chosen: dict[str, list[Mutant]], results: dict[tuple[str, str], Any], settings: dict[str, Any], least: float
 ) -> int:
-    digests = {m.file: _digest(m.file, settings) for found in chosen.values() for m in found}
+    digests = _digests((m.file for found in chosen.values() for m in found), settings)
     failed = False
     for path, mutants in chosen.items():
         survivors, ways, unknown, equivalent = [], defaultdict(int), 0, 0

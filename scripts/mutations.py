@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Mutant", "mutants_of"]
+__all__ = ["Mutant", "compiles", "mutants_of"]
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -76,18 +76,17 @@ class Mutant:
 
 
 def mutants_of(file: str, source: bytes) -> list[Mutant]:
-    """All faults for a file, in the order of its lines; each still compiles."""
-    found: dict[tuple[int, int, str], Mutant] = {}
-    maker = _Maker(file, source)
-    for mutant in maker.run():
-        mutated = mutant.apply(source)
-        try:
-            tree = ast.parse(mutated)
-        except SyntaxError:
-            continue
-        if ast.dump(tree) != maker.dumped:
-            found.setdefault((mutant.start, mutant.end, mutant.text), mutant)
+    """All faults for a file, in the order of its lines; a few do not compile, see :func:`compiles`."""
+    found = {(m.start, m.end, m.text): m for m in _Maker(file, source).run()}
     return sorted(found.values(), key=lambda m: (m.line, m.start))
+
+
+def compiles(mutant: Mutant, source: bytes) -> bool:
+    """Whether the file with the fault is Python, and another than the original."""
+    try:
+        return ast.dump(ast.parse(mutant.apply(source))) != ast.dump(ast.parse(source))
+    except SyntaxError:
+        return False
 
 
 class _Maker:
@@ -95,7 +94,6 @@ class _Maker:
         self.file = file
         self.source = source
         self.tree = ast.parse(source)
-        self.dumped = ast.dump(self.tree)
         self.lines = source.splitlines(keepends=True)
         self.starts = [0]
         for line in self.lines:

@@ -20,7 +20,7 @@ def faults(text, kind=None):
     source = text.encode()
     found = []
     for mutant in mutations.mutants_of("a.py", source):
-        if kind in (None, mutant.kind):
+        if kind in (None, mutant.kind) and mutations.compiles(mutant, source):
             found.append(mutant.apply(source).decode())
     return found
 
