@@ -2,6 +2,7 @@
 
 import base64
 import json
+import threading
 import uuid
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from riot_ops import ConfigError, Secret
 from riot_ops.connectors.blob import MemoryBlobs, open_blobs
-from riot_ops.tasks import BlobDownload, BlobUpload
+from riot_ops.tasks import BlobDownload, BlobUpload, TableInsert, store_task
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("name", pa.string()), ("data", pa.binary())])
 
@@ -141,3 +142,40 @@ def test_lists_have_no_name():
         BlobUpload(store="memory").output_schema(schema)
     with pytest.raises(ConfigError, match="'name'"):
         BlobUpload(store="memory", blob="x", gather="{name}").output_schema(schema)
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_so_many_blobs_are_on_their_way_at_once(parallel, monkeypatch):
+    together = threading.Barrier(parallel)
+    busy, most, lock = 0, 0, threading.Lock()
+    write = MemoryBlobs.write
+
+    def slow(self, name, *args, **kwargs):
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        together.wait(timeout=30)  # breaks where fewer are under way
+        with lock:
+            busy -= 1
+        return write(self, name, *args, **kwargs)
+
+    monkeypatch.setattr(MemoryBlobs, "write", slow)
+    task = BlobUpload(store=f"memory://{uuid.uuid4().hex}", blob="{name}", value="data", parallel=parallel)
+    out, failed = _upload(task, [{"seq": n, "name": f"b{n}", "data": b"x"} for n in range(6)])
+    assert (len(out), failed, most) == (6, {}, parallel)
+
+
+def test_a_store_gets_the_options_of_its_task(monkeypatch):
+    """What they do there is tested with the stores."""
+    given = []
+    monkeypatch.setattr(store_task, "shared_blobs", lambda *args, **kwargs: given.append((*args, kwargs)))
+    monkeypatch.setattr(store_task, "shared_table", lambda *args, **kwargs: given.append((*args, kwargs)))
+    secret = Secret("env:RIOT_OPS_NOTHING")
+    _ = BlobUpload(store="azure-blob://models", credential=secret, retry_s=7).blobs
+    table = {"store": "azure-table://", "table": "rows", "partition": "p", "row": "r", "credential": secret}
+    _ = TableInsert(**table, retry_s=8, parallel=2).rows
+    assert given == [
+        ("azure-blob://models", secret, {"retry_s": 7.0}),
+        ("azure-table://", "rows", secret, {"retry_s": 8.0, "parallel": 2}),
+    ]

@@ -96,6 +96,15 @@ def test_training_equals_reference(events, keyed, cuts):
         assert (made.words.tolist(), made.count) == (naive.words(), naive.count)
 
 
+def test_training_reads_the_field_that_it_is_told():
+    session = BloomFilterTrain(expected_insertions=5, field="taxi").session()
+    session.push_many([{"taxi": "t1", "sensor_id": "s1"}, {"taxi": "t2", "sensor_id": "s1"}])
+    naive = Bloom(5, 0.01)
+    naive.add("t1")
+    naive.add("t2")
+    assert BloomFilter.from_bytes(session.flush()[0]["model"]).words.tolist() == naive.words()
+
+
 def run_train(task, batch, cuts):
     if batch.num_rows == 0:
         return [], []

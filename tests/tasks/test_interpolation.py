@@ -76,6 +76,10 @@ def test_agrees_with_the_reference(events, cuts, window, method, fields, timed):
     assert run(task, batch, restart=False)[0] == got
 
 
+def test_a_single_type_needs_no_tuple():
+    assert Interpolation(fields="t") == Interpolation(fields=("t",))
+
+
 def test_other_observations_pass_unchanged():
     session = Interpolation(fields=("t",)).session()
     events = [("t", 1.0), ("h", 7.0), ("h", None), ("t", None), ("h", float("inf"))]
@@ -99,7 +103,7 @@ def test_the_largest_numbers():
     assert filled([-1.7e308, 1.7e308, None], method="linear")[2] is None
 
 
-@pytest.mark.parametrize("parameters", [{"window": 0}, {"method": "cubic"}, {"fields": "t"}])
+@pytest.mark.parametrize("parameters", [{"window": 0}, {"method": "cubic"}, {"fields": 3}])
 def test_wrong_parameters_are_refused(parameters):
     with pytest.raises(ConfigError, match=next(iter(parameters))):
         Interpolation(**parameters)

@@ -24,6 +24,11 @@ def test_viete(method, factors):
     assert abs(row["pi"] - math.pi) < max(1.3 / 4**factors, 1e-13)
 
 
+def test_the_result_may_replace_a_field():
+    row = PiViete(iterations=1, output="value").session().push({"value": 7.0})[0]
+    assert row == {"value": pytest.approx(2 * math.sqrt(2))}
+
+
 def test_nothing_happens():
     batch = pa.RecordBatch.from_pydict({"key": ["ü", None], "value": [1.0, float("nan")]})
     assert NoOp().session().push_batch(batch) is batch

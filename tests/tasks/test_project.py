@@ -113,6 +113,17 @@ def test_labelled_streams_of_other_fields_can_be_merged():
     assert sorted((r["analytic"], r["value"]) for r in rows) == [("AVG", 2.0), ("RAW", 1.0), ("RAW", 3.0)]
 
 
+def test_fields_that_are_null_have_the_type_that_is_said():
+    task = Project(fields="key", nulls={"model": "string", "error": pa.float64()})
+    out = task.session().push_batch(pa.RecordBatch.from_pydict({"key": ["ü", None], "value": [1.0, 2.0]}))
+    assert out.schema == pa.schema({"key": pa.string(), "model": pa.string(), "error": pa.float64()})
+    assert out.to_pylist() == [{"key": k, "model": None, "error": None} for k in ("ü", None)]
+    assert Task.from_dict(task.to_dict()) == task
+    assert task.writes() == {"model", "error"}
+    with pytest.raises(ConfigError, match="must not name a field twice"):
+        Project(fields="key", nulls={"key": "string"})
+
+
 def test_it_survives_a_descriptor():
     task = Project(fields=("größe",), constants=(("analytic", "Mittel\n\u2028"),))
     assert Task.from_dict(task.to_dict()) == task
@@ -129,7 +140,6 @@ def test_it_survives_a_descriptor():
         ({"fields": (), "constants": (("a", "x"), ("a", "y"))}, "must not name a field twice"),
         ({"fields": (), "constants": (("seq", "x"),)}, "must not name 'seq'.* stay as they are"),
         ({"fields": (), "constants": (("a", "\ud800"),)}, "not Unicode text"),
-        ({"fields": "value"}, "fields = 'value'"),
         ({"fields": (1,)}, "fields = "),
         ({"fields": (), "constants": (("a", 1),)}, "constants = "),
         ({"fields": (), "constants": (("a",),)}, "constants = "),

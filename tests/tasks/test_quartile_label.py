@@ -32,6 +32,11 @@ def test_equals_the_definition(lists):
     assert got == [label(values, LABELS) for values in lists]
 
 
+def test_the_labels_come_under_the_name_that_is_given():
+    row = QuartileLabel(value="light", output="level").session().push({"light": [1.0, 2.0, 3.0, 4.0]})[0]
+    assert row == {"light": [1.0, 2.0, 3.0, 4.0], "level": list(LABELS)}
+
+
 def test_ties_take_the_lower_class():
     assert labelled([5.0] * 9) == ["BAD"] * 9
     assert labelled([1.0, 2.0, 2.0, 2.0, 2.0, 9.0]) == ["BAD", "GOOD", "GOOD", "GOOD", "GOOD", "EXCELLENT"]
