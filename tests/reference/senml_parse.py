@@ -218,6 +218,8 @@ def parse(
     concatenate: bool = False,
     times: bool = True,
     alone: bool = False,
+    raw: bool = False,
+    units: bool = False,
 ) -> dict[str, Any]:
     """Sensor and, per ``(name, kind)`` of the fields, ``(time, value, text, unit)``.
 
@@ -245,24 +247,29 @@ def parse(
     if sensor is None or sensor.strip(BLANK) in ("", "null"):
         raise Rejected("missing_id")
     start = fallback if base is None else base
+    base_unit = document.get("bu") if units else None
+    if base_unit is not None and not isinstance(base_unit, str):
+        raise Rejected("malformed")
 
     def observation(name: str, kind: str) -> tuple[Any, ...]:
         value = number_of(value_of(name), kind == "v")
-        text = text_of(value_of(name)) if kind == "sv" else None
+        text = text_of(value_of(name)) if kind == "sv" or raw else None
         t = 0
         if times:
             t = micros_of(records.get(name, {}).get("t"), FIRST_US - LAST_US, LAST_US - FIRST_US) or 0
+        unit = records.get(name, {}).get("u") if units else None
+        if unit is not None and not isinstance(unit, str):
+            raise Rejected("malformed")
         if t and not FIRST_US <= start + t <= LAST_US:
             raise Rejected("out_of_range")
-        unit = records.get(name, {}).get("u")
-        return start + t, value, text, document.get("bu") if unit is None else unit
+        return start + t, value, text, base_unit if unit is None else unit
 
     observations: list[Any] = []
     for name, kind in fields:
         try:
             observations.append(observation(name, kind))
         except Rejected as error:
-            if not alone:
+            if not alone or name == id_field:  # without that there is nothing
                 raise
             observations.append(error.reason)
     return {"sensor": sensor, "base": start, "observations": observations}

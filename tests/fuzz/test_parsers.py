@@ -1,0 +1,159 @@
+"""SenML and XML against the standard library and the naive references; and: no cut into batches changes a record."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from xml.parsers import expat
+
+import pyarrow as pa
+
+from riot_ops.dead_letters import DeadLetters
+from riot_ops.schema import TIMESTAMP, stream_schema
+from riot_ops.tasks import SenMLParse, XMLParse
+from tests.fuzz.mutations import batches, cuts
+from tests.reference import senml_parse, xml_parse
+
+
+def table(payloads):
+    return pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(payloads)), pa.int64()),
+            "event_time": pa.array([10**15 + i for i in range(len(payloads))], TIMESTAMP),
+            "payload": pa.array(payloads, pa.binary()),
+        }
+    )
+
+
+def run(task, batch, edges):
+    """Records and ``(seq, reason, raw)`` of the errors, the batch being cut."""
+    dead, out = DeadLetters("fuzz"), []
+    for a, b in pairwise(edges):
+        for made in task.batches(batch.slice(a, b - a), dead):
+            made.validate(full=True)
+            out += [tuple(row.values()) for row in made.set_column(*_micros(made)).to_pylist()]
+    errors = [(e["seq"], e["reason"], e["raw"]) for part in dead.take() for e in part.to_pylist()]
+    return out, sorted(errors, key=repr)
+
+
+def _micros(batch):
+    place = batch.schema.get_field_index("event_time")
+    if place < 0:
+        return 0, batch.schema.field(0), batch.column(0)
+    return place, "event_time", batch.column(place).cast(pa.int64())
+
+
+SENML = [
+    b'1422748800000,{"e":[{"u":"string","n":"source","sv":"ci4vc2ahh0"},{"v":"8.5","u":"far","n":"temperature"},'
+    b'{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},{"v":"411.02","u":"per","n":"dust"}],'
+    b'"bt":1422748800000}',
+    b'{"bn":"source","bu":"K","e":[{"sv":"x"},{"n":"temperature","v":-0.25,"t":5},{"n":"dust","vb":true,"u":"Cel"}],'
+    b'"bt":"15.5"}\r\n',
+    b'{"e":[{"n":"source","sv":"s"},{"n":"dust","v":1,"t":-2},{"n":"dust","v":5},{"n":"light","v":null}]}',
+    b'{"e":[{"n":"source","sv":"s"},{"n":"dust","v":1,"t":-2}]}',
+    b'{"e":[{"n":"source","sv":"s"},{"n":"dust","v":1e5,"u":"%RH"},{"n":"light","v":"12345.678","t":"3"}],"bu":"m"}',
+    b'{"e":[{"n":"source","sv":"s\\u00fc"},{"n":"dust","v":1234567890.12345},{"n":"light","v":" 1 "}],"x":1}',
+    '12,{"e":[{"n":"source","sv":"sensör"},{"n":"dust","v":"null"},{"n":"light","v":"warm"}]}'.encode(),
+]
+SENML_TOKENS = [
+    *(b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"-", b".", b"e", b"0", b"null", b"true", b"\x00"),
+    *(b'"n"', b'"v"', b'"sv"', b'"vb"', b'"t":1,', b'"u":"K",', b'"bt":1,', b'"bu":"x",', b'"bn":"sou",', b"\\ud800"),
+    *(b'{"n":"dust","v":2},', b'{"n":"dust","v":"x","t":9},', b'"warm"', b"\xc3\xbc", b"\xff", b"1e400", b"\\u0041"),
+]
+SENML_TASKS = [
+    SenMLParse(schema="city", raw=True, units=True),
+    SenMLParse(schema="city", raw=True, units=True, on_bad="message"),
+    SenMLParse(schema="city", fields=("dust", "light", "source"), units=True, concatenate_names=True),
+]
+
+
+def senml_expected(task, payloads):
+    """Records and reasons by the naive reference; of bad records the field in place of the raw text."""
+    schema = stream_schema("city")
+    kinds = dict(zip(schema.columns, schema.kinds, strict=True))
+    emitted = [c for c in schema.columns if c in (task.fields or schema.observed)]
+    rows, errors = [], []
+    for i, payload in enumerate(payloads):
+        try:
+            found = senml_parse.parse(
+                payload,
+                10**15 + i,
+                fields=[(f, kinds[f]) for f in emitted],
+                id_field=schema.id_field,
+                concatenate=task.concatenate_names,
+                raw=task.raw,
+                units=True,
+                alone=task.on_bad == "record",
+            )
+        except senml_parse.Rejected as error:
+            errors.append((i, error.reason))
+            continue
+        text = payload.decode().strip(senml_parse.BLANK)
+        json.loads(text[text.index("{") :])  # what the reference takes is JSON
+        for k, (field, observation) in enumerate(zip(emitted, found["observations"], strict=True)):
+            if isinstance(observation, str):
+                errors.append((i, observation))
+            else:
+                time, value, text, unit = observation
+                rows.append((i, k, time, found["sensor"], field, value, text, unit))
+    return rows, sorted(errors, key=repr)
+
+
+def test_senml(rng, amount):
+    for payloads in batches(rng, amount, SENML, SENML_TOKENS):
+        task, batch = rng.choice(SENML_TASKS), table(payloads)
+        out, errors = run(task, batch, [0, len(payloads)])
+        expected, rejected = senml_expected(task, payloads)
+        assert out == expected
+        assert sorted(((i, reason) for i, reason, _ in errors), key=repr) == rejected
+        # the same messages cut anywhere, or in another order
+        assert run(task, batch, cuts(rng, len(payloads))) == (out, errors)
+        wide = SenMLParse(schema="city", layout="wide", meta=True)
+        assert run(wide, batch, [0, len(payloads)]) == run(wide, batch, cuts(rng, len(payloads)))
+
+
+XML = [
+    b'<?xml version="1.0"?>\n<class>\n <student rollno="393">\n  <firstname>dinkar</firstname><marks>85</marks></student></class>',
+    b"<a><STUDENT rollno='x&amp;y' b=\"\"><firstName>a<!-- c -->b<![CDATA[<&]]></firstName><x/></STUDENT></a>",
+    '<?xml version="1.0" encoding="UTF-8"?><s><student rollno="ü\t">é&#x1F600;<marks/></student>漢</s>'.encode(),
+    b"<s><student><student><marks>1</marks></student><firstname>b</firstname></student>\r\n<?pi x?></s>",
+]
+XML_TOKENS = [
+    *(b"<", b">", b"/", b"</", b"/>", b"=", b'"', b"'", b"&", b";", b"&lt;", b"&#65;", b"<!--", b"-->", b"<?", b"?>"),
+    *(b"<![CDATA[", b"]]>", b"]]", b"<student>", b"</student>", b"<marks>", b"</marks>", b"\r", b"\n", b" ", b"\x00"),
+    *("ü".encode(), b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"x:y", b"<!DOCTYPE a>", b"rollno='1'", b"--", b"xmlns"),
+]
+FIELDS = ("@rollno", "firstname", "marks")
+
+
+def xml_expected(payloads):
+    """Records by the reference over Expat, and which documents are refused."""
+    rows, refused = [], []
+    for i, payload in enumerate(payloads):
+        parser, doctypes = expat.ParserCreate(), []
+        parser.StartDoctypeDeclHandler = lambda *names, found=doctypes: found.append(names)
+        try:
+            parser.Parse(payload, True)
+            good = not doctypes
+        except (expat.ExpatError, LookupError, ValueError):
+            good = False
+        if not good:
+            refused.append(i)
+            continue
+        _, records, _ = xml_parse.read(payload, "student", FIELDS)
+        rows += [(i, 10**15 + i, k, *record.values()) for k, record in enumerate(records)]
+    return rows, refused
+
+
+def test_xml(rng, amount):
+    task = XMLParse(layout="records", fields=FIELDS, max_depth=1000)
+    for payloads in batches(rng, amount, XML, XML_TOKENS):
+        batch = table(payloads)
+        out, errors = run(task, batch, [0, len(payloads)])
+        rows, refused = xml_expected(payloads)
+        assert out == rows
+        assert [i for i, _, _ in sorted(errors)] == refused
+        assert run(task, batch, cuts(rng, len(payloads))) == (out, errors)
+        sums = [row[-2:] for row in run(XMLParse(fields=FIELDS, max_depth=1000), batch, cuts(rng, len(payloads)))[0]]
+        good = [p for i, p in enumerate(payloads) if i not in set(refused)]
+        assert sums == [(c, len(r)) for c, r, _ in (xml_parse.read(p, "student", FIELDS) for p in good)]
