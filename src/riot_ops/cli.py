@@ -299,7 +299,7 @@ def _dataflow(name: str, stream: str, task: str | None) -> Dataflow:
 
     _check_task(name, task)
     if task is not None:
-        return micro(find_task(task).code)
+        return micro(task)
     if name in BUILDERS:
         return BUILDERS[name](stream)
     path = Path(name)

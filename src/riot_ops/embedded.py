@@ -24,7 +24,7 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.etl import ROW_KEY
 from riot_ops.dataflows.riotbench.learning import LEARNING, rows
 from riot_ops.dataflows.riotbench.pred import MODELS
-from riot_ops.dataflows.riotbench.train import TICKS
+from riot_ops.dataflows.riotbench.ticks import TICKS
 from riot_ops.errors import ConfigError
 from riot_ops.models import ModelStore
 from riot_ops.schema import StreamSchema, stream_schema

@@ -10,14 +10,14 @@ import pyarrow as pa
 from rich.console import Console
 
 from riot_ops import dataflows
+from riot_ops.connectors.mqtt_source import MqttSource
 from riot_ops.dataflow import Dataflow
-from riot_ops.dataflows.riotbench.micro import micro_source
+from riot_ops.dataflows.riotbench.micro import micro_code, micro_source
 from riot_ops.embedded import Surroundings
 from riot_ops.errors import ConfigError
 from riot_ops.job import Job
 from riot_ops.sink import MemorySink
 from riot_ops.source import MemorySource, Source
-from riot_ops.task import find_task
 
 __all__ = ["FlowJob", "MicroJob"]
 
@@ -32,7 +32,7 @@ class MicroJob(Job):
         if self.input is not None:
             raise ConfigError("micro generates its input; run an application with --input, or a dataflow of your own")
         self._prepare()
-        self.name, self.task = f"micro-{self.task.lower()}", find_task(self.task).code
+        self.name, self.task = f"micro-{self.task.lower()}", micro_code(self.task)
         self.plot = False
 
     def total(self) -> int | None:
@@ -53,6 +53,8 @@ class MicroJob(Job):
 
     def _warm_up(self) -> None:
         source = self.source(paced=False)
+        if isinstance(source, MqttSource):  # it has no kernels
+            return
         start = source.initial()
         first = [b for split in source.splits(start, source.latest(start, 100), 1) for b in source.read(split)]
         dataflows.micro(self.task).run(MemorySource(pa.Table.from_batches(first)), sinks=MemorySink())

@@ -159,3 +159,64 @@ def test_classes_of_the_taxi_training_file(shared_data):
     model = fit_tree(x, labels, ["trip_time_in_secs", "trip_distance", "fare_amount"], "class", classes=order)
     assert model.classes == order
     assert model.metrics["accuracy"] > 0.999  # the classes are ranges of the fare
+
+
+# -- attribute selection ---------------------------------------------------------------------------
+
+
+def naive_m5(x, y):
+    """``{place: coefficient}`` of the inputs that the M5 method keeps, by least squares over the raw rows."""
+
+    def fitted(chosen):
+        table = np.column_stack([np.ones(len(y)), x[:, chosen]])
+        b, *_ = np.linalg.lstsq(table, y, rcond=None)
+        standardised = np.abs(b[1:]) * x[:, chosen].std(axis=0) / y.std()
+        return dict(zip(chosen, b[1:], strict=True)), standardised, float(np.sum((y - table @ b) ** 2))
+
+    chosen = list(range(x.shape[1]))
+    b, size, sse = fitted(chosen)
+    while chosen and size.max() > 1.5:
+        chosen.pop(int(size.argmax()))
+        b, size, sse = fitted(chosen)
+    first, freedom, best = sse, len(y) - len(chosen) - 1, len(y) - len(chosen) - 1 + 2 * (len(chosen) + 1)
+    while chosen:
+        fewer = chosen[: int(size.argmin())] + chosen[int(size.argmin()) + 1 :]
+        now = fitted(fewer)
+        if now[2] / first * freedom + 2 * (len(fewer) + 1) >= best:
+            break
+        best, chosen, (b, size, _) = now[2] / first * freedom + 2 * (len(fewer) + 1), fewer, now
+    return b
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_m5_keeps_the_inputs_that_a_search_over_the_rows_keeps(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(60, 5)) * [1, 10, 0.1, 1, 1] + [0, 100, 0, 5, 0]
+    x[:, 4] = x[:, 0] + rng.normal(size=60) * (0.01 if seed % 2 else 1.0)  # collinear in every other one
+    y = 2 * x[:, 0] - 0.05 * x[:, 1] + rng.normal(size=60) * (1 + seed)
+    names = [f"x{i}" for i in range(5)]
+    model = fit_linear(x, y, names, "y", selection="m5")
+    kept = naive_m5(x, y)
+    assert {i for i, b in enumerate(model.coefficients) if b != 0.0} == set(kept)
+    np.testing.assert_allclose([model.coefficients[i] for i in kept], list(kept.values()), rtol=1e-6)
+    table = np.column_stack([np.ones(60), x[:, list(kept)]])
+    error = y - table @ np.linalg.lstsq(table, y, rcond=None)[0]
+    assert model.metrics["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
+    assert model.inputs == tuple(names), "a record still has all of them"
+    full = fit_linear(x, y, names, "y")
+    assert all(b != 0.0 for b in full.coefficients)
+    assert full.metrics["rmse"] <= model.metrics["rmse"] * (1 + 1e-9)
+
+
+def test_m5_leaves_out_what_adds_nothing():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(200, 3))
+    noise = rng.normal(size=200)
+    noise -= (
+        np.column_stack([np.ones(200), x]) @ np.linalg.lstsq(np.column_stack([np.ones(200), x]), noise, rcond=None)[0]
+    )
+    model = fit_linear(x, 2 * x[:, 0] + 1 + noise, ["a", "b", "c"], "y", selection="m5")
+    assert model.coefficients[1:] == (0.0, 0.0), "the noise has nothing to do with any of them"
+    assert (model.intercept, model.coefficients[0]) == pytest.approx((1.0, 2.0), rel=1e-6)
+    exact = fit_linear(x, 2 * x[:, 0] + 1, ["a", "b", "c"], "y", selection="m5")
+    assert exact.predict(x) == pytest.approx(2 * x[:, 0] + 1, abs=1e-6)

@@ -254,3 +254,15 @@ def test_inputs_that_do_not_fit_are_refused(size, kinds, text):
     schema = pa.schema({"event_time": pa.int64(), "x": item, "target": item, **kinds}.items())
     with pytest.raises(ConfigError, match=text):
         LinearRegressionTrain(inputs=("x",), size=size).output_schema(schema)
+
+
+def test_inputs_that_add_nothing_may_be_left_out():
+    rows = [
+        {"x": float(i % 7), "z": float(i * i % 5), "y": 3.0 * (i % 7) + (-1) ** i, "event_time": i} for i in range(70)
+    ]
+    found = {}
+    for selection in ("none", "m5"):
+        task = LinearRegressionTrain(inputs=("x", "z"), target_field="y", size=70, selection=selection)
+        found[selection] = LinearModel.from_bytes(task.session().push_many(rows)[0]["content"]).coefficients
+    assert found["none"][1] != 0.0 and found["m5"][1] == 0.0
+    assert found["m5"][0] == pytest.approx(3.0, abs=0.05)

@@ -31,7 +31,8 @@ LONGEST_TOPIC = 65_535
 
 SpoolBytes = Annotated[int, msgspec.Meta(ge=4 << 20)]
 
-_SCHEMA = pa.schema([*RAW, pa.field("topic", pa.string())])
+#: What it delivers.
+MESSAGES = pa.schema([*RAW, pa.field("topic", pa.string())])
 
 
 @register_source
@@ -173,7 +174,7 @@ class MqttSource(MqttConnection, Source):
 
     @property
     def schema(self) -> pa.Schema:
-        return _SCHEMA
+        return MESSAGES
 
     def initial(self) -> Offset:
         return {"seq": first_number(Path(self.spool))}
@@ -266,5 +267,5 @@ def _batch(first: int, messages: list[Message]) -> pa.RecordBatch:
             pa.array([m.payload for m in messages], pa.binary()),
             pa.array([m.topic for m in messages], pa.string()),
         ],
-        schema=_SCHEMA,
+        schema=MESSAGES,
     )

@@ -7,9 +7,10 @@ from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
 from riot_ops.dataflows.riotbench.pred import pred
 from riot_ops.dataflows.riotbench.stats import stats
+from riot_ops.dataflows.riotbench.ticks import read_ticks, ticks
 from riot_ops.dataflows.riotbench.train import train
 
-__all__ = ["BUILDERS", "FORMS", "etl", "micro", "pred", "stats", "train"]
+__all__ = ["BUILDERS", "FORMS", "etl", "micro", "pred", "read_ticks", "stats", "ticks", "train"]
 
 #: Every builder by the name that the command line uses.
 BUILDERS: dict[str, Callable[..., Dataflow]] = {"etl": etl, "stats": stats, "pred": pred, "train": train}

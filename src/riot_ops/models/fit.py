@@ -17,9 +17,12 @@ from riot_ops.models.model import LinearModel, Model, TreeModel, library
 __all__ = ["fit_linear", "fit_tree"]
 
 M = TypeVar("M", bound=Model)
+F64 = npt.NDArray[np.float64]
 
 #: Diagonal of the triangle below which a direction counts as undetermined.
 SINGULAR = 1e-10
+#: Coefficient of a standardised input from which on it is taken to be collinear with others.
+COLLINEAR = 1.5
 
 
 @kernel
@@ -49,7 +52,14 @@ def back_substitute(r: Any, b: Any) -> None:
 
 
 def fit_linear(
-    x: npt.ArrayLike, y: npt.ArrayLike, inputs: Sequence[str], target: str, *, ridge: float = 1e-8, **facts: Any
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    inputs: Sequence[str],
+    target: str,
+    *,
+    ridge: float = 1e-8,
+    selection: Literal["none", "m5"] = "none",
+    **facts: Any,
 ) -> LinearModel:
     """Ridge least squares: ``b`` minimises ``Σ (y - b0 - Σ bi xi)² + λ Σ (si bi)²``, si the deviation of xi.
 
@@ -64,6 +74,11 @@ def fit_linear(
         What they are called.
     ridge : float >= 0, default 1e-8
         The λ above; with 0, inputs that depend on each other are refused.
+    selection : "none" or "m5", default "none"
+        With "m5" some inputs get the coefficient 0, as in the M5 method: as long as the largest coefficient of
+        standardised inputs is above 1.5 its input goes (it is collinear with others); then, from the smallest
+        up, each input that goes without which ``SSE / SSE0 · (n - k0) + 2 k`` (Akaike's criterion) is less, k
+        the number of unknowns, SSE0 and k0 those of the first model.
     facts
         Other fields of the model: the span of the data.
 
@@ -99,8 +114,7 @@ def fit_linear(
         rotate_rows(table, triangle)
         if (np.abs(np.diag(triangle)[:k]) <= SINGULAR * np.sqrt(n)).any():
             raise ModelError("the inputs depend on each other; use a ridge > 0")
-        b = np.empty(k)
-        back_substitute(readonly(triangle), b)
+        b = _selected(triangle, n) if selection == "m5" else _solved(triangle, np.arange(k))[0]
         b *= scale[k] / scale[:k]
         intercept = mean[k] - float(np.sum(b * mean[:k]))
         coefficients = b * (size[k] / size[:k])
@@ -120,6 +134,37 @@ def fit_linear(
             median_absolute_error=float(np.median(np.abs(error)) * size[k]),
             r2=float(1.0 - np.sum(error * error) / np.sum(spread * spread)),
         )
+
+
+def _solved(triangle: F64, chosen: npt.NDArray[np.int64]) -> tuple[F64, float]:
+    """Coefficients of standardised inputs, 0 for those not chosen, and the sum of squared errors."""
+    k = len(triangle) - 1
+    columns = np.append(chosen, k)
+    smaller = np.zeros((columns.size, columns.size))
+    rotate_rows(np.ascontiguousarray(triangle[:, columns]), smaller)
+    b, some = np.zeros(k), np.empty(chosen.size)
+    back_substitute(readonly(smaller), some)
+    b[chosen] = some
+    return b, float(smaller[-1, -1] ** 2)
+
+
+def _selected(triangle: F64, n: int) -> F64:
+    """Coefficients after the M5 method has left inputs out."""
+    chosen = np.arange(len(triangle) - 1)
+    b, error = _solved(triangle, chosen)
+    while chosen.size and np.abs(b).max() > COLLINEAR:
+        chosen = chosen[chosen != np.abs(b).argmax()]
+        b, error = _solved(triangle, chosen)
+    first, freedom = error, n - chosen.size - 1
+    criterion = freedom + 2.0 * (chosen.size + 1)
+    while chosen.size and first > 0.0:
+        fewer = chosen[chosen != chosen[np.abs(b[chosen]).argmin()]]
+        other, error = _solved(triangle, fewer)
+        now = error / first * freedom + 2.0 * (fewer.size + 1)
+        if now >= criterion:
+            break
+        chosen, b, criterion = fewer, other, now
+    return b
 
 
 def fit_tree(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ class LinearRegressionTrain(TrainingTask):
         Numeric field y.
     ridge : float >= 0, default 1e-8
         The λ above. With 0, inputs that depend on each other are untrainable.
+    selection : "none" or "m5", default "none"
+        Whether inputs that add nothing get the coefficient 0, see :func:`riot_ops.models.fit_linear`.
     size : int >= 1 or None, default 300
         Records of a key per model, one set after the other. None: each record is a set, its fields
         being lists of equal length.
@@ -78,7 +80,8 @@ class LinearRegressionTrain(TrainingTask):
     References
     ----------
     .. [1] A. E. Hoerl, R. W. Kennard, *Ridge Regression*, Technometrics 1970.
-    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task MLT.
+    .. [2] J. R. Quinlan, *Learning with Continuous Classes*, AI 1992 (M5); as in WEKA's LinearRegression.
+    .. [3] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task MLT.
 
     Examples
     --------
@@ -96,6 +99,7 @@ class LinearRegressionTrain(TrainingTask):
     target_type: ClassVar[Requirement] = "number"
 
     ridge: NonNegative = 1e-8
+    selection: Literal["none", "m5"] = "none"
 
     def validate(self) -> None:
         super().validate()
@@ -109,7 +113,9 @@ class LinearRegressionTrain(TrainingTask):
 
     def fit(self, inputs: npt.NDArray[np.float64], targets: pa.Array, **facts: Any) -> LinearModel:
         goal, _ = float_column(targets)
-        return fit_linear(inputs, goal, self.inputs, self.target_field, ridge=self.ridge, **facts)
+        return fit_linear(
+            inputs, goal, self.inputs, self.target_field, ridge=self.ridge, selection=self.selection, **facts
+        )
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

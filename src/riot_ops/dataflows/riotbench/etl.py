@@ -19,6 +19,8 @@ __all__ = ["ROW_KEY", "etl"]
 KEY = ("sensor_id", "obs_type")
 #: Window of the interpolation, where a stream departs from the usual 5; 0: none.
 WINDOW = {"taxi": 0}
+#: Rows per transaction of a database, where it is not the usual 100.
+SQL_BATCH = {"taxi": 10, "fit": 10}
 #: Rows of the table sort by time.
 ROW_KEY = "{event_time:ms}|{sensor_id}|{seq}"
 
@@ -35,6 +37,7 @@ def etl(
     store: str | None = None,
     table: str = "readings",
     variant: Literal["table", "sql"] = "table",
+    batch: int | None = None,
     credential: Secret | None = None,
     publish: dict[str, object] | None = None,
 ) -> Dataflow:
@@ -68,6 +71,8 @@ def etl(
     variant : "table" or "sql", default "table"
         Insert by partition and row key (the row key is made of time and sensor, so that TRAIN can
         fetch a span of time), or into columns of a database.
+    batch : int, default 100 (of taxi and fit in columns of a database: 10)
+        Most rows per transaction.
     credential : Secret, optional
         Of the store.
     publish : dict, optional
@@ -105,7 +110,8 @@ def etl(
         derived = LEARNING[schema].time_fields if variant == "table" else ()
         if derived:  # TRAIN reads them from the table
             stored = stored.to(t.TimeFields(fields=derived), id="time")
-        insert = _insert(variant, schema, store, table, (*columns, *derived), credential)
+        batch = (SQL_BATCH.get(schema, 100) if variant == "sql" else 100) if batch is None else batch
+        insert = _insert(variant, schema, store, table, (*columns, *derived), batch, credential)
         stored = stored.shuffle().to(insert, id="insert")
     senml = message.shuffle().to(t.CsvToSenML(schema=schema if whole is stream else whole), id="senml")
     if publish is not None:
@@ -152,17 +158,18 @@ def _added(whole: StreamSchema, stream: StreamSchema) -> tuple[str, ...]:
 
 
 def _insert(
-    variant: str, schema: str, store: str, table: str, columns: tuple[str, ...], credential: Secret | None
+    variant: str, schema: str, store: str, table: str, columns: tuple[str, ...], batch: int, credential: Secret | None
 ) -> t.Task:
     if variant == "sql":
         fields = ("seq", "event_time", "sensor_id", *columns)
-        return t.SqlInsert(store=store, table=table, key=("seq",), fields=fields, credential=credential)
+        return t.SqlInsert(store=store, table=table, key=("seq",), fields=fields, batch=batch, credential=credential)
     return t.TableInsert(
         store=store,
         table=table,
         partition=schema,
         row=ROW_KEY,
         fields=("event_time", "sensor_id", *columns),
+        batch=batch,
         credential=credential,
     )
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from riot_ops import tasks as t
+from riot_ops.connectors.mqtt_folder import FolderBroker
+from riot_ops.connectors.mqtt_memory import Published
+from riot_ops.connectors.mqtt_source import MESSAGES, MqttSource
 from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError
 from riot_ops.models import fit_linear, fit_tree
@@ -19,7 +26,7 @@ from riot_ops.streams.loop import Loop
 from riot_ops.streams.pace import paced
 from riot_ops.task import Case, KeyedTask, Task, find_task
 
-__all__ = ["SOURCE", "micro", "micro_case", "micro_source"]
+__all__ = ["SOURCE", "micro", "micro_case", "micro_code", "micro_source"]
 
 SOURCE, SINK = "source", "sink"
 KEY = ("sensor_id", "obs_type")
@@ -33,7 +40,7 @@ STUDENTS = 37
 
 
 def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
-    """Build source → task → sink for a task by its code.
+    """Build source → task → sink for a task by its code; for the code MQS, MQTT source → sink.
 
     Parameters
     ----------
@@ -50,16 +57,26 @@ def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
     >>> flow.run(micro_source("KAL", messages=100)).summary.rows
     {'kalman_filter': 100}
     """
+    if micro_code(code) == MqttSource.code:
+        if task is not None:
+            raise ConfigError(f"{MqttSource.code} is a source: it takes no task, got {task!r}")
+        flow = Dataflow(f"micro-{MqttSource.code.lower()}")
+        return flow.sink(SINK, flow.source(SOURCE, schema=MESSAGES))
     case = micro_case(code)
     task = task or case.task
     flow = Dataflow(f"micro-{task.code.lower()}")
     return flow.sink(SINK, flow.source(SOURCE, schema=case.batch.schema).to(task, id=task.name()))
 
 
+def micro_code(code: str) -> str:
+    """The code of a task, by it or by its name, or of the MQTT source."""
+    return MqttSource.code if code.upper() == MqttSource.code else find_task(code).code
+
+
 def micro_source(
     code: str = "KAL", messages: int | None = None, rate: float | None = None, speed: float | None = None
 ) -> Source:
-    """The records for :func:`micro`: readings of CITY where they suit the task.
+    """The records for :func:`micro`: readings of CITY where they suit the task; for MQS messages at a broker of files.
 
     Parameters
     ----------
@@ -68,6 +85,8 @@ def micro_source(
     rate, speed : float, optional
         See :class:`~riot_ops.streams.pace.Paced`.
     """
+    if micro_code(code) == MqttSource.code:
+        return paced(_received(messages), speed, rate)
     return paced(Loop(pa.Table.from_batches([micro_case(code).batch]), messages), speed, rate)
 
 
@@ -133,6 +152,20 @@ def observations() -> pa.RecordBatch:
 def _messages() -> pa.RecordBatch:
     """Readings of CITY, five to a message."""
     return CitySource(SENSORS, LINES, drop=0.0).observations(0, LINES)
+
+
+def _received(messages: int | None) -> Source:
+    """Messages of CITY that wait for a subscriber; their folder is gone with this process."""
+    if messages is None:
+        raise ConfigError("micro MQS needs a number of messages: what it receives has been published before")
+    folder = Path(tempfile.mkdtemp(prefix="riot_ops-mqs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    url, name = (folder / "broker").as_uri(), "micro"
+    broker = FolderBroker(url)
+    broker.session(name, ["#"])  # it is kept for the source, which comes by this name
+    lines = _lines("senml").column("payload").to_pylist()
+    broker.publish(Published("city", lines[i % len(lines)]) for i in range(messages))
+    return MqttSource(url=url, topics=("#",), client_id=name, spool=str(folder / "spool"), messages=messages)
 
 
 def _lines(format: str) -> pa.RecordBatch:

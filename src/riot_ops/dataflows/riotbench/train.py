@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import Literal
 
 from riot_ops import tasks as t
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.learning import LEARNING, MODELS_TOPIC
-from riot_ops.schema import TIMESTAMP
+from riot_ops.dataflows.riotbench.ticks import TICKS
 from riot_ops.secret import Secret
 
-__all__ = ["TICKS", "train"]
-
-#: What starts a training: the span of event time to learn from, in milliseconds since the epoch, half-open.
-TICKS = pa.schema(
-    [
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("event_time", TIMESTAMP),
-        pa.field("start", pa.int64()),
-        pa.field("end", pa.int64()),
-    ]
-)
+__all__ = ["train"]
 
 
 def train(
@@ -32,12 +22,14 @@ def train(
     credential: Secret | None = None,
     reverse: bool | None = None,
     max_depth: int = 8,
+    selection: Literal["none", "m5"] = "none",
     publish: dict[str, object] | None = None,
 ) -> Dataflow:
     """Build TRAIN: ticks → table range → {regression, label → decision tree} → blob → publish.
 
-    Its source ``ticks`` gives spans of time. The rows of a span are fetched from the table that ETL
-    fills; each span gives two models, which are stored and then announced.
+    Its source ``ticks`` gives spans of time, such as :func:`riot_ops.dataflows.ticks` makes. The rows of a
+    span are fetched from the table that ETL fills; each span gives two models, which are stored and then
+    announced.
 
     Parameters
     ----------
@@ -53,6 +45,9 @@ def train(
         Whether high values are bad; by default so for city, where the target is air pollution.
     max_depth : int, default 8
         Of the decision tree.
+    selection : "none" or "m5", default "none"
+        Which inputs the regression keeps, see :class:`riot_ops.tasks.LinearRegressionTrain`; the original has
+        "m5".
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.MqttPublish`, such as its ``url``: the name of each model
         is published, retained, on ``models/<stream>/<kind>``. Without it they end in the sink alone.
@@ -77,7 +72,7 @@ def train(
         id="range",
     )
     learnt = {"size": None, "dataset": schema.upper(), "start_field": "start", "end_field": "end"}
-    line = t.LinearRegressionTrain(inputs=learning.inputs, target_field=learning.target, **learnt)  # type: ignore[arg-type]
+    line = t.LinearRegressionTrain(inputs=learning.inputs, target_field=learning.target, selection=selection, **learnt)  # type: ignore[arg-type]
     label = t.QuartileLabel(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
     tree = t.DecisionTreeTrain(
         inputs=learning.features,
