@@ -119,6 +119,8 @@ def test_a_stream_without_records_is_shown(tmp_path):
 def test_micro_runs_a_single_task(tmp_path):
     text = call("run", "micro", "kal", "--runner", "local", "--messages", "500", "--out", str(tmp_path))
     assert "micro-kal: 500 messages" in text
+    text = call("run", "micro", "mqs", "--runner", "local", "--messages", "50", "--out", str(tmp_path / "mqs"))
+    assert "micro-mqs: 50 messages" in text
 
 
 def test_the_registry_as_json():
@@ -161,6 +163,7 @@ def test_show_and_plan(name, stream):
 
 def test_show_and_plan_of_a_single_task():
     assert "KAL" in call("show", "micro", "KAL")
+    assert call("show", "micro", "MQS").count("-->") == 1
     assert "stage 1" in call("plan", "micro", "kal")
     assert "Kalman filter" in call("show", "KAL")
     assert "MqttSource" in call("show", "MQS")

@@ -49,7 +49,7 @@ def ticks(stream: str = "city", n: int | None = None, start_ms: int | None = Non
 
     CITY: an hour from one span to the next, the first three 1,000 s long and the others 100 s; TAXI: 864 s
     of each day; FIT and GRID: one minute after the other. Ticks are 120 s apart (FIT, GRID: 60 s), which
-    ``Paced(MemorySource(ticks), speed=1)``, see :class:`riot_ops.streams.pace.Paced`, keeps to.
+    ``Paced(MemorySource(ticks), speed=1)``, see :class:`riot_ops.streams.Paced`, keeps to.
 
     Parameters
     ----------
