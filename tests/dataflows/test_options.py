@@ -43,6 +43,8 @@ SECRET = Secret("x")
         ("pred", PRED, "regression", "CITY-MLR-1.model", "mlr", "model", None, "CITY-MLR-1.model"),
         ("pred", PRED, "average_window", 7, "avg", "window", 10, 7),
         ("pred", PRED, "sliding", True, "avg", "mode", "tumbling", "sliding"),
+        ("pred", {**PRED, "publish": {"url": "mqtt://a", "topic": "x"}}, "publish", {"url": "mqtt://b", "topic": "x"},
+         "publish_error", "url", "mqtt://a", "mqtt://b"),
         ("train", TRAIN, "store", "memory://other", "upload_mlr", "store", "memory://options", "memory://other"),
         ("train", TRAIN, "store", "memory://other", "upload_dtc", "store", "memory://options", "memory://other"),
         ("train", TRAIN, "table_store", "azure-table://", "range", "store", "memory", "azure-table://"),
