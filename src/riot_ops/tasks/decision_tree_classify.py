@@ -139,5 +139,5 @@ class DecisionTreeClassify(PredictionTask):
         yield Case(cls(inputs=("x", "y"), model=model), batch)
         options: dict[str, Any] = {"classes": ("low", "ü", "high"), "probabilities": True, "output": "level"}
         yield Case(cls(inputs=("x", "y"), model=model, by=("key",), **options), batch, "by key")
-        yield Case(cls(inputs=("x", "y"), model=model, store="no such folder", updates="model"), batch, "bad updates")
-        yield Case(cls(inputs=("x",), store="no such folder", updates="model"), batch, "no model")
+        yield Case(cls(inputs=("x", "y"), model=model, store="/no such folder", updates="model"), batch, "bad updates")
+        yield Case(cls(inputs=("x",), store="/no such folder", updates="model"), batch, "no model")

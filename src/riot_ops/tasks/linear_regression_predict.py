@@ -92,6 +92,6 @@ class LinearRegressionPredict(PredictionTask):
         )
         yield Case(cls(inputs=("x", "y"), model=model), batch)
         yield Case(cls(inputs=("y", "x"), model=model, by=("key",), output="z"), batch, "other order")
-        told = {"inputs": ("x", "y"), "model": model, "store": "no such folder", "updates": "model"}
+        told = {"inputs": ("x", "y"), "model": model, "store": "/no such folder", "updates": "model"}
         yield Case(cls(**told, model_field="used"), batch, "bad updates")  # type: ignore[arg-type]
-        yield Case(cls(inputs=("x",), store="no such folder", updates="model"), batch, "no model")
+        yield Case(cls(inputs=("x",), store="/no such folder", updates="model"), batch, "no model")
