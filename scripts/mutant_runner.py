@@ -6,6 +6,7 @@ tests and forks again per mutant, which then costs no import; and once for each 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import gc
@@ -26,6 +27,10 @@ from mutations import Mutant
 
 #: Seconds that a mutant may take at least, and how many times as long as without a fault.
 LEAST, TIMES = 5.0, 4
+#: CPU seconds after which a test is left out: with kernels as plain Python a few take minutes.
+LONG = 8.0
+#: Where the run without a fault notes which tests those are, and how long the others take.
+NOTES = "baseline.json"
 #: Wall time may be longer, since others use the machine.
 PATIENCE = 6
 #: Bytes of memory, so that a loop that never ends does not take all of it.
@@ -37,6 +42,12 @@ Tell = Callable[[dict[str, Any]], None]
 
 def main() -> None:
     """Read the job, write a line of JSON per mutant."""
+    global LONG, LEAST
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--long", type=float, default=LONG)
+    parser.add_argument("--least", type=float, default=LEAST)
+    limits = parser.parse_args()
+    LONG, LEAST = limits.long, limits.least
     job = json.load(sys.stdin)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -63,21 +74,25 @@ def main() -> None:
                 return
     if not cold:
         return
-    before = _children_seconds()
-    _, by = _child(functools.partial(_imported, job), 600)
-    if by:
-        return tell({"problem": f"the tests fail without a fault in a process of their own: {by}"})
-    seconds = _children_seconds() - before
+    notes = _notes() if Path(NOTES).exists() else {"seconds": {}, "long": []}
+    seconds = sum(notes["seconds"].values()) or 60.0
+    proven: set[str] = set()
     for mutant in cold:
         file.write_bytes(mutant.apply(source))
         began = time.monotonic()
         status, by = _child(functools.partial(_imported, job), LEAST + TIMES * seconds)
-        tell({"key": mutant.key, "status": status, "by": by, "seconds": round(time.monotonic() - began, 2)})
+        took = round(time.monotonic() - began, 2)
+        if status == "killed" and "::" in by and by not in proven:  # by the fault, or without one as well?
+            file.write_bytes(source)
+            if _child(functools.partial(_imported, job, by), 600)[0] != "survived":
+                return tell({"problem": f"a test fails without a fault in a process of its own: {by}"})
+            proven.add(by)
+        tell({"key": mutant.key, "status": status, "by": by, "seconds": took})
 
 
-def _children_seconds() -> float:
-    now = os.times()
-    return now.children_user + now.children_system
+def _notes() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(NOTES).read_text(encoding="utf-8"))
+    return found
 
 
 # -- processes -------------------------------------------------------------------------------------
@@ -127,12 +142,17 @@ def _quiet() -> None:
 # -- tests -----------------------------------------------------------------------------------------
 
 
+class _TooLong(BaseException):
+    """Ends a test that takes too long."""
+
+
 class _Tests:
     """A pytest plugin: picks the items that belong to the file, and leaves running them to a function."""
 
-    def __init__(self, job: dict[str, Any], loop: Callable[[Any, _Tests], None]) -> None:
+    def __init__(self, job: dict[str, Any], loop: Callable[[Any, _Tests], None], only: str = "") -> None:
         self._job = job
         self._loop = loop
+        self._only = only
         self.failed = ""
 
     def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
@@ -149,7 +169,7 @@ class _Tests:
                 return any(code in item.nodeid for code in codes)
             return True
 
-        items[:] = [item for item in items if wanted(item)]
+        items[:] = [item for item in items if wanted(item) and self._only in ("", item.nodeid)]
 
     def pytest_runtestloop(self, session: Any) -> bool:
         self._loop(session, self)
@@ -158,6 +178,42 @@ class _Tests:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self.failed:
             self.failed = report.nodeid
+
+    def measure(self, session: Any) -> str:
+        """Run all without a fault, note how long each takes, and return one that fails, if any."""
+        seconds: dict[str, float] = {}
+        long: list[str] = []
+
+        def too_long(*_: Any) -> None:
+            raise _TooLong
+
+        signal.signal(signal.SIGPROF, too_long)
+        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+            self.failed = ""
+            before = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, LONG)
+            try:
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            except _TooLong:
+                pass
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+            took = time.process_time() - before
+            if took >= 0.9 * LONG:
+                long.append(item.nodeid)
+            elif self.failed:
+                return self.failed
+            else:
+                seconds[item.nodeid] = took
+        Path(NOTES).write_text(json.dumps({"seconds": seconds, "long": long}), encoding="utf-8")
+        return ""
+
+    def arrange(self, session: Any) -> None:
+        """The shortest first, and none that takes too long."""
+        seconds = _notes()["seconds"] if Path(NOTES).exists() else None
+        if seconds is not None:
+            kept = [item for item in session.items if item.nodeid in seconds]
+            session.items[:] = sorted(kept, key=lambda item: seconds[item.nodeid])
 
     def run(self, session: Any) -> str:
         """The first item that fails, or nothing."""
@@ -176,10 +232,15 @@ def _pytest(plugin: _Tests, job: dict[str, Any]) -> int:
     return int(pytest.main([*options, "-o", "timeout=0", "-o", "addopts=--doctest-modules", *job["tests"]], [plugin]))
 
 
-def _imported(job: dict[str, Any]) -> str:
+def _imported(job: dict[str, Any], only: str = "") -> str:
     """Import the mutated file with all the rest, and run the tests."""
     found: list[str] = []
-    code = _pytest(_Tests(job, lambda session, tests: found.append(tests.run(session))), job)
+
+    def loop(session: Any, tests: _Tests) -> None:
+        tests.arrange(session)
+        found.append(tests.run(session))
+
+    code = _pytest(_Tests(job, loop, only), job)
     return found[0] if found else f"no collection ({code})"
 
 
@@ -222,11 +283,11 @@ def _session(job: dict[str, Any], mutants: list[Mutant], source: bytes) -> Itera
 def _all(job: dict[str, Any], mutants: list[Mutant], source: bytes, session: Any, tests: _Tests, tell: Tell) -> None:
     if not session.items:
         return tell({"problem": "no test belongs to it; name some in tests/mutants.toml"})
-    before = _children_seconds()
-    status, by = _child(lambda: tests.run(session), 600)
+    status, by = _child(lambda: tests.measure(session), 1200)
     if status != "survived":
         return tell({"problem": f"the tests fail without a fault: {status} {by}"})
-    seconds = _children_seconds() - before
+    tests.arrange(session)
+    seconds = sum(_notes()["seconds"].values())
     path = str(Path("src/riot_ops", job["file"]).resolve())
     functions = _functions(path)
     for mutant in mutants:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -91,3 +94,107 @@ def test_a_fault_keeps_its_name_while_its_line_stays():
     assert len({m.key for m in one}) == 2
     assert [m.key for m in mutations.mutants_of("a.py", b"x = a < b\ny = 1\n")[:2]] == [m.key for m in one]
     assert {m.key for m in mutations.mutants_of("b.py", b"x = a < b\n")}.isdisjoint(m.key for m in one)
+
+
+SOURCE = '''"""A module that counts."""
+
+import functools
+
+LEAST = 1
+
+
+@functools.cache
+def table():
+    return [LEAST, 2, 3]
+
+
+class Counter:
+    most: int = 3
+
+    def add(self, a, b=1):
+        """
+        >>> Counter().add(1, 2)
+        3
+        """
+        if a > self.most:
+            return None
+        return a + b + table()[0] - 1
+
+
+def forever(n):
+    while n > 0:
+        n -= 1
+    return n
+'''
+TESTS = """
+import time
+import pytest
+from riot_ops.a import Counter, forever
+
+def test_sum():
+    assert Counter().add(2, 3) == 5
+    assert Counter().add(2) == 3
+
+def test_most():
+    assert Counter().add(9) is None
+
+def test_end():
+    assert forever(3) == 0
+
+def test_that_takes_too_long():
+    until = time.process_time() + 100
+    while time.process_time() < until:
+        pass
+
+@pytest.mark.slow
+def test_left_out():
+    assert False
+"""
+
+
+def test_killed_survived_and_hanging(tmp_path):
+    for name, text in (
+        ("src/riot_ops/__init__.py", ""),
+        ("src/riot_ops/a.py", SOURCE),
+        ("tests/test_a.py", TESTS),
+        ("pyproject.toml", '[tool.pytest.ini_options]\nmarkers = ["slow: left out"]\n'),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    expected = {
+        ("Counter.add", "a > self.most", "(a >= self.most)"): "survived",  # no test is at the limit
+        ("Counter.add", "a > self.most", "(a <= self.most)"): "killed",
+        ("forever", "n > 0", "(n >= 0)"): "killed",
+        ("forever", "n -= 1", "pass"): "timeout",
+        # these stand where functions are not: the file is imported anew
+        ("", "1", "2"): "killed",
+        ("Counter", "3", "4"): "survived",
+    }
+    every = mutations.mutants_of("a.py", SOURCE.encode())
+    given = [m for m in every if (m.function, m.before, m.after) in expected]
+    job = {
+        "file": "a.py",
+        "tests": ["tests/test_a.py", "src/riot_ops/a.py"],
+        "codes": [],
+        "skipped": [],
+        "servers": False,
+        "spark": False,
+        "mutants": [vars(m) for m in given],
+    }
+    runner = Path(__file__).resolve().parent.parent / "scripts" / "mutant_runner.py"
+    done = subprocess.run(
+        [sys.executable, str(runner), "--long", "0.5", "--least", "1"],
+        input=json.dumps(job),
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    results = {r["key"]: r for r in map(json.loads, done.stdout.splitlines())}
+    assert set(results) == {m.key for m in given}, done.stdout + done.stderr
+    found = {(m.function, m.before, m.after): results[m.key]["status"] for m in given}
+    assert found == expected
+    assert all(("::" in r["by"]) == (r["status"] == "killed") for r in results.values()), "a test is named that noticed"
+    assert json.loads((tmp_path / "baseline.json").read_text())["long"] == ["tests/test_a.py::test_that_takes_too_long"]
