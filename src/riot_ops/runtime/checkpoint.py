@@ -26,6 +26,8 @@ MAGIC = b"riot_ops checkpoint 1\n"
 HEAD = struct.Struct("<QI")
 #: How many are kept.
 KEPT = 2
+#: What a query on Spark has in its checkpoint.
+MANIFEST = "riot_ops.json"
 
 
 class Saved(msgspec.Struct):
@@ -58,8 +60,14 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def holds_something(self) -> bool:
+        """Whether a run has begun here."""
+        return bool(self._files())
+
     def newest(self) -> Path | None:
         """The file that a run continues from, if there is one."""
+        if (self.folder / MANIFEST).exists():
+            raise StateError(f"the checkpoint {self.folder} is of a query on Spark; use a new one in process")
         found = self._files()
         return found[-1] if found else None
 

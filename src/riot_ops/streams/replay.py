@@ -56,7 +56,7 @@ class ReplaySource(TimedSource):
     >>> source = ReplaySource(file)
     >>> end = source.latest(source.initial())
     >>> end
-    {'file': 1, 'byte': 0, 'line': 2}
+    {'file': 0, 'byte': 14, 'line': 2}
     >>> [part] = source.splits(source.initial(), end, 1)
     >>> next(source.read(part)).column("payload").to_pylist()
     [b'1000,a\n', b'2000,b\n']
@@ -103,14 +103,16 @@ class ReplaySource(TimedSource):
         return self.follow and number == len(self.paths) - 1
 
     def _offset(self, number: int, byte: int, line: int) -> Offset:
-        """The canonical offset: the end of a file is the beginning of the next."""
-        while number < self._count and not self._open_ended(number):
-            file = self._file(number)
-            if max(byte, file.first) < file.size:
-                break
+        """The canonical offset: the end of a file is the beginning of the next.
+
+        That of the last one stays its own, so that a later run goes on there when the file has grown.
+        """
+        last = self._count - 1
+        if number > last:
+            number, byte = last, self._file(last).size
+        while number < last and max(byte, self._file(number).first) >= self._file(number).size:
             number, byte = number + 1, 0
-        if number < self._count:
-            byte = max(byte, self._file(number).first)
+        byte = max(byte, self._file(number).first)
         return {"file": number, "byte": byte, "line": line}
 
     def _shift(self, number: int) -> int:
@@ -151,7 +153,8 @@ class ReplaySource(TimedSource):
         return self._offset(number, byte, line)
 
     def finished(self, offset: Offset) -> bool:
-        return bool(offset["file"] >= self._count)
+        number = offset["file"]
+        return number == self._count - 1 and not self._open_ended(number) and offset["byte"] >= self._file(number).size
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         pieces = []

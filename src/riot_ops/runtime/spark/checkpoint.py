@@ -2,149 +2,220 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import StateError
+from riot_ops.errors import ConfigError, ConnectorError, StateError, excerpt
+from riot_ops.paths import local_path, scheme_of
 from riot_ops.plan import Plan, plan
-from riot_ops.state import task_identity
+from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
+from riot_ops.runtime.identity import difference, identity
+from riot_ops.source import Source
 from riot_ops.task import KeyedTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ends", "exists", "next_batch", "open_checkpoint"]
+__all__ = ["SparkCheckpoint"]
 
-MANIFEST = "riot_ops.json"
-FORMAT = 1
+FORMAT = 2
 FEW_PARTITIONS = 4
+#: In Spark's log, for a source of which nothing has been read.
+NO_OFFSET = "-"
 
 
 class Manifest(msgspec.Struct):
-    """What must agree for a checkpoint to be continued; ``state`` by step."""
+    """What must agree for a checkpoint to be continued; ``flow`` and ``state`` by step."""
 
     format: int
-    flow: str
     partitions: int
     order: str
     fuse: str
+    flow: dict[str, dict[str, Any]]
     state: dict[str, dict[str, Any]]
+    checksum: int = 0
+
+    def sealed(self) -> Manifest:
+        """With the CRC-32 of all the rest."""
+        plain = msgspec.structs.replace(self, checksum=0)
+        return msgspec.structs.replace(plain, checksum=zlib.crc32(msgspec.json.encode(plain)))
 
 
-def exists(spark: SparkSession, folder: str) -> bool:
-    """Whether there is a checkpoint of riot_ops in a folder."""
-    system, path = _hadoop(spark, f"{folder}/{MANIFEST}")
-    return bool(system.exists(path))
+class SparkCheckpoint:
+    """A folder wherever Spark keeps its checkpoints.
 
+    Attributes
+    ----------
+    folder : str
+        As Spark is to be told.
+    local : Path or None
+        The folder, where it is in a file system of this machine.
+    """
 
-def open_checkpoint(
-    spark: SparkSession, folder: str, flow: Dataflow, partitions: int | None, order: str, fuse: str
-) -> tuple[Plan, int]:
-    """Check that a checkpoint is this dataflow's own, or make it so; the plan and the number of partitions."""
-    found = _read(spark, folder) if exists(spark, folder) else None
-    if fuse == "auto" and found is not None:
-        fuse = found.fuse
-    if partitions is None:
-        usual = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        partitions = usual if found is None else found.partitions
-    if fuse == "auto":
-        fuse = "coarse" if partitions <= FEW_PARTITIONS else "exact"
-    stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
-    state = {
-        s.id: task_identity(s.operator) | {"key": list(s.key), "stage": stage.index}
-        for stage in stages.stages[1:]
-        for s in stage.steps
-        if isinstance(s.operator, KeyedTask)
-    }
-    now = Manifest(FORMAT, stages.flow.name, partitions, order, fuse, state)
-    if found is None:
-        _write(spark, folder, now)
-    else:
-        _check(folder, found, now)
-    return stages, partitions
+    def __init__(self, spark: SparkSession, place: str | Path) -> None:
+        self._spark = spark
+        scheme = scheme_of(place)
+        self.folder = f"file:{local_path(place).absolute()}" if scheme == "file" else str(place)
+        try:
+            system, _ = self._hadoop("")
+            self.local = local_path(place).absolute() if system.getUri().getScheme() == "file" else None
+        except (Py4JError, PySparkException):
+            raise ConfigError(
+                f"checkpoint is an address of the kind {scheme}:, for which this Spark has no file system: add its "
+                "library to the session, or give a folder (path or file:///…) that the driver and all workers see"
+            ) from None
 
+    def exists(self) -> bool:
+        """Whether a query can go on from here."""
+        if self.local is not None and Checkpoint(self.local).holds_something():
+            raise StateError(f"the checkpoint {self.folder} is of a run in process; use a new one on Spark")
+        with self._reached("read"):
+            system, path = self._hadoop(MANIFEST)
+            return bool(system.exists(path))
 
-def _check(folder: str, then: Manifest, now: Manifest) -> None:
-    for name in ("partitions", "order", "fuse"):
-        old, new = getattr(then, name), getattr(now, name)
-        if old != new:
+    def open(self, flow: Dataflow, partitions: int | None, order: str, fuse: str) -> tuple[Plan, int]:
+        """Check that the checkpoint is this dataflow's own, or make it so; the plan and the number of partitions."""
+        found = self._read() if self.exists() else None
+        if fuse == "auto" and found is not None:
+            fuse = found.fuse
+        if partitions is None:
+            usual = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
+            partitions = usual if found is None else found.partitions
+        if fuse == "auto":
+            fuse = "coarse" if partitions <= FEW_PARTITIONS else "exact"
+        stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
+        state = {
+            f"state of step {s.id!r}": {"key": list(s.key), "stage": stage.index}
+            for stage in stages.stages[1:]
+            for s in stage.steps
+            if isinstance(s.operator, KeyedTask)
+        }
+        now = Manifest(FORMAT, partitions, order, fuse, identity(flow), state)
+        if found is None:
+            self._write(now)
+        else:
+            self._check(found, now)
+        return stages, partitions
+
+    def _check(self, then: Manifest, now: Manifest) -> None:
+        for name in ("partitions", "order", "fuse"):
+            old, new = getattr(then, name), getattr(now, name)
+            if old != new:
+                raise StateError(
+                    f"the checkpoint {self.folder} was written with {name}={old!r} and cannot be continued with "
+                    f"{new!r}; use the old value or a new checkpoint"
+                )
+        if differs := difference(then.flow, now.flow) or difference(then.state, now.state):
             raise StateError(
-                f"the checkpoint {folder} was written with {name}={old!r} and cannot be continued with {new!r}; "
-                "use the old value or a new checkpoint"
-            )
-    for step in sorted({*then.state, *now.state}):
-        old, new = then.state.get(step), now.state.get(step)
-        if old != new:
-            raise StateError(
-                f"the checkpoint {folder} holds other state for step {step!r}: {_difference(old, new)}; "
+                f"the checkpoint {self.folder} is of another dataflow: {differs}; "
                 "use the old dataflow or a new checkpoint"
             )
 
+    def next_batch(self) -> int:
+        """The number of the micro-batch that a query continues with."""
+        with self._reached("read"):
+            system, path = self._hadoop("commits")
+            names = [entry.getPath().getName() for entry in system.listStatus(path)] if system.exists(path) else []
+        return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
-def _difference(then: dict[str, Any] | None, now: dict[str, Any] | None) -> str:
-    if then is None or now is None:
-        return "it has none" if then is None else "the dataflow has no such step"
-    a = {**then, **then["parameters"]}
-    b = {**now, **now["parameters"]}
-    return "; ".join(
-        f"{n} was {a.get(n)!r} and is {b.get(n)!r}"
-        for n in sorted({*a, *b})
-        if n != "parameters" and a.get(n) != b.get(n)
-    )
+    def ends(self, batch: int, sources: Mapping[str, Any]) -> list[Any]:
+        """Where a micro-batch ends in each source, None for nothing; from Spark's log.
+
+        What sources other than riot_ops's call an offset is theirs to read.
+        """
+        if batch < 0:
+            return [None] * len(sources)
+        path = f"offsets/{batch}"
+        try:
+            lines = self._text(path).splitlines()[2:]  # the first two tell of other things
+            found = [offset_of(text, source) for text, source in zip(lines, sources.values(), strict=True)]
+        except (Py4JError, PySparkException, ValueError, KeyError, TypeError) as error:
+            raise StateError(
+                f"the checkpoint {self.folder} is damaged: {path} does not say where micro-batch {batch} ended "
+                f"({_short(error)}); use a new checkpoint"
+            ) from None
+        return found
+
+    # -- the file, wherever Spark keeps its checkpoints ------------------------------------------------
+
+    def _read(self) -> Manifest:
+        name = f"{self.folder}/{MANIFEST}"
+        try:
+            with self._reached("read"):
+                text = self._text(MANIFEST)
+            found = msgspec.json.decode(text, type=Manifest)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise StateError(f"the manifest {name} is damaged: {error}; use a new checkpoint") from None
+        if found.format != FORMAT:
+            raise StateError(
+                f"the checkpoint {self.folder} has format {found.format}, this version reads {FORMAT}; "
+                "use a new checkpoint"
+            )
+        if found.sealed() != found:
+            raise StateError(f"the manifest {name} is damaged: the checksum does not fit; use a new checkpoint")
+        return found
+
+    def _write(self, manifest: Manifest) -> None:
+        """Write a file under another name and rename it, so that there is none that is not whole."""
+        with self._reached("written"):
+            system, path = self._hadoop(MANIFEST)
+            _, hidden = self._hadoop(f".{MANIFEST}")
+            stream = system.create(hidden, True)
+            try:
+                stream.write(bytearray(msgspec.json.format(msgspec.json.encode(manifest.sealed()))))
+            finally:
+                stream.close()
+            renamed = system.rename(hidden, path)
+        if not renamed:
+            raise ConnectorError(f"the manifest {self.folder}/{MANIFEST} cannot be written")
+
+    def _text(self, name: str) -> str:
+        system, where = self._hadoop(name)
+        stream = system.open(where)
+        try:
+            return bytes(stream.readAllBytes()).decode("utf-8")
+        finally:
+            stream.close()
+
+    @contextlib.contextmanager
+    def _reached(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            raise ConnectorError(
+                f"the checkpoint {self.folder} cannot be {what}: {_short(error)}; it must be a folder with room in "
+                "it, that the driver and all workers may write"
+            ) from None
+
+    def _hadoop(self, name: str) -> tuple[Any, Any]:
+        jvm: Any = self._spark._jvm  # noqa: SLF001 (PySpark offers no file API of its own)
+        where = jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")
+        return where.getFileSystem(self._spark._jsc.hadoopConfiguration()), where  # noqa: SLF001
 
 
-def next_batch(spark: SparkSession, folder: str) -> int:
-    """The number of the micro-batch that a query continues with."""
-    system, path = _hadoop(spark, f"{folder}/commits")
-    names = [entry.getPath().getName() for entry in system.listStatus(path)] if system.exists(path) else []
-    return max((int(name) for name in names if name.isdigit()), default=-1) + 1
-
-
-def ends(spark: SparkSession, folder: str, batch: int) -> list[str]:
-    """Where a micro-batch ends in each source, from Spark's log, whose first two lines tell of other things."""
-    return _text(spark, f"{folder}/offsets/{batch}").splitlines()[2:]
-
-
-# -- the file, wherever Spark keeps its checkpoints ------------------------------------------------
-
-
-def _read(spark: SparkSession, folder: str) -> Manifest:
-    try:
-        found = msgspec.json.decode(_text(spark, f"{folder}/{MANIFEST}"), type=Manifest)
-    except msgspec.MsgspecError as error:
-        raise StateError(f"the manifest {folder}/{MANIFEST} is damaged: {error}; use a new checkpoint") from None
-    if found.format != FORMAT:
-        raise StateError(
-            f"the checkpoint {folder} has format {found.format}, this version reads {FORMAT}; use a new checkpoint"
-        )
+def offset_of(text: Any, source: Any) -> Any:
+    """What Spark tells of a source's offset; ValueError and the like where it is none of the source's."""
+    if not isinstance(source, Source):
+        return text
+    found = json.loads(text) if isinstance(text, str) and text != NO_OFFSET else text
+    if found in (None, NO_OFFSET):
+        return None
+    source.count(source.initial(), found["at"])
+    if not isinstance(found["ended"], bool):
+        raise TypeError("ended is neither true nor false")
     return found
 
 
-def _write(spark: SparkSession, folder: str, manifest: Manifest) -> None:
-    """Write a file under another name and rename it, so that there is none that is not whole."""
-    system, path = _hadoop(spark, f"{folder}/{MANIFEST}")
-    _, hidden = _hadoop(spark, f"{folder}/.{MANIFEST}")
-    stream = system.create(hidden, True)
-    try:
-        stream.write(bytearray(msgspec.json.format(msgspec.json.encode(manifest))))
-    finally:
-        stream.close()
-    if not system.rename(hidden, path):
-        raise StateError(f"cannot write the manifest {folder}/{MANIFEST}")
-
-
-def _text(spark: SparkSession, path: str) -> str:
-    system, where = _hadoop(spark, path)
-    stream = system.open(where)
-    try:
-        return bytes(stream.readAllBytes()).decode("utf-8")
-    finally:
-        stream.close()
-
-
-def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm  # noqa: SLF001 (PySpark offers no file API of its own)
-    where = jvm.org.apache.hadoop.fs.Path(path)
-    return where.getFileSystem(spark._jsc.hadoopConfiguration()), where  # noqa: SLF001
+def _short(error: Exception) -> str:
+    """The first line of what went wrong, in Java's words where it was there."""
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else f"{type(error).__name__}: {error}"
+    return excerpt(next(iter(text.splitlines()), ""))

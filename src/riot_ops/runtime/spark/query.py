@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 
 from riot_ops import errors
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import RiotError
+from riot_ops.errors import RiotError, StateError, excerpt
 from riot_ops.metrics import Summary
 from riot_ops.plan import Plan
 from riot_ops.probe import Probe
 from riot_ops.runtime.binding import end_sinks, read_back
+from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.runtime.spark.relay import Relay
 from riot_ops.sink import Sink
 from riot_ops.source import Source
@@ -29,8 +32,6 @@ from riot_ops.source import Source
 __all__ = ["Query"]
 
 POLL_SECONDS = 0.1
-#: In Spark's log, for a source of which nothing has been read.
-NO_OFFSET = "-"
 
 
 class Query:
@@ -54,8 +55,10 @@ class Query:
         routes: dict[str, list[str]],
         relays: dict[str, Relay],
         temporary: Path,
-        ends: Callable[[int], list[str]],
-        first: int,
+        checkpoint: SparkCheckpoint,
+        ends: list[Any],
+        claim: Claim,
+        available_now: bool,
         probe: Probe | None,
     ) -> None:
         self.flow = flow
@@ -68,8 +71,11 @@ class Query:
         self._routes = routes
         self._relays = relays
         self._temporary = temporary
-        self._logged_ends = ends
-        self._ends = self._positions(first - 1)
+        self._checkpoint = checkpoint
+        self._ends = ends
+        self._claim = claim
+        self._available_now = available_now
+        self._stopped = False  # by ourselves
         self._probe = probe
         self._seen = -1
         self._started = time.time()
@@ -77,7 +83,7 @@ class Query:
     @property
     def active(self) -> bool:
         """Whether the query is running."""
-        return bool(self.streaming.isActive)
+        return is_active(self.streaming)
 
     def poll(self) -> Summary:
         """Refresh the summary, and feed the in-process sinks."""
@@ -110,10 +116,12 @@ class Query:
                     if progress is not None:
                         progress(self)
                     if self._all_read():
+                        self._stopped = True
                         self.streaming.stop()
                 self._raise()
                 self.poll()
                 if not self.active:
+                    self._raise_if_cut_off()
                     end_sinks(self.flow, self._sinks, self._routes)
                 check()
                 return self.summary
@@ -126,6 +134,7 @@ class Query:
 
     def stop(self) -> None:
         """Stop the query; it can be started again with its checkpoint."""
+        self._stopped = True
         self.streaming.stop()
         self.poll()
         self.close()
@@ -145,7 +154,7 @@ class Query:
     def _count(self, progress: dict[str, Any]) -> None:
         self.micro_batches.append({"batch": progress["batchId"], "durations_ms": progress["durationMs"]})
         described = progress["sources"]
-        self._count_messages([one["endOffset"] for one in described])
+        self._count_messages(self._told(described))
         self.summary.messages += sum(
             int(one["numInputRows"])
             for one, source in zip(described, self._sources.values(), strict=False)
@@ -157,21 +166,15 @@ class Query:
         """Count micro-batches that were delivered, but whose progress was not told: the stop came in between."""
         cut_off = sorted(int(path.stem) for path in self._metrics(0).parent.glob("*.json"))
         if cut_off:
-            self._count_messages(self._positions(cut_off[-1]))
+            self._count_messages(self._checkpoint.ends(cut_off[-1], self._sources))
         for batch in cut_off:
             self._count_records(self._metrics(batch))
 
-    def _positions(self, batch: int) -> list[Any]:
-        """Where a micro-batch ends in each source, from Spark's log."""
-        return list(self._logged_ends(batch)) if batch >= 0 else [None] * len(self._sources)
-
     def _count_messages(self, ends: list[Any]) -> None:
-        for i, (text, source) in enumerate(zip(ends, self._sources.values(), strict=False)):
-            if not isinstance(source, Source):  # what others call an offset is theirs to read
-                continue
-            start, end = _offset(self._ends[i]), _offset(text)
-            if end is not None:
-                self.summary.messages += source.count(start["at"] if start else source.initial(), end["at"]) or 0
+        for i, (end, source) in enumerate(zip(ends, self._sources.values(), strict=False)):
+            if isinstance(source, Source) and end is not None:
+                start = source.initial() if self._ends[i] is None else self._ends[i]["at"]
+                self.summary.messages += source.count(start, end["at"]) or 0
                 self._ends[i] = end
 
     def _count_records(self, metrics: Path) -> None:
@@ -183,6 +186,11 @@ class Query:
             self.summary.batches += 1
             metrics.unlink()
 
+    def _told(self, described: list[dict[str, Any]]) -> list[Any]:
+        """Where each source stands, from the progress of a micro-batch."""
+        pairs = zip(described, self._sources.values(), strict=False)
+        return [offset_of(one["endOffset"], source) for one, source in pairs]
+
     def _metrics(self, batch: int) -> Path:
         return self._temporary / "metrics" / f"{batch}.json"
 
@@ -193,14 +201,36 @@ class Query:
         progress = last if isinstance(last, dict) else json.loads(last.json)
         if progress["batchId"] > self._seen:
             return False
-        ends = [_offset(s["endOffset"]) for s in progress["sources"]]
+        ends = self._told(progress["sources"])
         return all(end is not None and end["ended"] for end in ends)
 
     def _raise(self) -> None:
         error = self.streaming.exception()
         if error is not None:
             kind, cause = _cause(str(error))
-            raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {cause}") from error
+            where = f" (checkpoint {self._checkpoint.folder})" if kind is StateError else ""
+            raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {cause}{where}") from error
+
+    def _raise_if_cut_off(self) -> None:
+        """Raise if neither we nor the end of what there was to read stopped the query, and it did not fail."""
+        if self._stopped or self._all_read():
+            return
+        status = self.streaming.status
+        if self._available_now and not status["isDataAvailable"] and not status["isTriggerActive"]:
+            return
+        raise RiotError(
+            f"the dataflow {self.flow.name!r} was stopped from outside after {self.summary.messages:,} messages, "
+            "before its sources had ended: through Spark itself, or by the end of its session; "
+            f"start it again to go on from its checkpoint ({self._checkpoint.folder})"
+        )
+
+
+def is_active(streaming: Any) -> bool:
+    """Whether a query runs; it does not where its Spark is gone."""
+    try:
+        return bool(streaming.isActive)
+    except (Py4JError, OSError):
+        return False
 
 
 @contextlib.contextmanager
@@ -231,17 +261,13 @@ def _interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, usual)
 
 
-def _offset(text: Any) -> Any:
-    if isinstance(text, str):
-        return None if text == NO_OFFSET else json.loads(text)
-    return text
-
-
 def _cause(text: str) -> tuple[type[RiotError], str]:
     """What a Spark error came from: the kind of error and the line that names it."""
     if named := re.findall(r"^\s*riot_ops\.errors\.(\w+): (.*)$", text, re.MULTILINE):
         name, message = named[-1]
         return getattr(errors, name, RiotError), message
+    if damaged := re.search(r"\[(\w*(?:STATE_STORE|STATE_DIRECTORY|CHECKPOINT)[\w.]*)\] (.*)", text):
+        return StateError, f"its state cannot be read: {damaged[1]}: {excerpt(damaged[2])}; use a new checkpoint"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "Error: " in line]
     return RiotError, told[-1] if told else lines[0] if lines else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import shutil
 import tempfile
 import uuid
 from pathlib import Path
@@ -14,10 +14,11 @@ from riot_ops.errors import ConfigError
 from riot_ops.plan import Plan
 from riot_ops.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources
+from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
-from riot_ops.runtime.spark.checkpoint import ends, exists, next_batch, open_checkpoint
-from riot_ops.runtime.spark.query import Query
+from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
+from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
@@ -57,7 +58,7 @@ def start(
     source : source, streaming DataFrame, or mapping of source name to one of these
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` where that is given, else memory.
-    checkpoint : path, optional
+    checkpoint : path or URI, optional
         Where Spark keeps position and state; a query started again with it goes on. By default a
         temporary folder, removed at the end.
     trigger : str, optional
@@ -88,41 +89,61 @@ def start(
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
+    if spark.sparkContext._jsc is None or spark.sparkContext._jsc.sc().isStopped():  # noqa: SLF001
+        raise ConfigError(
+            "the Spark session has been stopped: make a new one, as with riot_ops.runtime.spark.session()"
+        )
     bound = bind_sources(flow, source)
     targets, routes = bind_sinks(flow, sinks, out)
     if probe is not None:
         bound, targets = probe.attach(flow, bound, targets, by_commit=True)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
-    folder = str(checkpoint) if checkpoint is not None else str(temporary / "checkpoint")
-    if exists(spark, folder):
-        stages, partitions = open_checkpoint(spark, folder, flow, partitions, order, fuse)
-        first = next_batch(spark, folder)
-        for sink in targets.values():
-            sink.recover(first)
-    else:  # the manifest comes last: with it, what is in the sinks is this query's own
-        first = 0
-        for sink in targets.values():
-            sink.begin(overwrite)
-        stages, partitions = open_checkpoint(spark, folder, flow, partitions, order, fuse)
-    relays = {name: Relay(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process}
-    outlet = Outlet(routes, {**targets, **relays})
-    builder = _Builder(
-        stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
+    running: list[Any] = []
+    claim: Claim | None = None
+    try:
+        kept = SparkCheckpoint(spark, temporary / "checkpoint" if checkpoint is None else checkpoint)
+        folders = [folder for sink in targets.values() for folder in sink.folders()]
+        if kept.local is not None:
+            folders.append(kept.local)
+        claim = Claim(folders, over=lambda: bool(running) and not is_active(running[0]))
+        if kept.exists():
+            stages, partitions = kept.open(flow, partitions, order, fuse)
+            first = kept.next_batch()
+            ends = kept.ends(first - 1, bound)
+            for sink in targets.values():
+                sink.recover(first)
+        else:  # the manifest comes last: with it, what is in the sinks is this query's own
+            ends = kept.ends(-1, bound)
+            for sink in targets.values():
+                sink.begin(overwrite)
+            stages, partitions = kept.open(flow, partitions, order, fuse)
+        relays = {name: Relay(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process}
+        outlet = Outlet(routes, {**targets, **relays})
+        builder = _Builder(
+            stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
+        )
+        frame = builder.build(bound)
+        sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
+        spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
+        writer = (
+            frame.writeStream.format(sink_name)
+            .option("checkpointLocation", kept.folder)
+            .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
+        )
+        available_now = trigger == "available now" or (trigger is None and _ends_by_itself(bound))
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif trigger is not None:
+            writer = writer.trigger(processingTime=trigger)
+        running.append(writer.start())
+    except BaseException:
+        if claim is not None:
+            claim.release()
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return Query(
+        flow, stages, running[0], bound, targets, routes, relays, temporary, kept, ends, claim, available_now, probe
     )
-    frame = builder.build(bound)
-    sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-    spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
-    writer = (
-        frame.writeStream.format(sink_name)
-        .option("checkpointLocation", folder)
-        .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
-    )
-    if trigger == "available now" or (trigger is None and _ends_by_itself(bound)):
-        writer = writer.trigger(availableNow=True)
-    elif trigger is not None:
-        writer = writer.trigger(processingTime=trigger)
-    logged = functools.partial(ends, spark, folder)
-    return Query(flow, stages, writer.start(), bound, targets, routes, relays, temporary, logged, first, probe)
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:

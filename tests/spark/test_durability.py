@@ -1,0 +1,190 @@
+"""Queries on Spark: one at a time over a checkpoint, damage by name, an end that is none, and input that grew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.errors import ConfigError, ConnectorError, RiotError, StateError
+from riot_ops.plan import plan
+from riot_ops.runtime.spark import adapters
+from riot_ops.runtime.spark.blocks import Packer
+from riot_ops.runtime.spark.query import _cause
+from riot_ops.sink import CallbackSink, ParquetSink
+from riot_ops.streams.writer import write as write_stream
+from riot_ops.testing import exact
+from tests.recovery import job
+from tests.recovery.test_restart import _compare, _contents, _in_memory
+from tests.test_sink import ROWS, branched, check_streams_given_back
+
+pytestmark = pytest.mark.spark
+
+
+def test_one_query_at_a_time_and_damage_by_name(spark, tmp_path):
+    folder = tmp_path / "the checkpoint"
+    place = {"checkpoint": f"file://{tmp_path}/the%20checkpoint", "partitions": 1}
+
+    def start(until=400, **options):
+        options = {"out": f"file://{tmp_path}/out", **place} | options
+        return job.dataflow().start(spark, job.GatedSource(job.table(400), until), **options)
+
+    query = start(100)
+    with pytest.raises(ConnectorError, match=rf"{folder} is in use by this process on this host since"):
+        start(out=tmp_path / "other")
+    with pytest.raises(ConnectorError, match=rf"{tmp_path}/out/average is in use by this process on this host since"):
+        start(checkpoint=tmp_path / "other")
+    while not query.poll().messages:
+        time.sleep(0.05)
+    query.streaming.stop()  # as another program over the session may
+    with pytest.raises(RiotError, match="was stopped from outside after 100 messages, before its sources had ended"):
+        query.wait(60)
+    query = start(200)
+    while not query.poll().messages:
+        time.sleep(0.05)
+    query.streaming.stop()  # and nobody looks after it: its folders are free
+    query = start()
+    query.wait(120)
+    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(job.table(400))))
+    assert sum(_contents(tmp_path / "out")["smooth"].values()) == query["smooth"].num_rows
+
+    kept = folder.with_name("kept")
+    shutil.copytree(folder, kept)
+    batch = max(int(p.name) for p in (folder / "commits").iterdir() if p.name.isdigit())
+    manifest = json.loads((folder / "riot_ops.json").read_text())
+    for damage, told in (
+        (lambda: write(folder / "riot_ops.json", json.dumps(manifest | {"partitions": 2})), "riot_ops.json.*checksum"),
+        (lambda: write(folder / "riot_ops.json", "[" * 100_000), "riot_ops.json is damaged"),
+        ((folder / "offsets" / str(batch)).unlink, f"offsets/{batch} does not say where"),
+        (lambda: write(folder / "offsets" / str(batch), "v1\n{}\n{}"), f"offsets/{batch} does not say where"),
+        (lambda: write(folder / "offsets" / str(batch), 'v1\n{}\n{"at": {}, "ended": true}'), f"offsets/{batch} does"),
+    ):
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)
+        damage()
+        with pytest.raises(StateError, match=rf"the checkpoint.*{told}|the manifest .*{told}"):
+            start()
+    shutil.rmtree(folder)
+    shutil.copytree(kept, folder)
+    shutil.rmtree(folder / "state")
+    grown = job.GatedSource(pa.concat_tables([job.table(400), job.table(10)]), 410)
+    query = job.dataflow().start(spark, grown, out=tmp_path / "out", **place)
+    with pytest.raises(StateError, match=rf"its state cannot be read.*{folder}"):
+        query.wait(120)
+    with pytest.raises(ConfigError, match="checkpoint is an address of the kind nosuch:"):
+        start(checkpoint="nosuch://host/x")
+    with pytest.raises(StateError, match="is of a query on Spark"):
+        job.dataflow().run(job.table(10), checkpoint=kept)
+    job.dataflow().run(job.table(10), checkpoint=tmp_path / "local")
+    with pytest.raises(StateError, match="is of a run in process"):
+        start(checkpoint=tmp_path / "local", out=tmp_path / "other")
+
+
+def write(path, text):
+    path.write_text(text)
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def table(out, stream):
+    return ParquetSink(out).table(stream).to_pylist()
+
+
+def test_a_bounded_run_goes_on_over_input_that_grew_as_in_process(spark, tmp_path):
+    flow = ro.Dataflow("grown")
+    smooth = flow.source("city").to(t.SenMLParse(schema="city"), id="parse")
+    average = smooth.to(t.BlockAverage(by=("sensor_id", "obs_type"), window=7, partial=True), id="average")
+    flow.sink("out", smooth, average)
+    file = tmp_path / "city.txt"
+    for messages in (30, 50, 50):
+        write_stream(ro.streams.city(sensors=3, messages=messages), file)
+        places = [{"out": tmp_path / r / "out", "checkpoint": tmp_path / r / "kept"} for r in ("local", "spark")]
+        flow.run(ro.streams.replay(file), **places[0])
+        flow.start(spark, ro.streams.replay(file), partitions=1, **places[1]).wait(120)
+        for stream in ("parse", "average"):
+            there, here = (Counter(map(exact, table(p["out"], stream))) for p in places)
+            assert there == here
+    assert len(table(places[1]["out"], "parse")) == 5 * 50
+
+
+def test_streams_are_read_back_and_latency_is_counted_from_when_records_were_due(spark, tmp_path):
+    class Due(ro.MemorySource):
+        """Records that were due long ago: those of the second split later than those of the first."""
+
+        def splits(self, start, end, n):
+            now = time.time() * 1e6
+            return [
+                s | {"due": [now - (1000 - 500 * i) * 1e6, now - (900 - 500 * i) * 1e6]}
+                for i, s in enumerate(super().splits(start, end, n))
+            ]
+
+    seen = []
+    sinks = {"out": ParquetSink(tmp_path), "other": CallbackSink(lambda s, b: seen.append(b.num_rows))}
+    query = branched().start(spark, Due(ROWS), sinks=sinks, partitions=2)
+    begun = time.time()
+    summary = query.wait(120)
+    took = time.time() - begun
+    check_streams_given_back(query.__getitem__, seen)
+    least, most = summary.latency.quantiles(0.0, 1.0)
+    # the keyed step's one bucket got both splits: from 1000 to 400 seconds ago
+    assert 400 <= least <= 440 + took
+    assert 950 <= most <= 1000 + took
+
+
+def test_a_block_bears_the_times_of_all_its_records():
+    flow = ro.Dataflow("stamped")
+    flow.sink("out", flow.source("readings", schema={"value": "double"}).to(t.KalmanFilter(), id="smooth"))
+    packer = Packer(plan(flow), 0, {1: [0]}, None)
+    for times in ((5.0, 6.0), (1.0, 9.0), (3.0, 4.0)):
+        packer.stamp(*times)
+    list(packer.add({"readings": [pa.RecordBatch.from_pydict({"seq": [0], "value": [1.0]})]}))
+    (block,) = packer.close()
+    assert (block.first_us, block.last_us) == (1.0, 9.0)
+
+
+def test_rows_of_all_partitions_are_numbered_apart(monkeypatch):
+    numbers = []
+    for place in range(3):
+        context = SimpleNamespace(partitionId=lambda place=place: place)
+        monkeypatch.setattr(adapters.TaskContext, "get", staticmethod(lambda context=context: context))
+        batches = [pa.RecordBatch.from_pydict({"value": np.zeros(40_000)})] * 3
+        numbers.append(np.concatenate([b.column("seq").to_numpy() for b in adapters.numbered(batches)]))
+    joined = np.concatenate(numbers)
+    assert joined.size == 3 * 120_000
+    assert (np.diff(joined) > 0).all(), "repeated, or not in the order of partition and place"
+
+
+def test_a_stopped_session_is_told(monkeypatch):
+    class Stopped:
+        class sparkContext:  # noqa: N801 (Spark's name)
+            _jsc = None
+
+    with pytest.raises(ConfigError, match="Spark session has been stopped"):
+        job.dataflow().start(Stopped(), job.table(3))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        ("x\n  riot_ops.errors.ConnectorError: no folder /a\n    at b", ConnectorError, "no folder /a"),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\nat c", StateError, "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"),
+        (
+            "[X_MISSING_STATE_DIRECTORY] Cannot restart.",
+            StateError,
+            "cannot be read: X_MISSING_STATE_DIRECTORY: Cannot",
+        ),
+        ("Traceback\nValueError: 7\nat d", RiotError, "ValueError: 7"),
+        ("first\nsecond", RiotError, "first"),
+    ],
+)
+def test_what_a_failure_of_spark_came_from(text, kind, told):
+    found, cause = _cause(text)
+    assert found is kind
+    assert told in cause
