@@ -336,7 +336,7 @@ class Dataflow:
         """
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ConfigError(f"not a JSON dataflow: {error}") from None
         return cls.from_dict(data, functions)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.errors import ConfigError, did_you_mean, excerpt
 from riot_ops.graph import Distribution, Edge, Node
 from riot_ops.schema import RAW, arrow_type
 from riot_ops.task import Task
@@ -58,44 +59,84 @@ def load(data: Mapping[str, Any], functions: Functions) -> Dataflow:
     """The dataflow that was described; nothing is imported because a descriptor says so."""
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}")
-    _only(data, "dataflow", "format", "name", "nodes", "edges")
-    flow = Dataflow(data.get("name", ""))
+    name = data.get("name", "")
     try:
-        for entry in data.get("nodes", ()):
-            _load_node(flow, entry, functions)
-        for entry in data.get("edges", ()):
-            _only(entry, "edge", "from", "to", "distribution", "fields", "parallelism")
-            spread = Distribution(
-                entry.get("distribution", "forward"), tuple(entry.get("fields", ())), entry.get("parallelism")
+        _only(data, "dataflow", "format", "name", "nodes", "edges")
+        for what in ("node", "edge"):
+            for entry in data.get(f"{what}s", ()):
+                if not isinstance(entry, Mapping):
+                    raise ConfigError(
+                        f"the descriptor of {name!r} is not well formed: {excerpt(repr(entry))} is no {what}"
+                    )
+                _only(entry, what, *_KEYS[what])
+        described = msgspec.convert(data, _Described)
+        flow = Dataflow(described.name)
+        for node in described.nodes:
+            _load_node(flow, node, functions)
+        for edge in described.edges:
+            flow.connect(
+                edge.source, edge.target, Distribution(edge.distribution, tuple(edge.fields), edge.parallelism)
             )
-            flow.connect(entry["from"], entry["to"], spread)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"the descriptor of {flow.name!r} is not well formed: {error!r}") from None
+    except ConfigError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"the descriptor of {name!r} is not well formed: {excerpt(str(error))}") from None
     return flow
 
 
-def _load_node(flow: Dataflow, entry: Mapping[str, Any], functions: Functions) -> None:
-    _only(entry, "node", "id", "kind", "task", "schema")
-    if entry["kind"] == "source":
-        fields = entry.get("schema")
-        if fields is not None:
-            fields = pa.schema([pa.field(f["name"], arrow_type(f["type"]), f.get("nullable", True)) for f in fields])
-        flow.source(entry["id"], fields)
-    elif entry["kind"] == "sink":
-        flow.sink(entry["id"])
-    elif entry["kind"] == "task":
-        data = dict(entry["task"])
+def _load_node(flow: Dataflow, node: _Node, functions: Functions) -> None:
+    if node.kind == "source":
+        schema = node.schema
+        flow.source(
+            node.id,
+            None if schema is None else pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema]),
+        )
+    elif node.kind == "sink":
+        flow.sink(node.id)
+    else:
+        data = dict(node.task)
         name = data.get("function")
         if name is not None:
             if name not in functions:
                 raise ConfigError(
-                    f"node {entry['id']!r} needs the function {name!r}: pass it in functions="
+                    f"node {node.id!r} needs the function {name!r}: pass it in functions="
                     f"{did_you_mean(name, functions)}"
                 )
             data["function"] = functions[name]
-        flow.add(Task.from_dict(data), id=entry["id"])
-    else:
-        raise ConfigError(f"node {entry['id']!r}: kind must be source, task or sink, got {entry['kind']!r}")
+        flow.add(Task.from_dict(data), id=node.id)
+
+
+class _Field(msgspec.Struct):
+    name: str
+    type: str
+    nullable: bool = True
+
+
+class _Node(msgspec.Struct):
+    id: str
+    kind: Literal["source", "task", "sink"]
+    task: dict[str, Any] = msgspec.field(default_factory=dict)
+    schema: list[_Field] | None = None
+
+
+class _Edge(msgspec.Struct):
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    distribution: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"
+    fields: list[str] = msgspec.field(default_factory=list)
+    parallelism: int | None = None
+
+
+class _Described(msgspec.Struct):
+    name: str = ""
+    nodes: list[_Node] = msgspec.field(default_factory=list)
+    edges: list[_Edge] = msgspec.field(default_factory=list)
+
+
+_KEYS = {
+    "node": ("id", "kind", "task", "schema"),
+    "edge": ("from", "to", "distribution", "fields", "parallelism"),
+}
 
 
 def _only(entry: Mapping[str, Any], what: str, *known: str) -> None:

@@ -1,0 +1,80 @@
+"""Descriptors from outside: whatever is wrong with one is a ConfigError."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.errors import ConfigError
+
+
+def described():
+    made = ro.Dataflow("small")
+    readings = made.source("readings", schema={"device": "string", "value": "double"})
+    made.sink("out", readings.hash("device", parallelism=2).to(t.KalmanFilter(by=("device",)), id="smooth"))
+    return made.to_dict()
+
+
+WRONG = (None, 7, -1, 1.5, True, "x", [], ["x"], [[]], {}, {"x": 1}, [{"x": []}], "\ud800")
+
+
+def places(data, path=()):
+    """Each place in nested data."""
+    yield path
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield from places(value, (*path, key))
+
+
+def test_any_value_at_any_place_is_taken_or_refused():
+    whole = described()
+    assert ro.Dataflow.from_dict(whole).to_dict() == whole
+    refused = 0
+    for path in [p for p in places(whole) if p]:
+        for wrong in WRONG:
+            changed = copy.deepcopy(whole)
+            holder = changed
+            for key in path[:-1]:
+                holder = holder[key]
+            holder[path[-1]] = wrong
+            try:
+                ro.Dataflow.from_dict(changed)
+            except ConfigError:
+                refused += 1
+    assert refused > 200
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "7", "null", "{}", '{"format": 1}', b"\xff", None])
+def test_what_is_no_descriptor(text):
+    with pytest.raises(ConfigError, match=r"not a JSON dataflow|not a dataflow descriptor"):
+        ro.Dataflow.from_json(text)
+
+
+def test_a_descriptor_that_is_too_deep():
+    deep = described()
+    inner = deep["nodes"][1]["task"]
+    for _ in range(50_000):
+        inner["by"] = [{}]
+        inner = inner["by"][0]
+    with pytest.raises(ConfigError, match=r"'small'|by"):
+        ro.Dataflow.from_dict(deep)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda d: d["nodes"][0].update(schema=[{"name": "a", "type": "nosuch"}]), "nosuch"),
+        (lambda d: d["nodes"].append("x"), "'x' is no node"),
+        (lambda d: d["edges"][0].update(fields="device"), r"edges\[0\]\.fields"),
+        (lambda d: d["nodes"][0].update(knd="source"), "unknown key 'knd' of a node.*did you mean \"kind\""),
+        (lambda d: d.update(name=7), r"Expected `str`, got `int` - at `\$\.name`"),
+    ],
+)
+def test_what_is_wrong_is_told(change, told):
+    data = json.loads(json.dumps(described()))
+    change(data)
+    with pytest.raises(ConfigError, match=told):
+        ro.Dataflow.from_dict(data)
