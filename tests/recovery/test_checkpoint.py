@@ -185,13 +185,14 @@ def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):
     class Silent(ro.MemorySource):
         """Not finished before its records can be read in the output, nor for ever."""
 
-        until = time.monotonic() + 30
+        until = time.monotonic() + 20
 
         def finished(self, offset):
             seen[:] = numbers(tmp_path)
             return bool(seen) or time.monotonic() > self.until
 
-    flow().run(Silent(rows(4)), out=tmp_path, epoch_s=0.01)
+    flow().run(rows(4))  # kernels are there
+    flow().run(Silent(rows(4)), out=tmp_path, epoch_s=0.5)
     assert seen == list(range(4))
 
 
