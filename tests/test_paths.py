@@ -41,7 +41,7 @@ def test_what_a_path_names(given, path):
     assert local_path(given) == Path(path)
 
 
-@pytest.mark.parametrize("given", ["file://host/x", "file:///x?y", "file:///x#y", b"/x", 7, None])
+@pytest.mark.parametrize("given", ["file://host/x", "file://", "file:///x?y", "file:///x#y", b"/x", 7, None])
 def test_what_is_no_path(given):
     with pytest.raises(ConfigError, match=r"^out must be "):
         local_path(given, "out")

@@ -57,8 +57,6 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
             "a folder or file that this machine (and on a cluster each worker) sees"
         )
     parts = urlsplit(text)
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise ConfigError(  # without its text: somebody may have put a password there
-            f"{what} must be file:///path, without a host, and with '?' and '#' in it as %3F and %23"
-        )
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
+        raise ConfigError(f"{what} must be file:///folder/file without a host, and with '?' and '#' as %3F and %23")
     return Path(unquote(parts.path))
