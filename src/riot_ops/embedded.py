@@ -86,9 +86,7 @@ class Surroundings:
             publish={"url": self.broker_url, "topic": f"etl/{self.stream}"},
         )
 
-    def stats(
-        self, sensors: Sequence[str], form: str | None = None, schema: StreamSchema | None = None
-    ) -> Dataflow:
+    def stats(self, sensors: Sequence[str], form: str | None = None, schema: StreamSchema | None = None) -> Dataflow:
         """STATS over a stream of these sensors; it publishes where a broker is given."""
         publish: dict[str, object] = {"url": self.broker_url, "topic": f"stats/{self.stream}"}
         given: dict[str, Any] = {"known_sensors": self.filter_of(sensors)}

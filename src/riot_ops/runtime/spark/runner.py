@@ -88,7 +88,7 @@ def start(
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
-    bound = bind_sources(flow, source)
+    bound = bind_sources(flow, source, again="Spark")
     targets, routes = bind_sinks(flow, sinks, out)
     if probe is not None:
         bound, targets = probe.attach(flow, bound, targets, by_commit=True)
