@@ -112,7 +112,7 @@ def test_tasks_without_key_count_their_own_records():
     flow = ro.Dataflow("unkeyed")
     average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=3), id="avg")
     flow.sink("out", average.to(t.KalmanFilter(), id="kalman"))
-    result = flow.run([{"device": "a", "value": float(i)} for i in range(30)])
+    result = flow.run([{"device": "a", "obs_type": None, "value": float(i)} for i in range(30)])
     assert result["kalman"].num_rows == 10
 
 
@@ -160,7 +160,7 @@ def test_records_cannot_be_derived_from_records_for_ever():
             stream = stream.to(t.NoOp(), id=f"nothing{i}")
         return flow.sink("out", stream)
 
-    out = flow(5).run([{"device": "a", "value": 1.0}])["nothing4"]
+    out = flow(5).run([{"device": "a", "obs_type": None, "value": 1.0}])["nothing4"]
     assert len(set(out["sub"].to_pylist())) == 2**5
     with pytest.raises(ConfigError, match="twice5: more than 5 times in a row") as caught:
         flow(7).validate()

@@ -138,10 +138,10 @@ def test_wrong_types_reach_a_keyed_task():
         {"device": None, "value": float("inf")},
         {"device": "", "value": float("nan")},
         {"device": "a", "value": -1e308},
+        {"device": "a", "value": "warm"},
     ]
     result = flow.run(source=given)
-    assert [row["reason"] for row in result.errors.to_pylist()] == ["not_finite"]
-    assert json.loads(result.errors["raw"][0].as_py())["device"] is None
+    errors = {row["reason"]: row for row in result.errors.to_pylist()}
+    assert {reason: row["task"] for reason, row in errors.items()} == {"not_finite": "kalman", "wrong_type": "rows"}
+    assert json.loads(errors["not_finite"]["raw"])["device"] is None
     assert result["kalman"].num_rows == 3
-    with pytest.raises(ro.ConfigError, match="do not fit"):
-        flow.run(source=[{"device": "a", "value": "warm"}])

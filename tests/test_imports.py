@@ -16,8 +16,8 @@ PACKAGE = Path(riot_ops.__file__).parent
 #: Layers from the bottom up: a module imports from its own layer and those below.
 LAYERS = (
     ("errors",),
-    ("paths", "schema", "secret", "kernels", "archives", "charts", "dead_letters", "parameters"),
-    ("sketches", "task", "source"),
+    ("paths", "schema", "secret", "kernels", "archives", "charts", "dead_letters", "parameters", "casting"),
+    ("sketches", "task", "intake", "inputs", "source", "stream_source", "file_formats"),
     ("state", "models"),
     ("session", "tasks", "sink", "connectors"),
     (
@@ -34,7 +34,7 @@ LAYERS = (
     ),
     ("lowering", "engine"),
     ("plan",),
-    ("streams",),
+    ("streams", "reading"),
     ("runtime",),
     ("dataflows", "reuse", "testing"),
     ("embedded",),

@@ -39,7 +39,7 @@ def warned(caplog):
 
 def test_a_step_that_rejects_everything_is_named(caplog):
     summary = parse([b"sensor,time,value", b"a,1,2.0", b"b,2,3.0"]).summary
-    assert summary.steps == {"parse": (3, 3)}
+    assert summary.steps == {"city": (3, 0), "parse": (3, 3)}
     text = "the step 'parse' rejected 3 of 3 records (malformed 3): see the stream errors"
     assert summary.warnings() == warned(caplog) == [text]
 
@@ -82,7 +82,7 @@ def test_a_record_of_which_parts_were_accepted_is_not_rejected():
     summary = flow.run([{"a": float(a), "b": float(b)} for a, b in pairs]).summary
     assert summary.rows["errors"] == 6 + 2, "each half"
     # the halves of the second and the third go on alone, and lose a half once more
-    assert summary.steps == {"once": (6, 2), "twice": (6, 0)}
+    assert summary.steps == {"rows": (6, 0), "once": (6, 2), "twice": (6, 0)}
 
 
 def test_a_long_run_warns_while_it_goes_on_and_once(caplog):

@@ -20,6 +20,7 @@ from riot_ops.errors import (
 )
 from riot_ops.graph import Distribution
 from riot_ops.probe import Probe
+from riot_ops.reading import read
 from riot_ops.schema import StreamSchema, stream_schema
 from riot_ops.secret import Secret
 from riot_ops.session import Session
@@ -66,6 +67,7 @@ __all__ = [
     "merge",
     "models",
     "predict",
+    "read",
     "stream_schema",
     "streams",
     "tasks",

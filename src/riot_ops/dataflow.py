@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from riot_ops.errors import ConfigError, did_you_mean
 from riot_ops.graph import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, Router
+from riot_ops.intake import declared
 from riot_ops.schema import ERRORS, MOST_DERIVATIONS, RAW, arrow_type
 from riot_ops.task import Task
 
@@ -118,6 +119,8 @@ class Dataflow:
         ----------
         schema : pyarrow.Schema or mapping of name to type
             Fields of the records; by default messages of text (``seq``, ``event_time``, ``payload``).
+            ``seq`` (never null) and ``sub`` are int64, ``event_time`` is a timestamp in microseconds, in UTC. What a
+            source delivers as another type is cast where nothing is lost, see :mod:`riot_ops.intake`.
         """
         if schema is None:
             fields = RAW
@@ -127,6 +130,9 @@ class Dataflow:
             fields = pa.schema([(n, arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
         if "seq" not in fields.names:
             fields = fields.insert(0, pa.field("seq", pa.int64(), nullable=False))
+        fields = declared(fields, f"source {name!r}")
+        seq = fields.get_field_index("seq")
+        fields = fields.set(seq, fields.field(seq).with_nullable(False))
         return self._place(Node(name, "source", schema=fields))
 
     def add(self, task: Task, *inputs: Stream, id: str | None = None) -> Stream:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.graph import ERRORS_STREAM
+from riot_ops.intake import Intake
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.jit import kernel
@@ -68,6 +69,9 @@ class Engine:
         made: Batches = {}
         self._memo.clear()
         for step in self.steps:
+            if isinstance(step.operator, Intake):  # what it lets through takes the place of what came in
+                inputs = {**inputs, step.id: self._run(step, inputs.get(step.id, []))}
+                continue
             batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
             try:
                 out = self._run(step, batches)
@@ -101,7 +105,7 @@ class Engine:
         if step.numbered:
             batches = [_numbered(b) for b in batches]
         before = dead.count
-        if isinstance(operator, Route):
+        if isinstance(operator, (Route, Intake)):
             results = [operator.apply(b, dead) for b in batches]
         elif isinstance(operator, StatelessTask):
             results = [out for b in batches for out in applied(operator, b, dead)]
@@ -159,7 +163,7 @@ class Engine:
 
 def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
     """How many records of those taken were rejected: one of which only parts were is not among them."""
-    if not letters or isinstance(operator, Route) or not operator.derives():
+    if not letters or isinstance(operator, (Route, Intake)) or not operator.derives():
         return letters
     accepted = 0
     for out in results:  # the rows that come of one record follow one another

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "ConfigError",
@@ -16,7 +16,10 @@ __all__ = [
     "RiotError",
     "StateError",
     "did_you_mean",
+    "encodable",
+    "exception_text",
     "excerpt",
+    "short",
 ]
 
 EXCERPT_LENGTH = 200
@@ -98,6 +101,40 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     'abc…'
     """
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def short(value: Any) -> str:
+    """A value and its type for a message.
+
+    >>> short("warm")
+    "'warm' (str)"
+    """
+    try:
+        text = repr(value)
+    except Exception:  # the value is a user's, and so is what it raises
+        text = "a value without a text"
+    return f"{excerpt(text, 60)} ({type(value).__name__})"
+
+
+def encodable(text: str) -> str:
+    r"""A text that can be written as UTF-8: lone surrogates are spelt out.
+
+    >>> encodable("a\ud800")
+    'a\\ud800'
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def exception_text(error: BaseException) -> str:
+    """What an exception says, even where asking it fails.
+
+    >>> exception_text(ValueError("too warm"))
+    'too warm'
+    """
+    try:
+        return str(error)
+    except Exception as second:  # a user's own __str__
+        return f"(its text raised {type(second).__name__})"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,6 @@
-"""The graph that runs: distributions on edges become steps of their own.
+"""The graph that runs: sources get an intake, distributions on edges become steps of their own.
+
+An :class:`~riot_ops.intake.Intake` has the id of its source, and stands in place of what the source delivers.
 
 An edge that spreads records over instances turns into a :class:`Route` in front of its task, which
 adds the instance of each record as a column. The instance then is part of the task's key, so that
@@ -16,6 +18,7 @@ import pyarrow as pa
 from riot_ops.dataflow import Dataflow
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.graph import Distribution, Edge
+from riot_ops.intake import Intake
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.schema import SUB_RANGE
@@ -81,10 +84,10 @@ class Route:
 
 @dataclass(frozen=True)
 class Step:
-    """One box of the running graph: a task or a route, and the streams that it reads."""
+    """One box of the running graph: an intake, a task or a route, and the streams that it reads."""
 
     id: str
-    operator: Task | Route
+    operator: Task | Route | Intake
     inputs: tuple[str, ...]
     #: Fields of the key of its state.
     key: tuple[str, ...] = ()
@@ -114,6 +117,9 @@ def lower(flow: Dataflow) -> list[Step]:
     schemas = flow.schemas()
     steps: list[Step] = []
     for node in flow.order():
+        if node.kind == "source":
+            schema = schemas[node.id]
+            steps.append(Step(node.id, Intake(schema), (node.id,), schema=schema))
         if node.task is None:
             continue
         edges = flow.inputs(node.id)

@@ -14,6 +14,7 @@ from typing import Literal
 from riot_ops.dataflow import Dataflow
 from riot_ops.errors import ConfigError
 from riot_ops.graph import ERRORS_STREAM
+from riot_ops.intake import Intake
 from riot_ops.lowering import INSTANCE, Route, Step, lower
 from riot_ops.task import Task
 
@@ -82,6 +83,8 @@ class Plan:
             limit = f", at most {stage.parallelism} buckets" if stage.parallelism else ""
             lines.append(f"stage {stage.index} ({where}{limit})")
             for step in stage.steps:
+                if isinstance(step.operator, Intake):
+                    continue  # a part of its source
                 kind = "keyed by " + (", ".join(step.key) or "nothing") if step.keyed else "stateless"
                 lines.append(f"  {step.id} <- {', '.join(step.inputs)}  [{kind}]")
             to_sinks = sorted({self.parts.get(s, s) for s in stage.outputs} & self.sinks)
@@ -123,6 +126,9 @@ class _Planner:
 
     def run(self) -> Plan:
         for whole in self.steps:
+            if isinstance(whole.operator, Intake):
+                self.stages[0].steps.append(whole)
+                continue
             step = replace(whole, inputs=tuple(p for s in whole.inputs for p in self.parts.get(s, (s,))))
             if step.partition is None:
                 self._place_stateless(step)

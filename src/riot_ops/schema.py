@@ -12,7 +12,9 @@ import pyarrow as pa
 from riot_ops.errors import ConfigError, did_you_mean
 
 __all__ = [
+    "EARLIEST",
     "ERRORS",
+    "LATEST",
     "MOST_DERIVATIONS",
     "OBSERVATIONS",
     "RAW",
@@ -25,6 +27,9 @@ __all__ = [
 ]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+#: The range of times, the years 1 to 9999, in microseconds since 1970: what Python's ``datetime`` can hold.
+EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 #: What a source of text delivers: the message number, its event time and its text.
 RAW = pa.schema(

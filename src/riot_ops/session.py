@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.casting import is_text, type_of
 from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import RecordError
+from riot_ops.inputs import one_batch
+from riot_ops.intake import FIXED, from_records, taken
 from riot_ops.kernels.arrow import joined
 from riot_ops.state import KeyedState
 from riot_ops.task import KeyedTask, StatelessTask, Task, applied
@@ -37,35 +39,43 @@ class Session:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.errors: list[dict[str, Any]] = []
+        self._requires = task.requires()
+        self._kinds = {n: pa.float64() for n, wanted in self._requires.items() if wanted == "number"} | FIXED
         self._dead = DeadLetters(task.name())
         self._state = KeyedState(task) if isinstance(task, KeyedTask) else None
 
     def push(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Process one event; returns what the task emits for it."""
-        try:
-            batch = self._batch([event])
-        except RecordError as error:
-            self.errors.append(
-                {
-                    "seq": event.get("seq"),
-                    "event_time": event.get("event_time"),
-                    "task": self.task.name(),
-                    "reason": error.reason,
-                    "message": str(error),
-                    "raw": repr(dict(event)),
-                }
-            )
-            return []
-        return self.push_batch(batch).to_pylist()  # type: ignore[no-any-return]
+        """Process one event; returns what the task emits for it.
+
+        A field that the task reads may be left out where it has no value, but not beside a field that the
+        task does not know, of which it might be the misspelt name (:class:`~riot_ops.errors.ConfigError`).
+        """
+        left_out = [name for name in self._requires if name not in event]
+        if left_out and any(name not in self._requires and name not in FIXED for name in event):
+            self.task.check_input(pa.schema([(str(name), pa.null()) for name in event]))
+        names = [*event, *left_out]
+        schema = pa.schema([(name, self._kind(name, event.get(name))) for name in names])
+        return self._process(from_records([event], schema)).to_pylist()  # type: ignore[no-any-return]
 
     def push_many(self, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Process events one after the other; returns all that the task emits."""
         return [out for event in events for out in self.push(event)]
 
-    def push_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Process a batch whose rows are in order."""
-        self.task.output_schema(batch.schema)
-        if self._state is not None:
+    def push_batch(self, batch: Any) -> pa.RecordBatch:
+        """Process records whose rows are in order.
+
+        Parameters
+        ----------
+        batch : record batch or table of Arrow, pandas or Polars frame, or list of dicts
+        """
+        return self._process(one_batch(batch))
+
+    def _process(self, given: pa.RecordBatch) -> pa.RecordBatch:
+        batch = taken(given, self._dead)
+        schema = self.task.output_schema(batch.schema)
+        if given.num_rows and not batch.num_rows:
+            out = pa.RecordBatch.from_pylist([], schema)
+        elif self._state is not None:
             out = self._state.update(batch, self._dead)
         else:
             assert isinstance(self.task, StatelessTask)
@@ -111,20 +121,11 @@ class Session:
         for batch in self._dead.take():
             self.errors.extend(batch.to_pylist())
 
-    def _batch(self, events: list[Mapping[str, Any]]) -> pa.RecordBatch:
-        requires = self.task.requires()
-        names = list(dict.fromkeys([*events[0], *requires]))
-        columns = []
-        for name in names:
-            values = [event.get(name) for event in events]
-            wanted = requires.get(name, "any")
-            try:
-                column = pa.array(values, pa.float64()) if wanted == "number" else pa.array(values)
-                if wanted == "text" and not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
-                    if not pa.types.is_null(column.type):
-                        raise pa.ArrowTypeError(f"got {column.type}")
-                    column = column.cast(pa.string())
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-                raise RecordError(f"{name} = {values[0]!r} is not a {wanted}: {error}", reason="wrong_type") from None
-            columns.append(column)
-        return pa.RecordBatch.from_arrays(columns, names=names)
+    def _kind(self, name: str, value: Any) -> pa.DataType:
+        """The type of a field: what the task needs, or what the value is."""
+        if (known := self._kinds.get(name)) is not None:
+            return known
+        kind = type_of([value])
+        if self._requires.get(name) == "text" and not is_text(kind):
+            return pa.string()
+        return kind

@@ -7,6 +7,7 @@ gives the same bytes.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from riot_ops.errors import ConfigError
+from riot_ops.inputs import Numbering, as_table
+from riot_ops.intake import REJECTED, alike
 from riot_ops.task import registry_name
 
-__all__ = ["MemorySource", "Offset", "Source", "Split", "WrappedSource", "register_source", "sources"]
+__all__ = ["MemorySource", "Offset", "Source", "Split", "WrappedSource", "register_source", "row_splits", "sources"]
 
 #: A position in a source: small, JSON-able, comparable with ``==``.
 Offset = dict[str, Any]
@@ -42,6 +45,8 @@ class Source(ABC):
     pattern: ClassVar[str] = "Source"
     selectivity: ClassVar[str] = ""
     stateful: ClassVar[bool] = False
+    #: Whether a range can be read again, which a restart and Spark's workers need.
+    replayable: bool = True
 
     @classmethod
     def name(cls) -> str:
@@ -52,6 +57,13 @@ class Source(ABC):
     @abstractmethod
     def schema(self) -> pa.Schema:
         """The schema of the records."""
+
+    def declared(self, schema: pa.Schema) -> Source:
+        """The source for a dataflow that declares these fields: it may leave out others, or follow the types.
+
+        Types need not agree: what a source delivers is cast where records come in.
+        """
+        return self
 
     @abstractmethod
     def initial(self) -> Offset:
@@ -104,8 +116,17 @@ class WrappedSource(Source):
         self.source = source
 
     @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        return self.source.replayable
+
+    @property
     def schema(self) -> pa.Schema:
         return self.source.schema
+
+    def declared(self, schema: pa.Schema) -> Source:
+        made = copy.copy(self)
+        made.source = self.source.declared(schema)
+        return made
 
     def initial(self) -> Offset:
         return self.source.initial()
@@ -136,7 +157,16 @@ class WrappedSource(Source):
 
 
 class MemorySource(Source):
-    """Records from memory: a table, or a list of dicts.
+    """Records from memory.
+
+    Parameters
+    ----------
+    records : table, record batch, pandas or Polars frame, or list of dicts
+        What has Arrow's C interface is taken by it. Without a field ``seq`` the records are numbered as
+        they come; with one, its numbers must not fall (:class:`~riot_ops.errors.ConfigError`).
+    schema : pyarrow.Schema, optional
+        Of dicts: their fields and types; cells that do not fit go to the errors stream. By default all
+        fields, with types that hold all of their values.
 
     Examples
     --------
@@ -145,20 +175,12 @@ class MemorySource(Source):
     ['seq', 'value']
     """
 
-    def __init__(
-        self, records: pa.Table | pa.RecordBatch | list[dict[str, Any]], schema: pa.Schema | None = None
-    ) -> None:
-        if isinstance(records, pa.RecordBatch):
-            table = pa.Table.from_batches([records])
-        elif isinstance(records, list):
-            table = pa.Table.from_pylist(records, schema=schema)
-        else:
-            table = records
-        if "seq" not in table.schema.names:
-            numbers = pa.array(range(table.num_rows), pa.int64())
-            table = table.add_column(0, pa.field("seq", pa.int64(), nullable=False), numbers)
-        self._batch = table.combine_chunks().to_batches()[0] if table.num_rows else None
-        self._schema = table.schema
+    def __init__(self, records: Any, schema: pa.Schema | None = None) -> None:
+        number = Numbering()
+        table = as_table(records, schema)
+        batches = [number(batch) for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]]
+        self._table = pa.Table.from_batches(alike(batches))
+        self._schema = pa.schema([f for f in self._table.schema if f.name != REJECTED])
 
     @property
     def schema(self) -> pa.Schema:
@@ -167,27 +189,32 @@ class MemorySource(Source):
     def initial(self) -> Offset:
         return {"row": 0}
 
-    @property
-    def _rows(self) -> int:
-        return 0 if self._batch is None else self._batch.num_rows
-
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        end = self._rows if limit is None else min(self._rows, start["row"] + limit)
+        end = self._table.num_rows if limit is None else min(self._table.num_rows, start["row"] + limit)
         return {"row": end}
 
     def finished(self, offset: Offset) -> bool:
-        return bool(offset["row"] >= self._rows)
+        return bool(offset["row"] >= self._table.num_rows)
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
-        return [{"start": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
+        return row_splits(start, end, n)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        assert self._batch is not None
-        yield self._batch.slice(split["start"], split["end"] - split["start"])
+        part = self._table.slice(split["start"], split["end"] - split["start"])
+        yield from part.combine_chunks().to_batches()
 
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["row"] - start["row"])
+
+
+def row_splits(start: Offset, end: Offset, n: int) -> list[Split]:
+    """The parts of a range of rows.
+
+    >>> row_splits({"row": 0}, {"row": 5}, 2)
+    [{'start': 0, 'end': 2}, {'start': 2, 'end': 5}]
+    """
+    edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
+    return [{"start": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
 
 
 # -- registry --------------------------------------------------------------------------------------

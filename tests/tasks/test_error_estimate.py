@@ -15,6 +15,10 @@ VALUES = st.one_of(st.none(), st.just(math.nan), st.sampled_from([0.0, -0.0, 5e-
 SCHEMA = pa.schema([("sensor_id", pa.string()), *((n, pa.float64()) for n in ("prediction", "observed", "average"))])
 
 
+def event(sensor, prediction=None, observed=None, average=None):
+    return {"sensor_id": sensor, "prediction": prediction, "observed": observed, "average": average}
+
+
 def test_hand_computed_values():
     session = ErrorEstimate().session()
     steps = [
@@ -29,9 +33,9 @@ def test_hand_computed_values():
         ((3.0, 1.0, -4.0), 0.5),  # both at once
     ]
     for (p, o, avg), wanted in steps:
-        out = session.push({"sensor_id": "a", "prediction": p, "observed": o, "average": avg})
+        out = session.push(event("a", p, o, avg))
         assert [r["error"] for r in out] == ([] if wanted == [] else [wanted])
-    assert session.push({"sensor_id": "b", "prediction": 3.0, "observed": 1.0})[0]["error"] == 2.0, "averages by key"
+    assert session.push(event("b", 3.0, 1.0))[0]["error"] == 2.0, "averages by key"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abü"), VALUES, VALUES, VALUES), max_size=60), st.integers(0, 60))
@@ -53,10 +57,10 @@ def test_equals_the_reference_for_any_split(rows, cut):
 
 def test_infinite_values_are_errors():
     session = ErrorEstimate().session()
-    session.push({"sensor_id": "a", "average": math.inf})
-    session.push({"sensor_id": "a", "prediction": -math.inf, "observed": 1.0})
+    session.push(event("a", average=math.inf))
+    session.push(event("a", -math.inf, 1.0))
     assert [e["reason"] for e in session.errors] == ["not_finite"] * 2
-    assert session.push({"sensor_id": "a", "prediction": 2.0, "observed": 1.0})[0]["error"] == 1.0
+    assert session.push(event("a", 2.0, 1.0))[0]["error"] == 1.0
 
 
 @pytest.mark.parametrize("wrong", [{"average": "observed"}, {"output": None}, {"output": "prediction"}])

@@ -137,8 +137,8 @@ def test_sets_that_cannot_be_trained_on(change, reason, text):
 def test_untrainable_sets_of_records_are_dropped_and_the_next_are_not():
     task = LinearRegressionTrain(inputs=("x",), size=3, ridge=0.0)
     session = task.session()
-    flat = [{"seq": i, "event_time": i, "x": 1.0, "target": float(i)} for i in range(3)]
-    good = [{"seq": i, "event_time": i, "x": float(i), "target": float(i)} for i in range(3, 6)]
+    flat = [{"seq": i, "event_time": 1000 * i, "x": 1.0, "target": float(i)} for i in range(3)]
+    good = [{"seq": i, "event_time": 1000 * i, "x": float(i), "target": float(i)} for i in range(3, 6)]
     out = session.push_many(flat + good)
     assert [r["model"] for r in out] == ["CITY-MLR-5.model"]
     assert [(e["seq"], e["reason"]) for e in session.errors] == [(2, "untrainable")]

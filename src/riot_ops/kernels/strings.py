@@ -82,6 +82,8 @@ def not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
     >>> not_utf8(pa.array(["ü".encode(), bytes([0xC3]), None], pa.binary())).tolist()
     [False, True, False]
     """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     spoiled = np.zeros(len(column), np.bool_)
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         return spoiled

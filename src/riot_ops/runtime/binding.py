@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,27 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.errors import ConfigError, did_you_mean, short
 from riot_ops.graph import ERRORS_STREAM
+from riot_ops.inputs import KINDS, check_names, grouped, is_frame
+from riot_ops.intake import check_types
 from riot_ops.paths import local_path
+from riot_ops.reading import read
 from riot_ops.sink import MemorySink, ParquetSink, Sink
-from riot_ops.source import MemorySource, Source, Split, WrappedSource
+from riot_ops.source import MemorySource, Source
+from riot_ops.stream_source import StreamSource
 
 __all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_back"]
 
 
-def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
-    """The source for each source node, by id; it delivers the fields that the node declares, and no more."""
+def bind_sources(flow: Dataflow, given: Any, *, again: str | None = None) -> dict[str, Any]:
+    """The source for each source node, by id, which has the fields that the node declares.
+
+    Parameters
+    ----------
+    again : str, optional
+        What reads records more than once, for the message that refuses an iterator.
+    """
     names = [n.id for n in flow.kind("source")]
     if given is None:
         raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, names))}")
@@ -38,38 +49,57 @@ def bind_sources(flow: Dataflow, given: Any) -> dict[str, Any]:
         raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, missing))}")
     bound = {}
     for name in names:
-        node_schema = flow.nodes[name].schema
-        assert node_schema is not None
-        source = _as_source(given[name], node_schema)
-        fit = _fit_source if isinstance(source, Source) else _fit_frame
-        bound[name] = fit(name, source, node_schema)
+        schema = flow.nodes[name].schema
+        assert schema is not None
+        source = given[name] if hasattr(given[name], "sparkSession") else _as_source(name, given[name], schema)
+        if isinstance(source, Source):
+            source = source.declared(schema)
+            check_types(name, source.schema, schema)
+            if again is not None and not source.replayable:
+                raise ConfigError(
+                    f"the source {name!r} is an iterator, which can be read once, but {again} reads records again; "
+                    "pass a list, a table or a path"
+                )
+        else:
+            source = _fit_frame(name, source, schema)
+        bound[name] = source
     return bound
 
 
-def _as_source(given: Any, schema: pa.Schema) -> Any:
-    if isinstance(given, list):
-        if not all(isinstance(r, Mapping) for r in given):
-            raise ConfigError("a list as source must hold dicts, one per record")
-        plain = schema if given and "seq" in given[0] else pa.schema([f for f in schema if f.name != "seq"])
-        try:
-            return MemorySource([dict(r) for r in given], plain)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise ConfigError(f"the records do not fit the source's schema: {error}") from None
-    if isinstance(given, (pa.Table, pa.RecordBatch)):
-        return MemorySource(given)
-    if isinstance(given, Source) or hasattr(given, "sparkSession"):
+def _as_source(name: str, given: Any, schema: pa.Schema) -> Source:
+    if isinstance(given, Source):
         return given
+    if isinstance(given, str | Path):
+        return read(given)
+    if isinstance(given, list | tuple):
+        if not all(isinstance(record, Mapping) for record in given):
+            raise ConfigError("a list as source must hold dicts, one per record")
+        if given:
+            check_names(name, [str(key) for record in given for key in record], schema)
+        return MemorySource(given, schema)
+    if is_frame(given):
+        return MemorySource(given, schema)
+    if hasattr(given, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(given)
+        return StreamSource(lambda _: iter(reader), reader.schema, replayable=False)
+    if isinstance(given, Iterator):
+        return _iterated(name, given, schema)
     raise ConfigError(
-        f"cannot read from {type(given).__name__}; a source is a riot_ops source, an Arrow table, "
-        "a list of dicts or, on Spark, a DataFrame"
+        f"cannot read from {type(given).__name__}; a source is a riot_ops source, {KINDS}, an iterator of dicts, "
+        "a record batch reader, a path or, on Spark, a DataFrame"
     )
 
 
-def _fit_source(name: str, source: Source, schema: pa.Schema) -> Source:
-    have = source.schema
-    _check_fields(name, have.names, schema)
-    _check_types(name, have, schema)
-    return source if set(have.names) == set(schema.names) else _Projection(source, schema)
+def _iterated(name: str, given: Iterator[Any], schema: pa.Schema) -> Source:
+    """Dicts that come one after the other, of which the first names the fields."""
+    first = list(itertools.islice(given, 1))
+    if first and not isinstance(first[0], Mapping):
+        raise ConfigError(f"an iterator as source must give dicts, got {short(first[0])}")
+    if first:
+        check_names(name, map(str, first[0]), schema)
+    if "seq" in schema.names and not (first and "seq" in first[0]):
+        schema = schema.remove(schema.get_field_index("seq"))
+    return StreamSource(lambda _: grouped(itertools.chain(first, given), schema), schema, replayable=False)
 
 
 def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
@@ -77,44 +107,11 @@ def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted = schema if "seq" in frame.columns else pa.schema([f for f in schema if f.name != "seq"])
-    _check_fields(name, frame.columns, wanted)
+    names = pa.schema([pa.field(column, pa.null()) for column in frame.columns])
+    check_types(name, names, wanted)
     picked = frame.select(*("`{}`".format(n.replace("`", "``")) for n in wanted.names))
-    _check_types(name, to_arrow_schema(picked.schema, timezone="UTC"), wanted)
+    check_types(name, to_arrow_schema(picked.schema, timezone="UTC"), wanted)
     return picked
-
-
-def _check_fields(name: str, have: list[str], want: pa.Schema) -> None:
-    for field in want.names:
-        if have.count(field) != 1:
-            number = "lacks the field" if field not in have else f"has {have.count(field)} fields"
-            raise ConfigError(
-                f"the source {name!r} {number} {field!r}; it has {', '.join(have)}{did_you_mean(field, have)}"
-            )
-
-
-def _check_types(name: str, have: pa.Schema, want: pa.Schema) -> None:
-    for field in want:
-        if have.field(field.name).type != field.type:
-            raise ConfigError(
-                f"the source {name!r}: the field {field.name!r} is {have.field(field.name).type}, "
-                f"the dataflow declares {field.type}"
-            )
-
-
-class _Projection(WrappedSource):
-    """Some fields of a source."""
-
-    def __init__(self, source: Source, schema: pa.Schema) -> None:
-        super().__init__(source)
-        self._schema = pa.schema([source.schema.field(name) for name in schema.names])
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        for batch in self.source.read(split):
-            yield batch.select(self._schema.names)
 
 
 def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:

@@ -77,7 +77,8 @@ def run(
 
     Parameters
     ----------
-    source : source, table, list of dicts, or mapping of source name to one of these
+    source : source, table, frame, list or iterator of dicts, path, or mapping of source name to one of these
+        See ``docs/howto/data_in.md``.
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` where that is given, else memory.
     batch_size : int, default 65536
@@ -103,7 +104,7 @@ def run(
         raise ConfigError(f"batch_size and queue_size must be >= 1, got {batch_size} and {queue_size}")
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
-    bound = bind_sources(flow, source)
+    bound = bind_sources(flow, source, again=None if checkpoint is None else "a run with a checkpoint")
     for name, one in bound.items():
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")

@@ -19,7 +19,7 @@ from riot_ops.streams.line_file import LineFile, time_column
 from riot_ops.streams.pace import TimedSource, paced
 from riot_ops.streams.replay_kernels import NO_TIME
 
-__all__ = ["ReplaySource", "replay"]
+__all__ = ["ReplaySource", "find_files", "replay"]
 
 
 class ReplaySource(TimedSource):
@@ -67,7 +67,7 @@ class ReplaySource(TimedSource):
     ) -> None:
         if not isinstance(repeat, int) or repeat < 1:
             raise ConfigError(f"repeat must be >= 1, got {repeat!r}")
-        self.paths = _find(path)
+        self.paths = find_files(path)
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
             raise ConfigError("follow cannot be combined with repeat or with a compressed file")
         self.repeat = repeat
@@ -256,7 +256,8 @@ class ReplaySource(TimedSource):
         self._files.clear()
 
 
-def _find(path: str | Path | Sequence[str | Path]) -> list[str]:
+def find_files(path: str | Path | Sequence[str | Path]) -> list[str]:
+    """The files of a path, folder or glob pattern, or of a list of those, in sorted order within each."""
     given = [path] if isinstance(path, str | Path) else list(path)
     if not given:
         raise ConfigError("no path given")

@@ -99,7 +99,7 @@ class DecisionTreeTrain(TrainingTask):
     --------
     >>> dtt = DecisionTreeTrain(inputs=("x",), target_field="level", size=4).session()
     >>> days = ((1.0, "low"), (2.0, "low"), (8.0, "high"), (9.0, "high"))
-    >>> rows = dtt.push_many({"x": x, "level": level, "event_time": 7} for x, level in days)
+    >>> rows = dtt.push_many({"x": x, "level": level, "event_time": 7000} for x, level in days)
     >>> rows[0]["model"], rows[0]["rows"], rows[0]["metrics"]
     ('CITY-DTC-7.model', 4, '{"accuracy": 1.0, "leaves": 2.0, "depth": 1.0}')
     >>> TreeModel.from_bytes(rows[0]["content"]).threshold[0]

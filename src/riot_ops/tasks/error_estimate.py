@@ -85,11 +85,12 @@ class ErrorEstimate(KeyedTask):
     Examples
     --------
     >>> errors = ErrorEstimate().session()
-    >>> errors.push({"sensor_id": "a", "prediction": 12.0, "observed": 10.0})[0]["error"]
+    >>> prediction = {"sensor_id": "a", "prediction": 12.0, "observed": 10.0, "average": None}
+    >>> errors.push(prediction)[0]["error"]
     0.2
-    >>> errors.push({"sensor_id": "a", "average": 8.0})
+    >>> errors.push({"sensor_id": "a", "prediction": None, "observed": None, "average": 8.0})
     []
-    >>> errors.push({"sensor_id": "a", "prediction": 12.0, "observed": 10.0})[0]["error"]
+    >>> errors.push(prediction)[0]["error"]
     0.25
     """
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError, RecordError
+from riot_ops.errors import ConfigError, RecordError, short
 from riot_ops.task import Case, StatelessTask, register
-from riot_ops.tasks.function_results import Collector, Row, short
+from riot_ops.tasks.function_results import Collector, Row
 from riot_ops.tasks.function_task import FunctionTask
 
 __all__ = ["FilterFunction", "filter_"]

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import RecordError, excerpt
+from riot_ops.errors import RecordError, exception_text, short
 from riot_ops.schema import SUB_RANGE
 
-__all__ = ["CARRIED", "Collector", "Row", "add_all", "as_dict", "failure", "short"]
+__all__ = ["CARRIED", "Collector", "Row", "add_all", "as_dict", "failure"]
 
 Row = dict[str, Any]
 #: Fields that a result has from its record where it does not set them.
@@ -45,16 +45,11 @@ def add_all(row: Row, results: Any, collect: Collector) -> None:
         collect.add({**parent, **as_dict(result), "sub": base + i})
 
 
-def short(value: Any) -> str:
-    """A value and its type for a message."""
-    return f"{excerpt(repr(value), 60)} ({type(value).__name__})"
-
-
 def failure(error: Exception) -> tuple[str, str]:
     """Reason and message for the record over which a function failed."""
     if isinstance(error, RecordError):
-        return error.reason, str(error)
-    return "function_error", f"{type(error).__name__}: {error}{_place(error.__traceback__)}"
+        return error.reason, exception_text(error)
+    return "function_error", f"{type(error).__name__}: {exception_text(error)}{_place(error.__traceback__)}"
 
 
 def _place(traceback: TracebackType | None) -> str:

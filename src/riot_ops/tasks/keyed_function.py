@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError, RecordError
+from riot_ops.errors import ConfigError, RecordError, short
 from riot_ops.state import StateField
 from riot_ops.task import Case, KeyedTask, State, register
-from riot_ops.tasks.function_results import Collector, Row, add_all, short
+from riot_ops.tasks.function_results import Collector, Row, add_all
 from riot_ops.tasks.function_task import FunctionTask
 
 __all__ = ["KeyedFunction", "keyed"]

@@ -86,7 +86,7 @@ class LinearRegressionTrain(TrainingTask):
     Examples
     --------
     >>> mlt = LinearRegressionTrain(inputs=("x",), target_field="y", size=3).session()
-    >>> rows = mlt.push_many({"x": x, "y": 2 * x + 1, "event_time": x} for x in range(3))
+    >>> rows = mlt.push_many({"x": x, "y": 2 * x + 1, "event_time": 1000 * x} for x in range(3))
     >>> rows[0]["model"], rows[0]["rows"]
     ('CITY-MLR-2.model', 3)
     >>> model = LinearModel.from_bytes(rows[0]["content"])

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
+from riot_ops.intake import declared as as_declared
 from riot_ops.schema import StreamSchema
 from riot_ops.secret import Secret
 from riot_ops.state import KeyedState
@@ -137,7 +138,8 @@ def check_schema(case: Case) -> None:
     """The output has exactly the declared fields and types, also for an empty batch and in a dataflow."""
     with_seq = numbered(case.batch)
     for batch in (case.batch, case.batch.slice(0, 0), with_seq, with_seq.slice(0, 0)):
-        declared = case.task.output_schema(batch.schema)
+        given = as_declared(batch.schema, "the case")  # as it comes in
+        declared = case.task.output_schema(given)
         run = Run(case.task)
         out = run.push(batch)
         assert out.schema.equals(declared), f"declared:\n{declared}\nbut the output has:\n{out.schema}"
@@ -148,7 +150,7 @@ def check_schema(case: Case) -> None:
         if isinstance(case.task, KeyedTask):
             _check_flush(case.task, batch, declared)
         changed = case.task.writes()
-        for field in batch.schema:
+        for field in given:
             if changed is not None and field.name not in changed and field.name in declared.names:
                 assert declared.field(field.name).type == field.type, (
                     f"the field {field.name} changes its type, but writes() does not name it"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
+from riot_ops.intake import declared, taken
 from riot_ops.task import StatelessTask, Task
 
 __all__ = [
@@ -68,6 +69,7 @@ class Rejected(StatelessTask):
 
 def result_schema(task: Task, schema: pa.Schema, errors: bool) -> pa.Schema:
     """The fields of what a task makes of a DataFrame, with the column of errors or without it."""
+    schema = declared(schema, "the DataFrame")
     out = task.output_schema(without_errors(schema))
     if ERROR_COLUMN in out.names:
         raise ConfigError(f"{task.name()} must not write the field {ERROR_COLUMN!r}, which tells of rejected rows")
@@ -91,7 +93,7 @@ def apply_around(
     if ERROR_COLUMN in batch.schema.names:
         bad = Rejected().apply(batch, dead)
         batch = Accepted().apply(batch, dead)
-    for out in run(batch, dead):
+    for out in run(taken(batch, dead), dead):
         if result is None:
             result = out.schema if bad is None else out.schema.append(pa.field(ERROR_COLUMN, pa.string()))
         if bad is not None:

@@ -93,7 +93,7 @@ def start(
         raise ConfigError(
             "the Spark session has been stopped: make a new one, as with riot_ops.runtime.spark.session()"
         )
-    bound = bind_sources(flow, source)
+    bound = bind_sources(flow, source, again="Spark")
     targets, routes = bind_sinks(flow, sinks, out)
     if probe is not None:
         bound, targets = probe.attach(flow, bound, targets, by_commit=True)
