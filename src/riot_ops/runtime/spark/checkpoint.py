@@ -15,7 +15,7 @@ from riot_ops.task import KeyedTask
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ends", "exists", "next_batch", "open_checkpoint"]
+__all__ = ["ends", "exists", "forget", "next_batch", "open_checkpoint"]
 
 MANIFEST = "riot_ops.json"
 FORMAT = 1
@@ -100,6 +100,16 @@ def next_batch(spark: SparkSession, folder: str) -> int:
     system, path = _hadoop(spark, f"{folder}/commits")
     names = [entry.getPath().getName() for entry in system.listStatus(path)] if system.exists(path) else []
     return max((int(name) for name in names if name.isdigit()), default=-1) + 1
+
+
+def forget(spark: SparkSession, folder: str) -> None:
+    """Remove what a query left that has committed nothing: what it was to do first, and with which settings.
+
+    Otherwise Spark would take those up again, even if they were why it failed. Where sources began stays noted.
+    """
+    for name in ("offsets", "state", MANIFEST):
+        system, path = _hadoop(spark, f"{folder}/{name}")
+        system.delete(path, True)
 
 
 def ends(spark: SparkSession, folder: str, batch: int) -> list[str]:

@@ -16,13 +16,17 @@ from riot_ops.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
-from riot_ops.runtime.spark.checkpoint import ends, exists, next_batch, open_checkpoint
+from riot_ops.runtime.spark.bounded import as_logs
+from riot_ops.runtime.spark.check import check_session
+from riot_ops.runtime.spark.checkpoint import ends, exists, forget, next_batch, open_checkpoint
 from riot_ops.runtime.spark.query import Query
 from riot_ops.runtime.spark.relay import Relay
+from riot_ops.runtime.spark.session import active
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
 from riot_ops.runtime.spark.stage import StageProcessor
 from riot_ops.source import Source
+from riot_ops.task import KeyedTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +58,9 @@ def start(
 
     Parameters
     ----------
-    source : source, streaming DataFrame, or mapping of source name to one of these
+    source : source, DataFrame, or mapping of source name to one of these
+        A batch DataFrame makes a run that ends: its rows are written into the checkpoint first, in the order of
+        ``seq`` where they have one, and a run that is started again goes on with those.
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` where that is given, else memory.
     checkpoint : path, optional
@@ -88,41 +94,49 @@ def start(
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
-    bound = bind_sources(flow, source)
+    check_session(spark, keeps_state=any(isinstance(node.task, KeyedTask) for node in flow.kind("task")))
+    temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
+    folder = str(checkpoint) if checkpoint is not None else str(temporary / "checkpoint")
+    bound = bind_sources(flow, as_logs(flow, source, Path(folder) / "rows"))
     targets, routes = bind_sinks(flow, sinks, out)
     if probe is not None:
         bound, targets = probe.attach(flow, bound, targets, by_commit=True)
-    temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
-    folder = str(checkpoint) if checkpoint is not None else str(temporary / "checkpoint")
-    if exists(spark, folder):
+    known = exists(spark, folder)
+    first = next_batch(spark, folder) if known else 0
+    if first:
         stages, partitions = open_checkpoint(spark, folder, flow, partitions, order, fuse)
-        first = next_batch(spark, folder)
         for sink in targets.values():
             sink.recover(first)
     else:  # the manifest comes last: with it, what is in the sinks is this query's own
-        first = 0
         for sink in targets.values():
-            sink.begin(overwrite)
+            if known:
+                sink.recover(0)
+            else:
+                sink.begin(overwrite)
+        if known:
+            forget(spark, folder)
         stages, partitions = open_checkpoint(spark, folder, flow, partitions, order, fuse)
     relays = {name: Relay(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process}
     outlet = Outlet(routes, {**targets, **relays})
     builder = _Builder(
         stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
     )
-    frame = builder.build(bound)
-    sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-    spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
-    writer = (
-        frame.writeStream.format(sink_name)
-        .option("checkpointLocation", folder)
-        .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
-    )
-    if trigger == "available now" or (trigger is None and _ends_by_itself(bound)):
-        writer = writer.trigger(availableNow=True)
-    elif trigger is not None:
-        writer = writer.trigger(processingTime=trigger)
+    with active(spark):
+        frame = builder.build(bound)
+        sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
+        spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
+        writer = (
+            frame.writeStream.format(sink_name)
+            .option("checkpointLocation", folder)
+            .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
+        )
+        if trigger == "available now" or (trigger is None and _ends_by_itself(bound)):
+            writer = writer.trigger(availableNow=True)
+        elif trigger is not None:
+            writer = writer.trigger(processingTime=trigger)
+        streaming = writer.start()
     logged = functools.partial(ends, spark, folder)
-    return Query(flow, stages, writer.start(), bound, targets, routes, relays, temporary, logged, first, probe)
+    return Query(flow, stages, streaming, bound, targets, routes, relays, temporary, logged, first, probe)
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:
