@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,6 +48,19 @@ def test_the_home_has_what_spark_needs(monkeypatch):
         assert not (home / "python").exists()
     with _home():
         assert Path(os.environ["SPARK_HOME"]) == home, "one per process"
+
+
+@pytest.mark.parametrize(("module", "told"), [("transform_with_state_driver_worker", ""), ("another", "steps\n")])
+def test_the_helper_that_tells_of_its_steps_is_silent(module, told):
+    code = f"""
+import sys, types
+sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.sql.streaming.{module}")
+import riot_ops.runtime.spark.stage
+print("steps")
+print("errors", file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (told, "errors\n")
 
 
 def test_misuse():

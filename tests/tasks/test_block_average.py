@@ -121,6 +121,13 @@ def test_means_of_the_largest_numbers_are_finite():
         assert [row["value"] for row in out] == pytest.approx([1.7e308], rel=1e-15)
 
 
+def test_what_is_left_of_a_key_keeps_its_time_where_another_has_none():
+    session = BlockAverage(window=3, by=("key",), partial=True).session()
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    session.push_many({"key": key, "event_time": at, "value": 1.0} for key, at in (("a", time), ("b", None)))
+    assert [(left["key"], left["event_time"]) for left in session.flush()] == [("a", time), ("b", None)]
+
+
 def test_end_of_stream_emits_what_is_left():
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     events = [

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
@@ -286,8 +287,9 @@ class BlockAverage(ValueTask):
         columns = {
             name: column.take(pa.array(slots)) for name, column in zip(keys.schema.names, keys.columns, strict=True)
         }
-        if slots.size and times.min() != NEVER:
-            columns["event_time"] = from_microseconds(times)
+        timed = times != NEVER  # key by key, whoever else is here
+        if timed.any():
+            columns["event_time"] = pc.if_else(pa.array(timed), from_microseconds(np.where(timed, times, 0)), None)
         for name in ORDER:
             if slots.size and state[name][place].min() != NEVER:
                 columns[name] = pa.array(state[name][place])

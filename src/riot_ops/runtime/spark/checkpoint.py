@@ -127,6 +127,16 @@ class SparkCheckpoint:
             names = [entry.getPath().getName() for entry in system.listStatus(path)] if system.exists(path) else []
         return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
+    def forget(self) -> None:
+        """Remove what a query left that has committed nothing: what it was to do first, and with which settings.
+
+        Otherwise Spark would take those up again, even if they were why it failed. Where sources began stays noted.
+        """
+        with self._reached("written"):
+            for name in ("offsets", "state", MANIFEST):
+                system, path = self._hadoop(name)
+                system.delete(path, True)
+
     def ends(self, batch: int, sources: Mapping[str, Any]) -> list[Any]:
         """Where a micro-batch ends in each source, None for nothing; from Spark's log.
 

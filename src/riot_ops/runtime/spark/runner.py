@@ -17,13 +17,17 @@ from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
+from riot_ops.runtime.spark.bounded import as_logs
+from riot_ops.runtime.spark.check import check_session
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
+from riot_ops.runtime.spark.session import active
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
 from riot_ops.runtime.spark.stage import StageProcessor
 from riot_ops.source import Source
+from riot_ops.task import KeyedTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +59,9 @@ def start(
 
     Parameters
     ----------
-    source : source, streaming DataFrame, or mapping of source name to one of these
+    source : source, DataFrame, or mapping of source name to one of these
+        A batch DataFrame makes a run that ends: its rows are written into the checkpoint first, in the order of
+        ``seq`` where they have one, and a run that is started again goes on with those.
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` where that is given, else memory.
     checkpoint : path or URI, optional
@@ -89,14 +95,8 @@ def start(
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
-    if spark.sparkContext._jsc is None or spark.sparkContext._jsc.sc().isStopped():  # noqa: SLF001
-        raise ConfigError(
-            "the Spark session has been stopped: make a new one, as with riot_ops.runtime.spark.session()"
-        )
-    bound = bind_sources(flow, source, again="Spark")
+    check_session(spark, keeps_state=any(isinstance(node.task, KeyedTask) for node in flow.kind("task")))
     targets, routes = bind_sinks(flow, sinks, out)
-    if probe is not None:
-        bound, targets = probe.attach(flow, bound, targets, by_commit=True)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
     running: list[Any] = []
     claim: Claim | None = None
@@ -106,36 +106,44 @@ def start(
         if kept.local is not None:
             folders.append(kept.local)
         claim = Claim(folders, over=lambda: bool(running) and not is_active(running[0]))
-        if kept.exists():
-            stages, partitions = kept.open(flow, partitions, order, fuse)
-            first = kept.next_batch()
-            ends = kept.ends(first - 1, bound)
+        bound = bind_sources(flow, as_logs(flow, source, kept.local), again="Spark")
+        if probe is not None:
+            bound, targets = probe.attach(flow, bound, targets, by_commit=True)
+        known = kept.exists()
+        first = kept.next_batch() if known else 0
+        ends = kept.ends(first - 1, bound)
+        if first == 0:  # the manifest comes last: with it, what is in the sinks is this query's own
+            for sink in targets.values():
+                if known:
+                    sink.recover(0)
+                else:
+                    sink.begin(overwrite)
+            if known:
+                kept.forget()
+        stages, partitions = kept.open(flow, partitions, order, fuse)
+        if first:
             for sink in targets.values():
                 sink.recover(first)
-        else:  # the manifest comes last: with it, what is in the sinks is this query's own
-            ends = kept.ends(-1, bound)
-            for sink in targets.values():
-                sink.begin(overwrite)
-            stages, partitions = kept.open(flow, partitions, order, fuse)
         relays = {name: Relay(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process}
         outlet = Outlet(routes, {**targets, **relays})
         builder = _Builder(
             stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
         )
-        frame = builder.build(bound)
-        sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-        spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
-        writer = (
-            frame.writeStream.format(sink_name)
-            .option("checkpointLocation", kept.folder)
-            .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
-        )
         available_now = trigger == "available now" or (trigger is None and _ends_by_itself(bound))
-        if available_now:
-            writer = writer.trigger(availableNow=True)
-        elif trigger is not None:
-            writer = writer.trigger(processingTime=trigger)
-        running.append(writer.start())
+        with active(spark):
+            frame = builder.build(bound)
+            sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
+            spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
+            writer = (
+                frame.writeStream.format(sink_name)
+                .option("checkpointLocation", kept.folder)
+                .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
+            )
+            if available_now:
+                writer = writer.trigger(availableNow=True)
+            elif trigger is not None:
+                writer = writer.trigger(processingTime=trigger)
+            running.append(writer.start())
     except BaseException:
         if claim is not None:
             claim.release()

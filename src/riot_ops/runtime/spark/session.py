@@ -21,7 +21,7 @@ from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configure", "session"]
+__all__ = ["active", "configure", "session"]
 
 #: What any session needs for tasks that keep state.
 NEEDED = {
@@ -153,6 +153,21 @@ def _started(cores: int, memory: str, app_name: str, settings: Mapping[str, str]
         spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextlib.contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the one that Spark takes in this thread, where it looks up sources written in Python."""
+    kind: Any = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+    before = kind.getActiveSession()
+    kind.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            kind.setActiveSession(before.get())
+        else:
+            kind.clearActiveSession()
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ lacks; one whose copy is not on the chain (a failed attempt) reads all.
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import threading
 import uuid
 from collections import OrderedDict
@@ -42,6 +44,8 @@ GENERATION = StructType([StructField("generation", LongType())])
 DATA = StructType([StructField("data", BinaryType())])
 #: The generation under which the head is kept, before all those of links.
 HEAD = (-1,)
+
+HELPER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 CACHED_QUERIES = 4
 MOST_DELTAS = 512
@@ -259,3 +263,18 @@ def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Ma
                 return
     if streams:
         yield {stream: [merged(batches)] for stream, batches in streams.items()}
+
+
+def _hush() -> None:
+    """Keep what Spark's helper for the first look at a processor tells of its own steps out of the terminal.
+
+    It prints five lines per stage. Only its standard output is closed; errors go another way.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if main is not None and main.name == HELPER:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+_hush()  # here, as nothing of ours is called there before it has printed most of it

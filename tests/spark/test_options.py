@@ -1,0 +1,133 @@
+"""What the options of ``transform`` and ``start`` do, and the numbers and times that records carry."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.errors import ConfigError
+from riot_ops.plan import plan
+from riot_ops.runtime.spark import adapters, transform
+from riot_ops.runtime.spark.blocks import Packer
+from riot_ops.runtime.spark.checkpoint import open_checkpoint
+from riot_ops.source import WrappedSource
+from tests.reference.kalman_filter import Kalman
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = {"device": "string", "obs_type": "string", "value": "double"}
+
+
+@pytest.mark.parametrize(
+    ("order", "numbered", "by_time"),
+    [("auto", True, False), ("arrival", True, False), ("event_time", True, True), ("auto", False, True)],
+)
+def test_order(spark, order, numbered, by_time):
+    rows = [{"seq": i, "event_time": START + timedelta(seconds=i * 7 % 10), "value": float(i * i)} for i in range(10)]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows)).coalesce(1)
+    out = transform(t.KalmanFilter(), frame if numbered else frame.drop("seq"), order=order, partitions=1)
+    reference = Kalman()
+    wanted = {
+        r["event_time"]: reference.push("", r["value"])[0]
+        for r in sorted(rows, key=lambda r: r["event_time" if by_time else "seq"])
+    }
+    got = {r["event_time"]: r["value"] for r in out.toArrow().to_pylist()}
+    assert got == pytest.approx(wanted)
+
+
+def test_partitions_and_compression(spark, monkeypatch):
+    asked = []
+    pack = adapters.pack_stage_zero
+    monkeypatch.setattr(adapters, "pack_stage_zero", lambda *a: (asked.append((len(a[2][1]), a[4])), pack(*a))[1])
+    frame = spark.createDataFrame([("a", 1.0)], "device string, value double")
+    transform(t.KalmanFilter(by=("device",)), frame, partitions=3, compression="zstd")
+    transform(t.KalmanFilter(by=("device",)), frame)
+    transform(t.KalmanFilter(), frame, partitions=3, compression=None)
+    assert asked == [(3, "zstd"), (int(spark.conf.get("spark.sql.shuffle.partitions")), "lz4"), (1, None)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"errors": "raise"}, "errors must be 'column' or 'drop', got 'raise'"),
+        ({"order": "seq"}, "order must be 'auto', 'arrival' or 'event_time', got 'seq'"),
+        ({"partitions": 0}, "partitions must be >= 1, got 0"),
+        ({"compression": "gzip"}, "compression must be None, 'lz4' or 'zstd', got 'gzip'"),
+    ],
+)
+def test_wrong_options(options, text):
+    with pytest.raises(ConfigError, match=text):
+        transform(t.KalmanFilter(), None, **options)
+
+
+def test_rows_without_a_number_get_one_that_no_other_partition_gives(spark):
+    def numbers(batches):
+        from riot_ops.runtime.spark.adapters import numbered
+
+        yield from numbered(batches)
+
+    rows = spark.range(0, 30, 1, 3).mapInArrow(numbers, "seq long, id long").collect()
+    assert {r.id: r.seq for r in rows} == {i: (i // 10 << 40) + i % 10 for i in range(30)}
+
+
+def two_keys():
+    """Two tasks whose keys have a field in common."""
+    flow = ro.Dataflow("fused")
+    fine = flow.source("in", schema=SCHEMA).to(t.KalmanFilter(by=("device", "obs_type")), id="fine")
+    flow.sink("out", fine.to(t.KalmanFilter(by=("obs_type",)), id="coarse"))
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("partitions", "fuse", "stages"), [(4, "auto", 2), (5, "auto", 3), (4, "exact", 3), (5, "coarse", 2)]
+)
+def test_few_partitions_share_a_shuffle(spark, tmp_path, partitions, fuse, stages):
+    found, _ = open_checkpoint(spark, str(tmp_path), two_keys(), partitions, "arrival", fuse)
+    assert len(found.stages) == stages
+    again, kept = open_checkpoint(spark, str(tmp_path), two_keys(), None, "arrival", "auto")
+    assert (len(again.stages), kept) == (stages, partitions), "a query that is continued keeps what it began with"
+
+
+def test_a_block_tells_when_its_first_and_its_last_record_came():
+    flow = ro.Dataflow("stamped")
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(t.NoOp(), id="same"))
+    packer = Packer(plan(flow), 0, {}, None)
+    for first, last in ((5.0, 6.0), (3.0, 4.0), (4.0, 9.0)):
+        packer.stamp(first, last)
+    batch = pa.RecordBatch.from_pydict({"seq": [0], "device": ["a"], "obs_type": ["b"], "value": [1.0]})
+    (block,) = [*packer.add({"same": [batch]}), *packer.close()]
+    assert (block.first_us, block.last_us, block.rows) == (3.0, 9.0, 1)
+
+
+class Due(WrappedSource):
+    """Its first split was due 100 to 90 seconds before now, the second 60 to 50."""
+
+    def __init__(self, source, now):
+        super().__init__(source)
+        self.now = now
+
+    def splits(self, start, end, n):
+        found = self.source.splits(start, end, 2)
+        ages = ((100, 90), (60, 50))
+        return [{**s, "due": [1e6 * (self.now - a) for a in age]} for s, age in zip(found, ages, strict=True)]
+
+
+def test_latency_counts_from_when_records_were_due(spark):
+    flow = ro.Dataflow("late")
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(t.KalmanFilter(by=("device",)), id="kalman"))
+    rows = [{"device": "a", "obs_type": "t", "value": float(i)} for i in range(20)]
+    began = time.time()
+    source = Due(ro.MemorySource(pa.Table.from_pylist(rows)), began)
+    query = flow.start(spark, source, partitions=2)
+    summary = query.wait(120)
+    took = time.time() - began
+    ((least, greatest, n),) = summary.latency.blocks()  # both splits meet in the bucket of the key
+    assert n == 20
+    assert 50 <= least / 1e6 <= 50 + took
+    assert 100 <= greatest / 1e6 <= 100 + took
