@@ -288,6 +288,8 @@ def _all(job: dict[str, Any], mutants: list[Mutant], source: bytes, session: Any
         return tell({"problem": f"the tests fail without a fault: {status} {by}"})
     tests.arrange(session)
     seconds = sum(_notes()["seconds"].values())
+    if _notes()["long"]:
+        tell({"long": _notes()["long"]})
     path = str(Path("src/riot_ops", job["file"]).resolve())
     functions = _functions(path)
     for mutant in mutants:

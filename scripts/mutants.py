@@ -205,6 +205,9 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
             if "problem" in result:
                 print(f"mutants: {file}: {result['problem']}", file=sys.stderr)
                 break
+            if "long" in result:
+                print(f"mutants: {file}: left out, as they take long: {', '.join(result['long'])}", file=sys.stderr)
+                continue
             mutant = by_key[result["key"]]
             place = {"file": file, "line": mutant.line, "function": mutant.function, "kind": mutant.kind}
             entry = {**place, "before": mutant.before, "after": mutant.after, **result, "digest": digest}

@@ -192,9 +192,10 @@ def test_killed_survived_and_hanging(tmp_path):
         text=True,
         check=True,
     )
-    results = {r["key"]: r for r in map(json.loads, done.stdout.splitlines())}
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told[0] == {"long": ["tests/test_a.py::test_that_takes_too_long"]}
+    results = {r["key"]: r for r in told[1:]}
     assert set(results) == {m.key for m in given}, done.stdout + done.stderr
     found = {(m.function, m.before, m.after): results[m.key]["status"] for m in given}
     assert found == expected
     assert all(("::" in r["by"]) == (r["status"] == "killed") for r in results.values()), "a test is named that noticed"
-    assert json.loads((tmp_path / "baseline.json").read_text())["long"] == ["tests/test_a.py::test_that_takes_too_long"]
