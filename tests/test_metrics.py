@@ -35,6 +35,11 @@ def test_a_summary_without_errors():
     assert repr(Summary()) == "0 messages in 0 ms"
 
 
+def test_the_most_frequent_reasons_come_first():
+    summary = Summary(messages=9, rows={"errors": 8}, reasons={"a: x": 1, "b: y": 6, "c: z": 1}, seconds=1.0)
+    assert repr(summary).splitlines()[1:] == ["  errors  8  b: y 6, a: x 1, c: z 1"]
+
+
 def test_latency():
     latency = Latency()
     assert repr(latency) == "Latency(no records)"

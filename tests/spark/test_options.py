@@ -105,17 +105,16 @@ def test_a_block_tells_when_its_first_and_its_last_record_came():
     assert (block.first_us, block.last_us, block.rows) == (3.0, 9.0, 1)
 
 
-class Due(WrappedSource):
-    """Its first split was due 100 to 90 seconds before now, the second 60 to 50."""
+def due(source, now):
+    """A source whose first split was due 100 to 90 seconds before now, the second 60 to 50."""
 
-    def __init__(self, source, now):
-        super().__init__(source)
-        self.now = now
+    class Due(WrappedSource):  # a class within a function travels to the workers as code
+        def splits(self, start, end, n):
+            found = self.source.splits(start, end, 2)
+            ages = ((100, 90), (60, 50))
+            return [{**s, "due": [1e6 * (now - a) for a in age]} for s, age in zip(found, ages, strict=True)]
 
-    def splits(self, start, end, n):
-        found = self.source.splits(start, end, 2)
-        ages = ((100, 90), (60, 50))
-        return [{**s, "due": [1e6 * (self.now - a) for a in age]} for s, age in zip(found, ages, strict=True)]
+    return Due(source)
 
 
 def test_latency_counts_from_when_records_were_due(spark):
@@ -123,7 +122,7 @@ def test_latency_counts_from_when_records_were_due(spark):
     flow.sink("out", flow.source("in", schema=SCHEMA).to(t.KalmanFilter(by=("device",)), id="kalman"))
     rows = [{"device": "a", "obs_type": "t", "value": float(i)} for i in range(20)]
     began = time.time()
-    source = Due(ro.MemorySource(pa.Table.from_pylist(rows)), began)
+    source = due(ro.MemorySource(pa.Table.from_pylist(rows)), began)
     query = flow.start(spark, source, partitions=2)
     summary = query.wait(120)
     took = time.time() - began

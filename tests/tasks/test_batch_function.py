@@ -68,6 +68,9 @@ def test_a_frame_may_be_changed_and_the_input_stays():
 
     assert [row["value"] for row in outcome(ro.map_batches(fn, frame="pandas"))[0]] == [2.0, 4.0, None]
     assert BATCH["value"].to_pylist() == [1.0, 2.0, None]
+    one = pa.RecordBatch.from_pydict({"value": [1.0, 2.0]})  # pandas takes a single column as it lies in memory
+    assert outcome(ro.map_batches(fn, frame="pandas"), one) == ([{"value": 2.0}, {"value": 4.0}], [])
+    assert one["value"].to_pylist() == [1.0, 2.0]
 
 
 def test_a_field_that_is_added_may_replace_one_of_the_record():
@@ -113,6 +116,21 @@ def test_only_the_records_that_fail_are_rejected():
         (70, "warm", "too warm"),
     ]
     assert len(calls) <= 2 * 2 * 7 + 2  # two walks down to a single record, and a call without rows
+
+
+def test_a_function_that_needs_records_is_not_at_fault():
+    """Estimators of scikit-learn take no empty matrix."""
+
+    def fn(batch):
+        if not batch.num_rows:
+            raise ValueError("no records")
+        if batch["value"].null_count:
+            raise ValueError("null")
+        return {"double": pc.multiply(batch["value"], 2)}
+
+    rows, errors = outcome(ro.map_batches(fn, adds={"double": "double"}))
+    assert [row["double"] for row in rows] == [2.0, 4.0]
+    assert [(seq, reason) for seq, reason, _ in errors] == [(9, "function_error")]
 
 
 def test_a_function_that_fails_without_records_too_stops_the_run():

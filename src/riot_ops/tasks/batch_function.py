@@ -122,7 +122,7 @@ class BatchFunction(MappingTask):
 
     def _called(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """What the function makes of a batch, with the fields and types that are wanted."""
-        given = batch.to_pandas().copy() if self.frame == "pandas" else batch
+        given = batch.to_pandas() if self.frame == "pandas" else batch
         found = self._columns(self.function(given), schema)
         for name, values in found.items():
             if len(values) != batch.num_rows:
