@@ -129,7 +129,7 @@ def test_a_field_that_stands_twice_is_refused():
         (pd.DataFrame({"device": ["a"]}), "lacks the field 'value'"),
         ("readings.txt", "no such file: readings.txt"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_no_source_is_refused(source, text):
     with pytest.raises((ConfigError, ConnectorError), match=text):
