@@ -14,7 +14,7 @@ from riot_ops.errors import ConfigError
 from riot_ops.plan import plan
 from riot_ops.runtime.spark import adapters, transform
 from riot_ops.runtime.spark.blocks import Packer
-from riot_ops.runtime.spark.checkpoint import open_checkpoint
+from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.source import WrappedSource
 from tests.reference.kalman_filter import Kalman
 
@@ -88,9 +88,9 @@ def two_keys():
     ("partitions", "fuse", "stages"), [(4, "auto", 2), (5, "auto", 3), (4, "exact", 3), (5, "coarse", 2)]
 )
 def test_few_partitions_share_a_shuffle(spark, tmp_path, partitions, fuse, stages):
-    found, _ = open_checkpoint(spark, str(tmp_path), two_keys(), partitions, "arrival", fuse)
+    found, _ = SparkCheckpoint(spark, tmp_path).open(two_keys(), partitions, "arrival", fuse)
     assert len(found.stages) == stages
-    again, kept = open_checkpoint(spark, str(tmp_path), two_keys(), None, "arrival", "auto")
+    again, kept = SparkCheckpoint(spark, tmp_path).open(two_keys(), None, "arrival", "auto")
     assert (len(again.stages), kept) == (stages, partitions), "a query that is continued keeps what it began with"
 
 
