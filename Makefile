@@ -2,6 +2,8 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
+# two at a time: each may start a Spark of its own
+WORKERS := -n 2 --dist loadfile
 # images set it; every worker of Spark would compile our sources anew
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -25,10 +27,10 @@ lint: setup
 	$(VENV)/bin/mypy
 
 test: lint
-	$(PY) -m pytest -m "not slow" tests src README.md docs/howto
+	$(PY) -m pytest $(WORKERS) -m "not slow" tests src README.md docs/howto
 
 test-all: lint
-	HYPOTHESIS_PROFILE=search $(PY) -m pytest tests src README.md docs/howto
+	HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src README.md docs/howto
 
 bench: setup
 	@for name in kernels keyed stats latency growth models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done

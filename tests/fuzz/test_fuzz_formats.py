@@ -17,7 +17,7 @@ from riot_ops.models.model import LinearModel, TreeModel, model_from_bytes
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.sketches.hyperloglog import HyperLogLog
 from riot_ops.streams.replay import ReplaySource
-from tests.fuzz.mutations import batches, mutated
+from tests.fuzz.spoiled import batches, mutated
 
 ALPHABET = 'abcü漢😀,"\n\r ;1.'
 

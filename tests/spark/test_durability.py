@@ -163,6 +163,8 @@ def test_rows_of_all_partitions_are_numbered_apart(monkeypatch):
 
 def test_a_stopped_session_is_told(monkeypatch):
     class Stopped:
+        _jsc = None
+
         class sparkContext:  # noqa: N801 (Spark's name)
             _jsc = None
 
