@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,13 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.connectors.mqtt_folder import FolderBroker
 from riot_ops.connectors.table import open_table
+from riot_ops.dataflows import etl
 from riot_ops.dataflows.riotbench.learning import LEARNING
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.embedded import TABLE, Surroundings, spans
 from riot_ops.models import LinearModel, ModelStore
 from riot_ops.schema import SCHEMAS, stream_schema
-from tests.dataflows.inputs import NO_NEWS, N, features, observations, sensors, source
+from tests.dataflows.inputs import NO_NEWS, N, features, observations, sensors, source, table
 
 
 @pytest.mark.parametrize("stream", SCHEMAS)
@@ -64,6 +66,19 @@ def test_etl_nulls_what_unknown_sensors_say(stream, tmp_path):
     result = Surroundings(stream, tmp_path).etl(known).run(source(stream))
     rows = [r for r in result["insert"].to_pylist() if r["sensor_id"] == unknown]
     assert rows and all(r[name] is None for r in rows for name in stream_schema(stream).numeric)
+
+
+def test_etl_does_not_wait_for_a_reading_that_is_none():
+    """It is an error, and null in its message, which comes out whole: none is held until the end."""
+    good = table(source("city")).slice(0, 3)
+    texts = [p.as_py() for p in good["payload"]]
+    texts[1] = re.sub(rb'"[^"]*","u":"far"', b'"warm","u":"far"', texts[1])
+    spoiled = good.set_column(good.schema.get_field_index("payload"), "payload", pa.array(texts))
+    result = etl("city", window=0, partial="drop").run(spoiled)
+    rows = result["senml"].sort_by("seq")
+    assert [(e["reason"], e["seq"]) for e in result.errors.to_pylist()] == [("not_a_number", 1)]
+    entries = [{e["n"]: e.get("v") for e in json.loads(m)["e"]} for m in rows["payload"].to_pylist()]
+    assert [e["temperature"] in (None, "null") for e in entries] == [False, True, False]
 
 
 @pytest.mark.parametrize("stream", SCHEMAS)

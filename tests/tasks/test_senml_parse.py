@@ -350,6 +350,18 @@ def test_a_bad_reading_rejects_its_record_alone() -> None:
     assert (errors, out.num_rows) == ({0: "malformed"}, 2)
 
 
+@pytest.mark.parametrize("more", [{}, {"raw": True, "units": True, "meta": True}])
+def test_a_bad_record_gives_a_null(more: dict[str, Any]) -> None:
+    """Its message is whole, and its place is that of the field."""
+    session = SenMLParse(schema="city", on_bad="null", **more).session()
+    session.push({"seq": 1, "payload": line()})
+    rows = session.push({"seq": 2, "payload": line('"warm"')})
+    assert [(r["sub"], r["obs_type"], r["value"]) for r in rows][:2] == [(0, "temperature", None), (1, "humidity", 53.7)]
+    assert len(rows) == 5
+    assert [r["value"] for r in session.push({"seq": 3, "payload": line("7")})][:1] == [7.0]
+    assert [(e["seq"], e["reason"], e["raw"][:12]) for e in session.errors] == [(2, "not_a_number", '{"v":"warm",')]
+
+
 @pytest.mark.parametrize(("on_bad", "rows", "raw"), [("record", 2, '{"n":"b","v":"x","t":2}'), ("message", 0, None)])
 def test_a_bad_record_without_a_schema(on_bad: Any, rows: int, raw: str | None) -> None:
     text = '{"bn":"d","e":[{"n":"a","v":1},{"n":"b","v":"x","t":2},{"n":"c","v":3}]}'
@@ -431,6 +443,7 @@ def test_text_types_and_slices(kind: pa.DataType) -> None:
         {"schema": "city", "layout": "wide", "raw": True},
         {"schema": "city", "layout": "wide", "units": True},
         {"on_bad": "field"},
+        {"on_bad": "null"},
         {"max_bytes": 0},
         {"max_output_bytes": 1 << 31},
         {"layout": "long"},

@@ -117,7 +117,7 @@ def _known_fields(
     for i in np.flatnonzero(~columns.parsed & ~large).tolist():
         try:
             message = parse_message(
-                payload[i].as_py(), layout.wanted, plan, int(times[i]), alone=task.on_bad == "record"
+                payload[i].as_py(), layout.wanted, plan, int(times[i]), alone=task.on_bad != "message"
             )
         except RecordError as error:
             rejections.message(i, error)
@@ -126,7 +126,7 @@ def _known_fields(
         columns.parsed[i] = True
         for bad in message.bad:
             rejections.records.append((i, bad))
-            if bad.place < len(layout.fields) and not layout.wide:
+            if task.on_bad == "record" and bad.place < len(layout.fields) and not layout.wide:
                 dropped = np.zeros((n, len(layout.fields)), np.bool_) if dropped is None else dropped
                 dropped[i, bad.place] = True
     if extra:
@@ -180,7 +180,7 @@ def _any_records(
                 int(times[i]),
                 concatenate=task.concatenate_names,
                 units=task.units,
-                alone=task.on_bad == "record",
+                alone=task.on_bad != "message",
             )
             texts = [r.name for r in records] + [r.text for r in records] + [r.unit for r in records]
             output = len(records) * _bytes(sensor) + sum(map(_bytes, texts))

@@ -50,9 +50,10 @@ class SenMLParse(StatelessTask):
         without ``n``.
     units : bool, default False
         Add a column ``unit`` (layout "observations"): the record's ``u``, else the message's ``bu``, else null.
-    on_bad : "record" or "message", default "record"
+    on_bad : "record", "null" or "message", default "record"
         What a reading that is no number rejects: its record alone, which then gives no observation (in layout
-        "wide" a null); or all of its message.
+        "wide" a null); its record, which gives a null all the same, so that what puts messages together again does
+        not wait for it (with a schema only); or all of its message.
     max_bytes : int, 1 to 2^30, default 1048576
         Longest message accepted.
     max_output_bytes : int, 1 to 2^30, default 16777216
@@ -117,7 +118,7 @@ class SenMLParse(StatelessTask):
     field: str = "payload"
     concatenate_names: bool = False
     units: bool = False
-    on_bad: Literal["record", "message"] = "record"
+    on_bad: Literal["record", "null", "message"] = "record"
     max_bytes: Bytes = 1 << 20
     max_output_bytes: Bytes = 1 << 24
 
@@ -127,6 +128,7 @@ class SenMLParse(StatelessTask):
                 ("fields", self.fields is not None),
                 ("meta", self.meta),
                 ("layout", self.layout == "wide"),
+                ("on_bad", self.on_bad == "null"),
             ):
                 if given:
                     value = getattr(self, name)

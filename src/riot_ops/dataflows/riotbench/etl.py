@@ -43,7 +43,7 @@ def etl(
 ) -> Dataflow:
     """Build ETL: parse → range filter → Bloom filter → interpolation → join → annotate → {insert, SenML → publish}.
 
-    Every observation that is out of range, or of an unknown sensor, becomes null; the interpolation
+    Every observation that is no number, out of range, or of an unknown sensor, becomes null; the interpolation
     fills it from the last ones of its sensor and type; the join puts a message together again.
 
     Parameters
@@ -88,7 +88,7 @@ def etl(
         raise ConfigError(f"variant must be 'table' or 'sql', got {variant!r}")
     stream = stream_schema(schema)
     flow = Dataflow("etl")
-    obs = flow.source(schema).shuffle().to(t.SenMLParse(schema=schema, meta=True), id="parse")
+    obs = flow.source(schema).shuffle().to(t.SenMLParse(schema=schema, meta=True, on_bad="null"), id="parse")
     obs = obs.hash(*KEY).to(t.RangeFilter(bounds=schema, on_fail="null"), id="range")
     if known_sensors is not None:
         obs = obs.hash(*KEY).to(_known(known_sensors), id="bloom")
