@@ -356,7 +356,10 @@ def test_a_bad_record_gives_a_null(more: dict[str, Any]) -> None:
     session = SenMLParse(schema="city", on_bad="null", **more).session()
     session.push({"seq": 1, "payload": line()})
     rows = session.push({"seq": 2, "payload": line('"warm"')})
-    assert [(r["sub"], r["obs_type"], r["value"]) for r in rows][:2] == [(0, "temperature", None), (1, "humidity", 53.7)]
+    assert [(r["sub"], r["obs_type"], r["value"]) for r in rows][:2] == [
+        (0, "temperature", None),
+        (1, "humidity", 53.7),
+    ]
     assert len(rows) == 5
     assert [r["value"] for r in session.push({"seq": 3, "payload": line("7")})][:1] == [7.0]
     assert [(e["seq"], e["reason"], e["raw"][:12]) for e in session.errors] == [(2, "not_a_number", '{"v":"warm",')]
