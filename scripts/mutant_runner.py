@@ -27,7 +27,8 @@ from mutations import Mutant
 
 #: Seconds that a mutant may take at least, and how many times as long as without a fault.
 LEAST, TIMES = 5.0, 4
-#: CPU seconds after which a test is left out: with kernels as plain Python a few take minutes.
+#: CPU seconds after which a test is left out: with kernels as plain Python a few take minutes. A test that only waits,
+#: such as for a process of its own, has PATIENCE times as long.
 LONG = 8.0
 #: Where the run without a fault notes which tests those are, and how long the others take.
 NOTES = "baseline.json"
@@ -112,7 +113,7 @@ def _child(work: Callable[[], str], cpu_seconds: float) -> tuple[str, str]:
         try:
             by = work()
         except BaseException as error:  # in the machinery of the tests: it is not what it was
-            by = type(error).__name__
+            by = f"{type(error).__name__}: {error}"
         finally:
             os.write(mouth, f"done {by}".encode()[:4000])
             os._exit(0)
@@ -184,22 +185,29 @@ class _Tests:
         seconds: dict[str, float] = {}
         long: list[str] = []
 
+        late = False
+
         def too_long(*_: Any) -> None:
+            nonlocal late
+            late = True
             raise _TooLong
 
         signal.signal(signal.SIGPROF, too_long)
+        signal.signal(signal.SIGALRM, too_long)
         for item, following in zip(session.items, [*session.items[1:], None], strict=True):
-            self.failed = ""
+            self.failed, late = "", False
             before = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, LONG)
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE * LONG)
             try:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             except _TooLong:
                 pass
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
             took = time.process_time() - before
-            if took >= 0.9 * LONG:
+            if late or took >= 0.9 * LONG:
                 long.append(item.nodeid)
             elif self.failed:
                 return self.failed
