@@ -155,6 +155,7 @@ class _Tests:
         self._loop = loop
         self._only = only
         self.failed = ""
+        self.late = False
 
     def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
         codes = tuple(f"[{code}[" for code in self._job["codes"])
@@ -180,34 +181,38 @@ class _Tests:
         if report.failed and not self.failed:
             self.failed = report.nodeid
 
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        # what a fixture raised, it raises again for each test that wants it
+        self.late |= call.excinfo is not None and isinstance(call.excinfo.value, _TooLong)
+
     def measure(self, session: Any) -> str:
         """Run all without a fault, note how long each takes, and return one that fails, if any."""
         seconds: dict[str, float] = {}
         long: list[str] = []
 
-        late = False
-
         def too_long(*_: Any) -> None:
-            nonlocal late
-            late = True
+            self.late = True
             raise _TooLong
 
         signal.signal(signal.SIGPROF, too_long)
         signal.signal(signal.SIGALRM, too_long)
         for item, following in zip(session.items, [*session.items[1:], None], strict=True):
-            self.failed, late = "", False
+            self.failed, self.late = "", False
             before = time.process_time()
             signal.setitimer(signal.ITIMER_PROF, LONG)
             signal.setitimer(signal.ITIMER_REAL, PATIENCE * LONG)
             try:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            except _TooLong:
-                pass
+            except BaseException:  # of another class where pytest cannot describe the place at which it was told
+                if not self.late:
+                    raise
+                with contextlib.suppress(BaseException):
+                    session._setupstate.teardown_exact(None)  # noqa: SLF001
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             took = time.process_time() - before
-            if late or took >= 0.9 * LONG:
+            if self.late or took >= 0.9 * LONG:
                 long.append(item.nodeid)
             elif self.failed:
                 return self.failed

@@ -45,6 +45,11 @@ SECRET = Secret("x")
         ("pred", PRED, "sliding", True, "avg", "mode", "tumbling", "sliding"),
         ("pred", {**PRED, "publish": {"url": "mqtt://a", "topic": "x"}}, "publish", {"url": "mqtt://b", "topic": "x"},
          "publish_error", "url", "mqtt://a", "mqtt://b"),
+        ("pred", {**PRED, "publish": {"url": "mqtt://a", "topic": "x"}}, "publish", {"url": "mqtt://b", "topic": "x"},
+         "publish_classes", "url", "mqtt://a", "mqtt://b"),
+        *(("stats", {"schema": "city", "publish": {"url": "mqtt://a", "topic": "x"}}, "publish",
+           {"url": "mqtt://b", "topic": "x"}, f"publish_{result}", "url", "mqtt://a", "mqtt://b")
+          for result in ("avg", "slr", "dac")),
         ("train", TRAIN, "store", "memory://other", "upload_mlr", "store", "memory://options", "memory://other"),
         ("train", TRAIN, "store", "memory://other", "upload_dtc", "store", "memory://options", "memory://other"),
         ("train", TRAIN, "table_store", "azure-table://", "range", "store", "memory", "azure-table://"),
@@ -76,6 +81,19 @@ def test_an_option_reaches_its_task(build, fixed, option, value, node, attribute
     assert getattr(changed, attribute) != getattr(plain, attribute)
     if wanted is not None:
         assert getattr(changed, attribute) == wanted
+
+
+def test_results_are_published_as_json_unless_a_payload_is_named():
+    broker = {"url": "mqtt://a", "topic": "x"}
+    for build, fixed, results in (
+        (dataflows.pred, PRED, {"classes", "error"}),
+        (dataflows.stats, {"schema": "city"}, {"avg", "slr", "dac"}),
+    ):
+        assert not {n for n in build(**fixed).nodes if n.startswith("publish_")}
+        for given, payload in (({}, None), ({"payload": "sensor_id"}, "sensor_id")):
+            nodes = build(**fixed, publish={**broker, **given}).nodes
+            assert {n for n in nodes if n.startswith("publish_")} == {f"publish_{one}" for one in results}
+            assert {nodes[f"publish_{one}"].task.payload for one in results} == {payload}
 
 
 def test_instances_of_the_predicting_tasks():

@@ -170,6 +170,16 @@ def test_lenient_forms(line, expected):
     assert out["bt"] == 1
 
 
+def test_a_field_of_another_name():
+    task = CsvToSenML(schema="grid", field="line")
+    (row,) = task.session().push({"payload": "x", "line": "m1,1000,2.5"})
+    assert row["payload"] == "x"
+    assert json.loads(row["line"])["e"][1]["v"] == 2.5
+    assert task.writes() == {"line"}
+    with pytest.raises(ConfigError, match="reads the field 'line'"):
+        task.output_schema(pa.schema({"payload": pa.string()}))
+
+
 def test_all_other_fields_stay():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2], "payload": ["m,1,2", "m"], "b": ["x", "y"]})
     out = CsvToSenML(schema="grid").session().push_batch(batch)

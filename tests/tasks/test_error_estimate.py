@@ -63,6 +63,15 @@ def test_infinite_values_are_errors():
     assert session.push(event("a", 2.0, 1.0))[0]["error"] == 1.0
 
 
+def test_fields_and_key_of_other_names():
+    task = ErrorEstimate(by=("room",), predicted="p", observed="o", average="avg", output="err")
+    session = task.session()
+    session.push({"room": 1, "p": None, "o": None, "avg": 8.0})
+    rows = session.push_many([{"room": room, "p": 12.0, "o": 10.0, "avg": None} for room in (1, 2)])
+    assert [(row["room"], row["avg"], row["err"]) for row in rows] == [(1, 8.0, 0.25), (2, None, 0.2)]
+    assert task.writes() == {"avg", "err"}
+
+
 @pytest.mark.parametrize("wrong", [{"average": "observed"}, {"output": None}, {"output": "prediction"}])
 def test_wrong_parameters_are_refused(wrong):
     with pytest.raises(ConfigError, match=f"{next(iter(wrong))}|different fields"):

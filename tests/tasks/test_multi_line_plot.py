@@ -130,6 +130,21 @@ def test_a_long_legend_takes_more_rows():
     assert top > max(y for _, y in places), "the lines begin below"
 
 
+@pytest.mark.parametrize(
+    ("options", "title", "name"),
+    [
+        ({}, "s t", "s~t~0.svg"),
+        ({"groups": ("obs_type",)}, "t", "t~0.svg"),
+        ({"groups": ("obs_type", "sensor_id")}, "t s", "t~s~0.svg"),
+    ],
+)
+def test_groups_are_title_name_and_fields(options, title, name):
+    row = draw(a_set([1.0, 2.0]), **options)
+    assert lines_of(row["data"])[1][0] == title
+    assert row["name"] == name
+    assert {"sensor_id", "obs_type"} & set(row) == set(options.get("groups", ("sensor_id", "obs_type")))
+
+
 def test_a_line_per_label_in_order_of_appearance():
     lines, texts = lines_of(draw(a_set([1.0, 2.0, 3.0, 4.0], ["b", "a", "b", None]))["data"])
     assert [len(line) for line in lines] == [2, 1, 1]

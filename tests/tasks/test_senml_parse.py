@@ -820,3 +820,10 @@ def test_a_schema_of_ones_own():
     ]
     with pytest.raises(ConfigError, match=r"the schema 'own' has no field 'pg' to emit; it has id, ph, note"):
         SenMLParse(schema=own, fields=("pg",))
+
+
+def test_a_field_of_another_name() -> None:
+    rows = SenMLParse(schema="city", field="message").session().push({"payload": "x", "message": line()})
+    assert {row["obs_type"]: row["value"] for row in rows}.items() >= {"temperature": 8.0, "humidity": 53.7}.items()
+    with pytest.raises(ConfigError, match="reads the field 'message'"):
+        SenMLParse(schema="city", field="message").output_schema(pa.schema({"payload": pa.string()}))

@@ -101,7 +101,28 @@ def test_misuse(options, text):
         TimeFields(**options)
 
 
+@pytest.mark.parametrize(("offset", "hour"), [(24, 6.0), (-24, 6.0), (23.75, 5.75), (-0.5, 5.5)])
+def test_offsets_up_to_a_day(offset, hour):
+    row = fields(datetime(2015, 2, 3, 6, tzinfo=UTC), utc_offset=offset)  # a Tuesday
+    assert row["hour"] == hour
+    assert row["weekday"] == {24: 2, -24: 0, 23.75: 2, -0.5: 1}[offset]
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
 def test_the_time_must_be_one(kind):
     with pytest.raises(ConfigError, match="needs a timestamp in the field 'event_time'"):
         TimeFields(fields=("hour",)).output_schema(pa.schema({"event_time": kind}))
+    with pytest.raises(ConfigError, match="needs a timestamp in the field 'pickup'"):
+        TimeFields(fields=("hour",), time="pickup").output_schema(pa.schema({"event_time": TIMESTAMP, "pickup": kind}))
+
+
+def test_the_time_must_be_there():
+    task = TimeFields(fields=("hour",), time="pickup")
+    assert task.requires() == {"pickup": "any"}
+    with pytest.raises(ConfigError, match="time_fields reads the field 'pickup', which its input lacks"):
+        task.output_schema(pa.schema({"event_time": TIMESTAMP}))
+    assert task.output_schema(pa.schema({"pickup": pa.null()})).names == ["pickup", "hour"]
+
+
+def test_what_is_written():
+    assert TimeFields(fields=("weekend", "hour")).writes() == {"weekend", "hour"}

@@ -81,6 +81,24 @@ def test_a_tree_per_so_many_records_as_scikit_learn_grows_it():
         np.testing.assert_array_equal(model.leaves(x), theirs.apply(x))
 
 
+@pytest.mark.parametrize(
+    ("options", "leaves"),
+    [
+        ({"min_leaf": 1}, 4),  # low · high · low · high
+        ({}, 2),  # the lone records in the middle cannot be leaves
+        ({"min_leaf": 3}, 1),
+        ({"min_leaf": 1, "pruning": 10.0}, 1),
+        ({"min_leaf": 1, "max_depth": 1}, 2),
+    ],
+)
+def test_options_of_trees_by_hand(options, leaves):
+    levels = ["low", "low", "high", "low", "high"]
+    rows = [{"event_time": i, "x": float(i), "target": level} for i, level in enumerate(levels)]
+    (row,) = DecisionTreeTrain(inputs=("x",), size=5, **options).session().push_many(rows)
+    assert json.loads(row["metrics"])["leaves"] == leaves
+    assert np.unique(TreeModel.from_bytes(row["content"]).leaves(np.arange(5.0)[:, None])).size == leaves
+
+
 def test_numeric_classes_are_taken_as_text():
     rows = [{"event_time": 5, "x": float(i), "target": float(i > 3)} for i in range(8)]
     out = DecisionTreeTrain(inputs=("x",), size=8).session().push_many(rows)

@@ -228,6 +228,14 @@ def test_good_and_bad_documents_of_a_batch_keep_their_order():
     assert sorted(e["seq"] for e in session.errors) == [1, 3]
 
 
+def test_a_field_of_another_name():
+    document = '<class><student rollno="7"><firstname>Ada</firstname></student></class>'
+    (row,) = XMLParse(field="document").session().push({"payload": "<x/>", "document": document})
+    assert (row["checksum"], row["records"], row["payload"]) == (17, 1, "<x/>")
+    records = XMLParse(field="document", layout="records", fields=("@rollno",)).session()
+    assert records.push({"payload": "<x/>", "document": document}) == [{"payload": "<x/>", "sub": 0, "rollno": "7"}]
+
+
 def test_many_records():
     session = XMLParse(layout="records", record="r", fields=("x",)).session()
     assert len(session.push({"payload": "<s>" + "<r><x>1</x></r>" * 4096 + "</s>"})) == 4096

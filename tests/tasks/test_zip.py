@@ -103,6 +103,27 @@ def test_times_are_those_of_the_records():
     ]
 
 
+def test_the_fields_of_content_and_name():
+    pack = RemoteZip(size=2, field="chart", entry="title").session()
+    rows = [{"title": t, "chart": c, "name": "no", "data": b"no"} for t, c in (("a", b"1"), ("b", b"2"))]
+    archive = opened(pack.push_many(rows)[0]["data"])
+    assert {name: archive.read(name) for name in archive.namelist()} == {"a": b"1", "b": b"2"}
+
+
+def test_entries_without_names_are_numbered():
+    pack = RemoteZip(size=2, entry=None).session()
+    assert opened(pack.push_many([{"data": b"1"}, {"data": b"2"}])[0]["data"]).namelist() == ["entry-1", "entry-2"]
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_entries_are_deflated_unless_told_otherwise(compress):
+    (row,) = RemoteZip(size=1, compress=compress).session().push({"name": "a", "data": b"a" * 10_000})
+    (info,) = opened(row["data"]).infolist()
+    assert info.compress_type == (zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED)
+    assert (len(row["data"]) < 500) == compress
+    assert opened(row["data"]).read("a") == b"a" * 10_000
+
+
 def test_the_same_entries_make_the_same_bytes_elsewhere():
     script = (
         "from riot_ops.tasks import RemoteZip; import sys;"
