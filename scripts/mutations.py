@@ -119,7 +119,7 @@ class _Maker:
 
     @staticmethod
     def _left_out(node: ast.AST) -> bool:
-        if isinstance(node, ast.FunctionDef) and node.name in SKIPPED_FUNCTIONS:
+        if isinstance(node, ast.FunctionDef) and (node.name in SKIPPED_FUNCTIONS or node.name.endswith("_cases")):
             return True
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
             return True

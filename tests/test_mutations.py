@@ -77,6 +77,7 @@ def test_each_fault(text, expected):
         "if TYPE_CHECKING:\n    x = 3\n",
         "assert a < 3\n",
         "def cases():\n    return a + 1\n",
+        "def zip_cases():\n    return a + 1\n",
         'x = f"{a + 1}"\n',
         "x = 'other'\n",
     ],

@@ -36,6 +36,21 @@ def _content(blobs):
     return {name: blobs.read(name) for name in blobs.list()}
 
 
+def test_how_long_and_how_many_at_once(monkeypatch):
+    """What the store is opened with, by default and as told."""
+    monkeypatch.setattr(store_task, "shared_blobs", lambda *given, **options: (given, options))
+    monkeypatch.setattr(store_task, "shared_table", lambda *given, **options: (given, options))
+    secret = Secret("x")
+    table = {"store": "azure-table://", "table": "rows", "partition": "p", "row": "{seq}"}
+    assert BlobUpload(store="azure-blob://c").blobs == (("azure-blob://c", None), {"retry_s": 60.0})
+    upload = BlobUpload(store="azure-blob://c", credential=secret, retry_s=7)
+    assert upload.blobs == (("azure-blob://c", secret), {"retry_s": 7})
+    assert TableInsert(**table).rows == (("azure-table://", "rows", None), {"retry_s": 60.0, "parallel": 8})
+    insert = TableInsert(**table, credential=secret, retry_s=7, parallel=3)
+    assert insert.rows == (("azure-table://", "rows", secret), {"retry_s": 7, "parallel": 3})
+    assert BlobUpload(store="azure-blob://c").parallel == BlobDownload(store="azure-blob://c").parallel == 8
+
+
 def test_stores_hold_the_same(place):
     blobs = open_blobs(place["store"], place.get("credential"))
     blobs.create()

@@ -274,6 +274,23 @@ def test_inputs_that_do_not_fit_are_refused(size, kinds, text):
         LinearRegressionTrain(inputs=("x",), size=size).output_schema(schema)
 
 
+def test_labels_of_single_records_are_no_lists():
+    schema = pa.schema({"event_time": pa.int64(), "x": pa.float64(), "target": pa.list_(pa.string())}.items())
+    with pytest.raises(ConfigError, match=r"a value in the field 'target', got list<.*>; size=None takes lists"):
+        DecisionTreeTrain(inputs=("x",), size=9).output_schema(schema)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_span_in_any_unit_of_time(unit):
+    factor = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    times = {name: pa.array([at * factor for at in seconds], pa.timestamp(unit, "UTC"))
+             for name, seconds in (("from", [7, 5, 6]), ("to", [17, 19, 18]))}  # fmt: skip
+    batch = pa.RecordBatch.from_pydict({**times, "x": [1.0, 2.0, 4.0], "target": [1.0, 3.0, 5.0]})
+    task = LinearRegressionTrain(inputs=("x",), size=3, start_field="from", end_field="to")
+    (row,) = task.session().push_batch(batch).to_pylist()
+    assert (row["start_ms"], row["end_ms"], row["model"]) == (5000, 19000, "CITY-MLR-19000.model")
+
+
 def test_inputs_that_add_nothing_may_be_left_out():
     rows = [
         {"x": float(i % 7), "z": float(i * i % 5), "y": 3.0 * (i % 7) + (-1) ** i, "event_time": i} for i in range(70)

@@ -295,6 +295,16 @@ class Sharing(Total):
         return other
 
 
+@dataclass(frozen=True, kw_only=True)
+class Misstating(Total):
+    __doc__ = Total.__doc__.replace(
+        "        See :class", "        See.\n    low, high : int, default 0 and 9\n        Of :class"
+    )
+
+    low: int = 0
+    high: int = 8
+
+
 def _fails(kind, name: str, law: str) -> None:
     """The check fails, and for that reason."""
     check = next(c for c in CHECKS if c.__name__ == f"check_{name}")
@@ -326,6 +336,7 @@ FAULTS = [
     (Dropping, "config_roundtrip", r"^Dropping\(.*number=0\.0\) came back for"),
     (Heavy, "serialisable", r"^200\d\d\d bytes, allowed are 100000"),
     (Splitting, "docstring", "^Splitting: the docstring lacks the section 'Parameters'"),
+    (Misstating, "docstring", "^high is 8 by default, documented is 9"),
     (Halving, "merge", "^parts merged in the order .* differ from one pass"),
     (Sharing, "merge", "^merging changes what is merged"),
 ]

@@ -37,7 +37,7 @@ class BlobDownload(BlobTask):
         Template of the name, see :class:`riot_ops.connectors.template.Template`.
     output : str, default "data"
         Field (binary) for the content.
-    most_bytes : int, >= 1, default 64 MiB
+    most_bytes : int, >= 1, default 67108864
         Largest blob that is fetched.
 
     Shapes and rates

@@ -40,7 +40,7 @@ class StoreTask(StatelessTask):
     credential : Secret or None
         For Azure the connection string, by default (None) that in the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
-    retry_s : float, >= 0
+    retry_s : float, >= 0, default 60
         For how long a call that fails for a passing reason is tried again (s). What still fails then,
         or for another reason (key, missing container, full disk), stops the dataflow with a
         :class:`ConnectorError`; a restart goes on from its checkpoint.
@@ -98,7 +98,7 @@ class BlobTask(StoreTask):
         ``sqlite:///file.db``, or ``memory://name`` (of one process, for tests).
     credential, retry_s
         See :class:`StoreTask`.
-    parallel : int, >= 1
+    parallel : int, >= 1, default 8
         Blobs on their way at once.
     """
 
@@ -127,7 +127,7 @@ class TableTask(StoreTask):
         Name of the table: 3 to 63 ASCII letters and digits. In a database it is made by the first use.
     credential, retry_s
         See :class:`StoreTask`.
-    parallel : int, >= 1
+    parallel : int, >= 1, default 8
         Calls that wait for their answers at once (Azure).
     partition, row : str
         Templates of the partition key and the row key, see :class:`riot_ops.connectors.template.Template`:

@@ -41,7 +41,7 @@ class TableRange(TableTask):
         Templates of the first row key and of the one behind the last, or of their beginnings.
     schema : mapping of str to type, or pyarrow Schema
         The values to fetch and their Arrow types, such as ``{"temperature": "double"}``.
-    most_rows : int, >= 1, default 1,000,000
+    most_rows : int, >= 1, default 1000000
         Largest set.
 
     Shapes and rates

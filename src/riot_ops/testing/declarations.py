@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import datetime as dt
 import doctest
 import inspect
@@ -10,7 +12,8 @@ import json
 import pickle
 import re
 import sys
-from dataclasses import FrozenInstanceError, fields
+from collections.abc import Iterator
+from dataclasses import MISSING, FrozenInstanceError, fields
 from typing import Any
 
 import pyarrow as pa
@@ -97,7 +100,7 @@ def _first(case: Case) -> bool:
 
 @only(_first)
 def check_docstring(case: Case) -> None:
-    """The docstring has its sections in order, documents each parameter, and its examples run."""
+    """The docstring has its sections in order, documents each parameter with its default, and its examples run."""
     kind = type(case.task)
     text = inspect.cleandoc(kind.__doc__ or "")
     assert text and not text.startswith(f"{kind.__name__}("), f"{kind.__name__} has no docstring"
@@ -115,6 +118,12 @@ def check_docstring(case: Case) -> None:
     }
     missing = [f.name for f in fields(kind) if f.name not in named]
     assert not missing, f"{kind.__name__}: not documented: {', '.join(missing)}"
+    given = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    for name, stated in _defaults(parameters):
+        default = given.get(name)
+        if isinstance(default, dt.timedelta):
+            default = default.total_seconds()
+        assert name not in given or default == stated, f"{name} is {default!r} by default, documented is {stated!r}"
     module = sys.modules[kind.__module__]
     found = doctest.DocTestFinder(recurse=False).find(kind, kind.__name__, module, vars(module).copy())
     examples = [test for test in found if test.examples]
@@ -124,6 +133,15 @@ def check_docstring(case: Case) -> None:
     for example in examples:
         runner.run(example, out=report.append)
     assert runner.failures == 0, "".join(report)
+
+
+def _defaults(parameters: str) -> Iterator[tuple[str, Any]]:
+    """``(name, value)`` of each documented default that is a literal, as in ``a, b : int, default 1 and 2``."""
+    for names, text in re.findall(r"^(\w[\w, ]*?) : .*?\bdefault (.+)$", parameters, re.MULTILINE):
+        several = names.split(", ")
+        for name, value in zip(several, text.split(" and ") if len(several) > 1 else [text], strict=False):
+            with contextlib.suppress(ValueError, SyntaxError):  # said in words
+                yield name, ast.literal_eval(value)
 
 
 def check_serialisable(case: Case) -> None:
