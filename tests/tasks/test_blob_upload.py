@@ -42,13 +42,13 @@ def test_how_long_and_how_many_at_once(monkeypatch):
     monkeypatch.setattr(store_task, "shared_table", lambda *given, **options: (given, options))
     secret = Secret("x")
     table = {"store": "azure-table://", "table": "rows", "partition": "p", "row": "{seq}"}
-    assert BlobUpload(store="azure-blob://c").blobs == (("azure-blob://c", None), {"retry_s": 60.0})
-    upload = BlobUpload(store="azure-blob://c", credential=secret, retry_s=7)
-    assert upload.blobs == (("azure-blob://c", secret), {"retry_s": 7})
+    assert BlobUpload(store="azure-blob://charts").blobs == (("azure-blob://charts", None), {"retry_s": 60.0})
+    upload = BlobUpload(store="azure-blob://charts", credential=secret, retry_s=7)
+    assert upload.blobs == (("azure-blob://charts", secret), {"retry_s": 7})
     assert TableInsert(**table).rows == (("azure-table://", "rows", None), {"retry_s": 60.0, "parallel": 8})
     insert = TableInsert(**table, credential=secret, retry_s=7, parallel=3)
     assert insert.rows == (("azure-table://", "rows", secret), {"retry_s": 7, "parallel": 3})
-    assert BlobUpload(store="azure-blob://c").parallel == BlobDownload(store="azure-blob://c").parallel == 8
+    assert BlobUpload(store="azure-blob://charts").parallel == BlobDownload(store="azure-blob://charts").parallel == 8
 
 
 def test_stores_hold_the_same(place):
