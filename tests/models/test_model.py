@@ -89,9 +89,47 @@ def test_class_indexes_follow_the_labels_given():
         TreeModel.from_sklearn(tree, "abcd", "class", classes=["0", "1"])
 
 
+def test_the_form_of_leaves():
+    """A leaf tests nothing: its feature and threshold are 0, whatever the library that grew it has there."""
+    tree, _ = grown(max_depth=3)
+    model = TreeModel.from_sklearn(tree, "abcd", "class")
+    leaves = [i for i, child in enumerate(model.left) if child < 0]
+    assert len(leaves) == tree.get_n_leaves()
+    assert {(model.right[i], model.feature[i], model.threshold[i]) for i in leaves} == {(-1, 0, 0.0)}
+
+
 def test_a_missing_input_matters_only_where_it_decides():
     model = stump(inputs=("x", "idle"))
     assert model.predict([[0.5, math.nan], [math.nan, 0.0]]).tolist() == [0, -1]
+
+
+def test_the_most_names():
+    many = tuple(map(str, range(10_000)))
+    shares = ((0.0,) * 9999 + (1.0,),)
+    leaf = {"left": (-1,), "right": (-1,), "feature": (0,), "threshold": (0.0,)}
+    assert linear(inputs=many, coefficients=(1.0,) * 10_000).predict(np.ones((1, 10_000))) == 10_000.5
+    assert stump(**leaf, classes=many, value=shares).predict([[0.0]]) == 9999
+    with pytest.raises(ModelError, match="inputs must be 1 to 10000 different names, got 10001"):
+        linear(inputs=(*many, "x"), coefficients=(1.0,) * 10_001)
+    with pytest.raises(ModelError, match="classes must be 1 to 10000 different labels, got 10001"):
+        stump(**leaf, classes=(*many, "x"), value=((0.0, *shares[0]),))
+
+
+def test_models_of_nothing():
+    with pytest.raises(ModelError, match="inputs must be 1 to 10000"):
+        linear(inputs=(), coefficients=())
+    with pytest.raises(ModelError, match="a tree has 1 to 1000000 nodes, got 0"):
+        stump(left=(), right=(), feature=(), threshold=(), value=())
+    with pytest.raises(ModelError, match="classes must be 1 to 10000"):
+        stump(classes=(), value=((), (), ()))
+
+
+def test_a_model_is_made_by_names_and_stays_as_it_is():
+    with pytest.raises(TypeError, match="positional"):
+        LinearModel(("x",), "y", intercept=0.5, coefficients=(1.0,))
+    for model in (linear(), stump()):
+        with pytest.raises(AttributeError, match="immutable"):
+            model.target = "z"
 
 
 @pytest.mark.parametrize("kind", [LinearRegression, Ridge])
@@ -129,6 +167,9 @@ def test_models_with_another_number_of_inputs_are_refused():
     fitted = LinearRegression().fit(x, x[:, 0])
     with pytest.raises(ModelError, match="4 coefficients"):
         LinearModel.from_sklearn(fitted, "abc", "y")
+    several = LinearRegression().fit(x[:, :1], x[:, :2])  # two targets of one input
+    with pytest.raises(ModelError, match="2 coefficients and 2 intercepts, expected 2 and 1"):
+        LinearModel.from_sklearn(several, "ab", "y")
     with pytest.raises(ModelError, match="rows of 2 inputs"):
         linear().predict([[1.0]])
 

@@ -208,6 +208,18 @@ def test_m5_keeps_the_inputs_that_a_search_over_the_rows_keeps(seed):
     assert full.metrics["rmse"] <= model.metrics["rmse"] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("second", "size", "kept"), [(-1.5, 2.17, {1}), (0.4, 0.85, {0, 1})])
+def test_m5_takes_a_large_coefficient_for_collinearity(second, size, kept):
+    """Two inputs with a correlation of 0.9; ``size`` is the larger coefficient, in deviations."""
+    rng = np.random.default_rng(2)
+    a = rng.normal(size=5000)
+    x = np.column_stack([a, 0.9 * a + np.sqrt(1 - 0.81) * rng.normal(size=5000)])
+    y = 2 * x[:, 0] + second * x[:, 1] + 0.01 * rng.normal(size=5000)
+    assert 2 / y.std() == pytest.approx(size, rel=0.03)
+    model = fit_linear(x, y, "ab", "y", selection="m5")
+    assert {i for i, b in enumerate(model.coefficients) if b != 0.0} == kept
+
+
 def test_m5_leaves_out_what_adds_nothing():
     rng = np.random.default_rng(5)
     x = rng.normal(size=(200, 3))

@@ -114,7 +114,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return readonly(rows)
 
 
-class LinearModel(Model, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="MLR", dict=True):
+class LinearModel(Model, frozen=True, kw_only=True, tag="MLR"):
     """``y = b0 + Σ bi xi``.
 
     Parameters
@@ -177,7 +177,7 @@ class LinearModel(Model, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return readonly(np.array(self.coefficients, np.float64))
 
 
-class TreeModel(Model, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="DTC", dict=True):
+class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
     """A binary decision tree over numbers: a row goes left at a node iff ``x[feature] <= threshold``.
 
     The comparison takes x in single precision, as scikit-learn does.
