@@ -128,3 +128,15 @@ def test_kept_in_a_folder_of_ones_own(tmp_path):
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert [p.name.partition("-")[0] for p in (tmp_path / "given").iterdir()] == ["senml.repeat"]
     assert not (tmp_path / "not").exists()
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_inline_is_for_the_machine_code_of_callers():
+    def step(x):
+        return x + 1
+
+    plain, inline = kernel(step), kernel(inline=True)(step)
+    assert plain(1) == inline(1) == 2
+    assert plain.digest != inline.digest
+    assert not plain.inlined().targetoptions["forceinline"]
+    assert inline.inlined().targetoptions["forceinline"]

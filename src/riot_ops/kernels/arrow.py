@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.numbers import load8, store8
 
 __all__ = [
     "PIECE_BYTES",
     "byte_spans",
     "float_column",
-    "gather_strings",
     "int_column",
     "joined",
     "pieces",
@@ -91,45 +91,73 @@ def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 @kernel
-def _copy_spans(data: Any, starts: Any, ends: Any, offsets: Any, out: Any) -> None:
+def _span_offsets(starts: Any, lengths: Any, times: Any, offsets: Any) -> Any:
+    """Offsets of spans that are each repeated, of no bytes where the start is negative; ``(total, nulls)``.
+
+    The total may be past what offsets can hold.
+    """
+    o = 0
+    k = 1
+    nulls = 0
+    offsets[0] = 0
     for i in range(starts.size):
-        o = offsets[i]
-        s = starts[i]
-        for j in range(ends[i] - s):
-            out[o + j] = data[s + j]
+        size = lengths[i]
+        if starts[i] < 0:
+            size = 0
+            nulls += 1
+        for _ in range(times):
+            o += size
+            offsets[np.uint64(k)] = o
+            k += 1
+    return o, nulls
+
+
+@kernel
+def _copy_spans(data: Any, starts: Any, times: Any, offsets: Any, out: Any) -> None:
+    """Copy spans to their offsets, each repeated; 8 bytes behind the last in out are for use."""
+    room = data.size - 8
+    for i in range(starts.size):
+        start = starts[i]
+        o = np.int64(offsets[np.uint64(i * times)])
+        size = np.int64(offsets[np.uint64(i * times + 1)]) - o
+        for _ in range(times):
+            if start + size <= room:
+                # whole words; what they write past the span is written again by the next
+                for j in range(0, size, 8):
+                    store8(out, o + j, load8(data, start + j))
+            else:
+                for j in range(size):
+                    out[np.uint64(o + j)] = data[np.uint64(start + j)]
+            o += size
 
 
 def strings_from_spans(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-    valid: npt.NDArray[np.bool_] | None = None,
+    lengths: npt.NDArray[np.int64],
+    *,
+    times: int = 1,
     kind: pa.DataType | None = None,
 ) -> pa.Array:
-    """A text column copied from spans of a byte array (which must hold valid UTF-8 for text)."""
-    lengths = ends - starts
-    if valid is not None:
-        lengths = np.where(valid, lengths, 0)
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    if offsets[-1] > np.iinfo(np.int32).max:
-        raise ValueError(f"a batch holds {offsets[-1]} bytes of text, more than 2 GiB: use smaller batches")
-    out = np.empty(int(offsets[-1]), np.uint8)
-    _copy_spans(readonly(data), readonly(starts), readonly(starts + lengths), readonly(offsets), out)
-    nulls = 0
+    """A text column copied from spans of a byte array (which must hold valid UTF-8 for text).
+
+    Each is repeated so many times; null where the start is negative.
+    """
+    offsets = np.empty(starts.size * times + 1, np.int32)
+    total, nulls = _span_offsets(readonly(starts), readonly(lengths), times, offsets)
+    if total > np.iinfo(np.int32).max:
+        raise ValueError(f"a batch holds {total} bytes of text, more than 2 GiB: use smaller batches")
+    out = np.empty(total + 8, np.uint8)
+    _copy_spans(readonly(data), readonly(starts), times, offsets, out)
     bitmap = None
-    if valid is not None and not valid.all():
-        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
-        nulls = -1
+    if nulls:
+        bitmap = pa.py_buffer(np.packbits(np.repeat(starts >= 0, times), bitorder="little"))
     return pa.Array.from_buffers(
-        kind or pa.string(), len(starts), [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)], nulls
+        kind or pa.string(),
+        starts.size * times,
+        [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
+        nulls * times,
     )
-
-
-def gather_strings(column: pa.Array, index: npt.NDArray[np.int64]) -> pa.Array:
-    """``column.take(index)`` for text without nulls in the index."""
-    data, starts, ends, valid = byte_spans(column)
-    return strings_from_spans(data, starts[index], ends[index], valid[index] if valid.size else None, column.type)
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

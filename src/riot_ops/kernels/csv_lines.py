@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
+from riot_ops.kernels.arrow import byte_spans, strings_from_spans
 from riot_ops.kernels.csv import next_field
 from riot_ops.kernels.jit import kernel
 
@@ -85,4 +85,4 @@ def csv_column(lines: pa.Array, place: int) -> tuple[pa.Array, npt.NDArray[np.bo
     offsets = np.empty(n + 1, np.int64)
     found = np.empty(n, np.bool_)
     _column(data, starts, ends, valid, place, text, offsets, found)
-    return strings_from_spans(text, readonly(offsets[:-1]), readonly(offsets[1:])), found
+    return strings_from_spans(text, offsets[:-1], np.diff(offsets)), found

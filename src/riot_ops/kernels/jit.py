@@ -20,7 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -36,9 +36,10 @@ _LOCK = threading.RLock()
 class Kernel(Generic[P, R]):
     """A loop over arrays; calling it compiles it once per argument types."""
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], *, inline: bool = False) -> None:
         functools.update_wrapper(self, function)
         self.python: Callable[P, R] = function
+        self.inline = inline
         self._compiled: Any = None
         self._inlined: Any = None
 
@@ -68,7 +69,7 @@ class Kernel(Generic[P, R]):
             with _LOCK:
                 numba = _numba()
                 assert numba is not None
-                dispatcher = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(
+                dispatcher = numba.njit(no_cpython_wrapper=True, forceinline=self.inline, **_OPTIONS)(
                     _resolve_calls(self.python)
                 )
                 template = dispatcher.get_call_template
@@ -86,7 +87,8 @@ class Kernel(Generic[P, R]):
     def digest(self) -> bytes:
         """A hash of all that goes into the machine code."""
         code = self.python.__code__
-        digest = hashlib.blake2b(repr((code.co_code, code.co_consts, code.co_names, code.co_varnames)).encode())
+        what = (code.co_code, code.co_consts, code.co_names, code.co_varnames, self.inline)
+        digest = hashlib.blake2b(repr(what).encode())
         for name, value in _globals_of(self.python):
             digest.update(name.encode())
             digest.update(_identity(self, name, value))
@@ -96,13 +98,20 @@ class Kernel(Generic[P, R]):
         return _import_kernel, (self.python.__module__, self.python.__qualname__)
 
 
-def kernel(function: Callable[P, R]) -> Kernel[P, R]:
+@overload
+def kernel(function: Callable[P, R], /) -> Kernel[P, R]: ...
+@overload
+def kernel(*, inline: bool) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+def kernel(function: Any = None, *, inline: bool = False) -> Any:
     """Mark a function over arrays and scalars as a kernel.
 
     Kernels may call other kernels and read numbers and arrays that their module defines or imports.
-    They allocate no arrays, and know nothing of Arrow, Spark or dictionaries.
+    They allocate no arrays, and know nothing of Arrow, Spark or dictionaries. What LLVM would call, ``inline``
+    puts into the callers: for what each step of a loop needs, at one place or two.
     """
-    return Kernel(function)
+    if function is None:
+        return functools.partial(Kernel, inline=inline)
+    return Kernel(function, inline=inline)
 
 
 def _import_kernel(module: str, name: str) -> Any:
@@ -159,7 +168,7 @@ def _resolve_calls(function: Callable[..., Any]) -> types.FunctionType:
 
 #: error_model numpy: a division by zero gives inf as in NumPy instead of raising. _nrt: kernels allocate nothing, so
 #: numba need not count who refers to an array, which costs more than many a loop and a third of the compiling.
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 
 @functools.cache

@@ -24,6 +24,7 @@ __all__ = [
     "parse_integer",
     "parse_number",
     "short_number",
+    "store8",
 ]
 
 NUMBER = 0
@@ -99,6 +100,20 @@ def load8(data: Any, i: Any) -> Any:
         | (np.uint64(data[u + np.uint64(6)]) << np.uint64(48))
         | (np.uint64(data[u + _U7]) << _U56)
     )
+
+
+@kernel
+def store8(data: Any, i: Any, w: Any) -> None:
+    """Write the eight bytes of a little-endian number at i."""
+    u = np.uint64(i)
+    data[u] = np.uint8(w & _BYTE)
+    data[u + _U1] = np.uint8((w >> _U8) & _BYTE)
+    data[u + np.uint64(2)] = np.uint8((w >> _U16) & _BYTE)
+    data[u + np.uint64(3)] = np.uint8((w >> np.uint64(24)) & _BYTE)
+    data[u + np.uint64(4)] = np.uint8((w >> _U32) & _BYTE)
+    data[u + np.uint64(5)] = np.uint8((w >> np.uint64(40)) & _BYTE)
+    data[u + np.uint64(6)] = np.uint8((w >> np.uint64(48)) & _BYTE)
+    data[u + _U7] = np.uint8(w >> _U56)
 
 
 @kernel

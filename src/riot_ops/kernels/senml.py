@@ -39,11 +39,9 @@ __all__ = [
     "NO_TIME",
     "Columns",
     "Plan",
-    "copy_texts",
     "make_plan",
     "parse_messages",
     "repeat",
-    "text_offsets",
 ]
 
 I64 = npt.NDArray[np.int64]
@@ -263,44 +261,3 @@ def repeat(values: Any, times: Any, out: Any) -> None:
         v = values[i]
         for j in range(times):
             out[i * times + j] = v
-
-
-@kernel
-def text_offsets(lengths: Any, times: Any, out: Any) -> Any:
-    """Offsets of texts that are each repeated; their total, which may be past what they can hold."""
-    o = 0
-    k = 1
-    out[0] = 0
-    for i in range(lengths.size):
-        for _ in range(times):
-            o += lengths[i]
-            out[k] = o
-            k += 1
-    return o
-
-
-@kernel
-def copy_texts(data: Any, starts: Any, lengths: Any, times: Any, out: Any) -> None:
-    """Copy texts, each repeated, one after the other."""
-    o = 0
-    room = data.size - 8
-    width = out.size - 8
-    for i in range(starts.size):
-        start = starts[i]
-        size = lengths[i]
-        for _ in range(times):
-            j = 0
-            if start + size <= room and o + size <= width:
-                # whole words; what they write past the text is written again by the next
-                while j < size:
-                    w = load8(data, start + j)
-                    p = np.uint64(o + j)
-                    for b in range(8):
-                        out[p + np.uint64(b)] = np.uint8(w & _BYTE)
-                        w = w >> np.uint64(8)
-                    j += 8
-            else:
-                while j < size:
-                    out[o + j] = data[start + j]
-                    j += 1
-            o += size

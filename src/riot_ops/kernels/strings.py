@@ -11,8 +11,11 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.numbers import load8
 
-__all__ = ["code_of", "name_table", "not_utf8", "same_bytes"]
+__all__ = ["code_of", "name_table", "not_utf8", "same_bytes", "same_words"]
+
+_NOUGHT = np.uint64(0)
 
 Table = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -26,6 +29,21 @@ def same_bytes(a: Any, start: Any, end: Any, b: Any, b_start: Any, b_end: Any) -
         if a[start + i] != b[b_start + i]:
             return False
     return True
+
+
+@kernel
+def same_words(data: Any, a: Any, b: Any, size: Any) -> Any:
+    """Whether so many bytes at a are those at b, eight at a time where so many can be read."""
+    if max(a, b) + size > data.size - 8:
+        return same_bytes(data, a, a + size, data, b, b + size)
+    while size > 8:
+        if load8(data, a) != load8(data, b):
+            return False
+        a += 8
+        b += 8
+        size -= 8
+    differ = load8(data, a) ^ load8(data, b)
+    return size == 0 or differ << np.uint64(64 - 8 * size) == _NOUGHT
 
 
 @kernel

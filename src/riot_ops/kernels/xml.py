@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.strings import same_bytes
-from riot_ops.kernels.xml_characters import CLASS, SPACE, find_name, name_end, skip_space
+from riot_ops.kernels.numbers import byte
+from riot_ops.kernels.strings import same_words
+from riot_ops.kernels.xml_characters import SPACE, find_name, goes_on, is_at, name_end, skip_space
 from riot_ops.kernels.xml_markup import (
     read_attributes,
     read_text,
@@ -62,13 +63,20 @@ class Scratch(NamedTuple):
 
     #: Of each open element: start and end of its name, which of the names it is.
     open: Any
+    #: Of each of the names, behind one for all others: start and end where it was last seen, and which of these
+    #: elements began next.
+    seen: Any
     #: Of each attribute of an element: start and end of its name and of its value.
     attributes: Any
 
 
-def make_scratch(max_depth: int) -> Scratch:
+def make_scratch(max_depth: int, names: Names) -> Scratch:
     """Room for elements down to a depth; deeper documents have to be read otherwise."""
-    return Scratch(np.empty((max_depth, 3), np.int64), np.empty((MOST_ATTRIBUTES, 4), np.int64))
+    return Scratch(
+        np.empty((max_depth, 3), np.int64),
+        np.zeros((names.element_starts.size + 1, 3), np.int64),
+        np.empty((MOST_ATTRIBUTES, 4), np.int64),
+    )
 
 
 @kernel
@@ -116,12 +124,12 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
     """
     element_starts, element_ends = names.element_starts, names.element_ends
     attribute_starts, attribute_ends = names.attribute_starts, names.attribute_ends
-    opened, spans = scratch.open, scratch.attributes
+    opened, seen, spans = scratch.open, scratch.seen, scratch.attributes
     refused = 0, -1, at
     last = end - 1
-    while last > start and CLASS[data[last]] & SPACE:
+    while last > start and is_at(data, last, SPACE):
         last -= 1
-    if last <= start or data[last] != _GT:
+    if last <= start or byte(data, last) != _GT:
         return refused
     i = skip_declaration(data, start, last, text)
     if i < 0:
@@ -132,6 +140,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
     checksum = 0
     records = 0
     depth = 0
+    before = 0  # the row in seen of the element that began last
     record_depth = 0  # of the record at hand; 0 outside
     row = -1  # where the values of the record at hand go
     field = -1  # whose text begins at text_start
@@ -139,7 +148,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
     more = 0  # bytes of the field's text that are not the first of a character
     raw = False  # whether the field's text is not its bytes
     while True:
-        mark = data[i + 1]
+        mark = byte(data, i + 1)
         if mark == _BANG or mark == _WHAT:
             i = skip_other(data, i, last, True)
             if i < 0:
@@ -160,14 +169,26 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
                 name += 1
                 begin, stop, which = opened[depth - 1, 0], opened[depth - 1, 1], opened[depth - 1, 2]
                 i = name + stop - begin
-                if not same_bytes(data, name, i, data, begin, stop):
+                if i > last or not same_words(data, begin, name, stop - begin):
                     return refused
                 i = skip_space(data, i)
             else:
-                i = name_end(data, name)
-                if i == name or depth == opened.shape[0]:
+                # elements mostly come in turn: by name the one that came next the last time
+                next_one = seen[before, 2]
+                begin, stop = seen[next_one, 0], seen[next_one, 1]
+                i = name + stop - begin
+                if stop == begin or i > last or not same_words(data, begin, name, stop - begin) or goes_on(data, i):
+                    i = name_end(data, name)
+                    if i == name:
+                        return refused
+                    next_one = 1 + find_name(data, name, i, names.elements, element_starts, element_ends, True)
+                    seen[next_one, 0] = name
+                    seen[next_one, 1] = i
+                    seen[before, 2] = next_one
+                before = next_one
+                which = next_one - 1
+                if depth == opened.shape[0]:
                     return refused
-                which = find_name(data, name, i, names.elements, element_starts, element_ends, True)
                 opened[depth, 0] = name
                 opened[depth, 1] = i
                 opened[depth, 2] = which
@@ -179,9 +200,11 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
                         row = first + records
                         found.value_starts[:, row] = -1
                     records += 1
-                i, count = read_attributes(data, i, last, spans)
-                if count < 0:
-                    return refused
+                count = 0
+                if byte(data, i) != _GT:
+                    i, count = read_attributes(data, i, last, spans)
+                    if count < 0:
+                        return refused
                 if which == 0:
                     for a in range(count):
                         begin, end, value, value_end = spans[a]
@@ -192,7 +215,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
                             column = names.attribute_columns[listed]
                             n, at = put_value(data, value, value_end, raw, more, True, found, at, column, target)
                             checksum += n
-                if data[i] == _SLASH:
+                if byte(data, i) == _SLASH:
                     closes = True
                     i += 1
                 if which > 0:
@@ -205,7 +228,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
                         text_start = i + 1
                         more = 0
                         raw = False
-            if data[i] != _GT:
+            if byte(data, i) != _GT:
                 return refused
             i += 1
             if closes:

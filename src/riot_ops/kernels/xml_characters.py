@@ -12,6 +12,7 @@ import numpy as np
 
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.numbers import byte
 from riot_ops.kernels.strings import name_table
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "VALUE",
     "character_size",
     "find_name",
+    "goes_on",
+    "is_at",
     "name_end",
     "reference",
     "skip_space",
@@ -92,10 +95,16 @@ def find_name(data: Any, start: Any, end: Any, names: Any, starts: Any, ends: An
 
 
 @kernel
+def is_at(data: Any, i: Any, what: Any) -> Any:
+    """Whether the byte at i is of a class."""
+    return CLASS[data[np.uint64(i)]] & what != 0
+
+
+@kernel
 def skip_space(data: Any, start: Any) -> Any:
     """Behind white space."""
     i = start
-    while CLASS[data[i]] & SPACE:
+    while is_at(data, i, SPACE):
         i += 1
     return i
 
@@ -140,17 +149,23 @@ def _letter_size(data: Any, i: Any) -> Any:
 def name_end(data: Any, start: Any) -> Any:
     """The end of the name at start; start itself if there is none."""
     i = start
-    if not CLASS[data[i]] & START and data[i] < 0x80:
+    if not is_at(data, i, START) and byte(data, i) < 0x80:
         return start
     while True:
-        while CLASS[data[i]] & NAME:
+        while is_at(data, i, NAME):
             i += 1
-        if data[i] < 0x80:
+        if byte(data, i) < 0x80:
             return i
         size = _letter_size(data, i)
         if size == 0:
             return start
         i += size
+
+
+@kernel
+def goes_on(data: Any, i: Any) -> Any:
+    """Whether a name that came as far as i may go on there."""
+    return byte(data, i) >= 0x80 or is_at(data, i, NAME)
 
 
 @kernel

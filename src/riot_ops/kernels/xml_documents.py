@@ -15,10 +15,12 @@ from riot_ops.kernels.strings import name_table
 from riot_ops.kernels.xml import Found, Names, make_scratch, read_all
 from riot_ops.kernels.xml_exact import ExactReader
 
-__all__ = ["Documents", "read_documents"]
+__all__ = ["GROWTH", "Documents", "read_documents"]
 
 #: A byte, in whatever encoding, makes at most so many of UTF-8.
-_GROWTH = 3
+GROWTH = 3
+#: Bytes of a document per record for which there is room from the start, and at least so many rows.
+_RECORD, _ROWS = 128, 64
 #: Depth for which room is kept; deeper documents are left to Expat.
 _DEPTH = 1024
 
@@ -66,10 +68,10 @@ def read_documents(
     names = _names(record, fields, elements, attributes)
     lengths = (ends - starts)[wanted]
     total = int(lengths.sum() if most_records else lengths.max(initial=0))
-    rows = np.empty((2, len(fields), 64 if most_records else 0), np.int64)
-    text = np.empty(_GROWTH * total, np.uint8)
+    rows = np.empty((2, len(fields), max(_ROWS, total // _RECORD) if most_records else 0), np.int64)
+    text = np.empty(GROWTH * total, np.uint8)
     found = Found(np.zeros(n, np.int64), np.zeros(n, np.int64), rows[0], rows[1], text)
-    scratch = make_scratch(min(max_depth, _DEPTH))
+    scratch = make_scratch(min(max_depth, _DEPTH), names)
     refused: dict[str, list[tuple[int, str]]] = {}
     view = memoryview(data)  # type: ignore[arg-type]
     todo, decoded = readonly(wanted), encoding is not None

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.numbers import HIGH, ONES, byte, load8, lowest
 from riot_ops.kernels.strings import name_table, same_bytes
 from riot_ops.kernels.xml_characters import (
-    CLASS,
     NAME,
     OTHER,
     SPACE,
@@ -18,6 +20,7 @@ from riot_ops.kernels.xml_characters import (
     VALUE,
     character_size,
     find_name,
+    is_at,
     name_end,
     reference,
     skip_space,
@@ -37,6 +40,11 @@ _TAB, _LF, _CR, _BANG, _QUOTE, _AMP, _APOSTROPHE, _DASH = 9, 10, 13, 33, 34, 38,
 _SLASH, _COLON, _LT, _EQUALS, _GT, _WHAT, _OPEN, _CLOSE = 47, 58, 60, 61, 62, 63, 91, 93
 _X = 120
 
+#: Eight bytes at a time: < is > without a bit.
+_TWOS, _GTS = np.uint64(0x0202020202020202), np.uint64(0x3E3E3E3E3E3E3E3E)
+_AMPS, _BLANKS = np.uint64(0x2626262626262626), np.uint64(0x2020202020202020)
+_NOUGHT = np.uint64(0)
+
 #: What may be in a declaration: three attributes, in this order, and their usual values.
 _DECLARED, _DECLARED_STARTS, _DECLARED_ENDS = name_table(
     ["version", "encoding", "standalone", "1.0", "utf-8", "yes", "no"]
@@ -54,7 +62,7 @@ def skip_other(data: Any, start: Any, last: Any, cdata: Any) -> Any:
         i = name_end(data, i)
         if i == start + 2 or (i == start + 5 and (data[start + 2] | 32) == _X):  # <?xml is not for here
             return -1
-        if not CLASS[data[i]] & SPACE and (data[i] != _WHAT or data[i + 1] != _GT):
+        if not is_at(data, i, SPACE) and (data[i] != _WHAT or data[i + 1] != _GT):
             return -1
     elif data[i] == _DASH and data[i + 1] == _DASH:
         closing, length = _DASH, 2
@@ -65,7 +73,7 @@ def skip_other(data: Any, start: Any, last: Any, cdata: Any) -> Any:
     else:
         return -1
     while True:
-        while CLASS[data[i]] & OTHER:
+        while is_at(data, i, OTHER):
             i += 1
         b = data[i]
         if b == closing and (length == 1 or data[i + 1] == closing):
@@ -90,7 +98,7 @@ def skip_misc(data: Any, start: Any, last: Any) -> Any:
     """To the root's tag, or behind what may follow the root; -1 if there is something else."""
     i = start
     while i <= last:
-        if CLASS[data[i]] & SPACE:
+        if is_at(data, i, SPACE):
             i += 1
         elif data[i] != _LT or i == last:
             return -1
@@ -143,7 +151,7 @@ def skip_declaration(data: Any, start: Any, last: Any, text: Any) -> Any:
             return -1
         i += 1
         value = i
-        while CLASS[data[i]] & NAME and data[i] != _COLON:
+        while is_at(data, i, NAME) and data[i] != _COLON:
             i += 1
         if data[i] != quote:
             return -1
@@ -163,9 +171,9 @@ def value_end(data: Any, start: Any, last: Any, quote: Any) -> Any:
     """The end of an attribute's value, where its quote is; -1 if it is not well-formed."""
     i = start
     while True:
-        while CLASS[data[i]] & VALUE:
+        while is_at(data, i, VALUE):
             i += 1
-        b = data[i]
+        b = byte(data, i)
         if b == quote:
             return i
         if b >= 0x80:
@@ -194,16 +202,16 @@ def read_attributes(data: Any, start: Any, last: Any, spans: Any) -> Any:
     count = 0
     while True:
         name = skip_space(data, i)
-        if data[name] == _GT or data[name] == _SLASH:
+        if byte(data, name) == _GT or byte(data, name) == _SLASH:
             return name, count
         end = name_end(data, name)
         if name == i or end == name or count == spans.shape[0]:
             return i, -1
         i = skip_space(data, end)
-        if data[i] != _EQUALS:
+        if byte(data, i) != _EQUALS:
             return i, -1
         i = skip_space(data, i + 1)
-        quote = data[i]
+        quote = byte(data, i)
         value = i + 1
         if quote != _QUOTE and quote != _APOSTROPHE:
             return i, -1
@@ -222,6 +230,12 @@ def read_attributes(data: Any, start: Any, last: Any, spans: Any) -> Any:
 
 
 @kernel
+def _text_marks(w: Any) -> Any:
+    """Marks on ``<``, ``>``, ``&``, control characters and what is not ASCII; the lowest is true."""
+    return ((((w | _TWOS) ^ _GTS) - ONES) | ((w ^ _AMPS) - ONES) | (w - _BLANKS) | w) & HIGH
+
+
+@kernel(inline=True)
 def read_text(data: Any, start: Any, last: Any) -> Any:
     """``(end, raw, more)`` of the text at start.
 
@@ -231,13 +245,20 @@ def read_text(data: Any, start: Any, last: Any) -> Any:
     i = start
     raw = False
     more = 0
+    room = data.size - 8
     while i < last:
-        while CLASS[data[i]] & TEXT:
-            i += 1
-        b = data[i]
+        if i <= room:
+            marks = _text_marks(load8(data, i))
+            if marks == _NOUGHT:
+                i += 8
+                continue
+            i += lowest(marks)
+        b = byte(data, i)
         if b == _LT:
             return i, raw, more
-        if b >= 0x80:
+        if is_at(data, i, TEXT):  # line breaks and tabs, and all in the last bytes of data
+            i += 1
+        elif b >= 0x80:
             size = character_size(data, i)
             if size == 0:
                 return -1, raw, more

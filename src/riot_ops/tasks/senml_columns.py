@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels import senml
-from riot_ops.kernels.arrow import byte_spans, int_column, readonly
+from riot_ops.kernels.arrow import byte_spans, int_column, readonly, strings_from_spans
 from riot_ops.schema import SUB_RANGE, TIMESTAMP, StreamSchema, stream_schema
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ def assembled(
 
     def texts(j: int, times: int = 1) -> pa.Array:
         k = plan.text_of[j]
-        return _texts(data, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(lengths[:, k]), times)
+        return strings_from_spans(
+            data, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(lengths[:, k]), times=times
+        )
 
     named: dict[str, pa.Array] = {"sensor_id": texts(plan.identity, times)}
     if layout.meta:
@@ -139,34 +141,11 @@ def assembled(
         if layout.with_text:
             chosen = plan.text_of[:times]
             all_starts = np.where(chosen >= 0, starts[:, chosen], -1).ravel()
-            named["text"] = _texts(data, all_starts, np.where(chosen >= 0, lengths[:, chosen], 0).ravel(), 1)
+            named["text"] = strings_from_spans(data, all_starts, lengths[:, chosen].ravel())
         if layout.with_unit:
             chosen = plan.unit_of[:times]
-            named["unit"] = _texts(data, starts[:, chosen].ravel(), lengths[:, chosen].ravel(), 1)
+            named["unit"] = strings_from_spans(data, starts[:, chosen].ravel(), lengths[:, chosen].ravel())
     return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
-
-
-def _texts(data: npt.NDArray[np.uint8], starts: I64, lengths: I64, times: int) -> pa.Array:
-    """A text column of spans, each repeated; null where the start is negative."""
-    offsets = np.empty(starts.size * times + 1, np.int32)
-    total = senml.text_offsets(readonly(lengths), times, offsets)
-    if total > np.iinfo(np.int32).max:
-        raise ValueError(f"a batch holds {total} bytes of text, more than 2 GiB: use smaller batches")
-    out = np.empty(total + 8, np.uint8)
-    senml.copy_texts(data, readonly(starts), readonly(lengths), times, out)
-    bitmap = None
-    if starts.size and starts.min() < 0:
-        bitmap = _bitmap(np.repeat(starts >= 0, times))
-    return pa.Array.from_buffers(
-        pa.string(),
-        starts.size * times,
-        [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
-        0 if bitmap is None else -1,
-    )
-
-
-def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _floats(values: npt.NDArray[np.float64], has_missing: bool) -> pa.Array:
@@ -203,7 +182,7 @@ def _joined_meta(layout: Layout, base: I64, texts: Any, times: int) -> pa.Array:
     ]
     joined = pc.binary_join_element_wise(*parts, ",", null_handling="replace", null_replacement="")
     data, starts, ends, _ = byte_spans(joined)
-    return _texts(data, starts, ends - starts, times)
+    return strings_from_spans(data, starts, ends - starts, times=times)
 
 
 def _constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:

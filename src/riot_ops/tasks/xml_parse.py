@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from riot_ops.dead_letters import DeadLetters
 from riot_ops.errors import ConfigError
-from riot_ops.kernels.arrow import int_column, joined, pieces, strings_from_spans, text_sizes
-from riot_ops.kernels.xml_documents import Documents, read_documents
+from riot_ops.kernels.arrow import PIECE_BYTES, int_column, joined, pieces, strings_from_spans, text_sizes
+from riot_ops.kernels.xml_documents import GROWTH, Documents, read_documents
 from riot_ops.kernels.xml_exact import fold
 from riot_ops.parameters import Bytes, Count
 from riot_ops.schema import SUB_RANGE
@@ -178,14 +178,19 @@ class XMLParse(StatelessTask):
             good[index] = False
             dead.reject(batch, index, reason, [message for _, message in rows], documents)
         if self.layout == "records":
-            yield from self._rows(batch, documents, read, dead)
+            yield from self._rows(batch, documents, sizes, read, dead)
             return
         batch = replace_column(batch, "checksum", pa.array(read.checksums))
         batch = replace_column(batch, "records", pa.array(read.records))
         yield batch if good.all() else batch.filter(pa.array(good))
 
     def _rows(
-        self, batch: pa.RecordBatch, documents: pa.Array, read: Documents, dead: DeadLetters
+        self,
+        batch: pa.RecordBatch,
+        documents: pa.Array,
+        sizes: npt.NDArray[np.int64],
+        read: Documents,
+        dead: DeadLetters,
     ) -> Iterator[pa.RecordBatch]:
         """One row per record: the columns of its document, its place, its values."""
         many = read.records > SUB_RANGE
@@ -194,9 +199,13 @@ class XMLParse(StatelessTask):
         begin = np.cumsum(kept) - kept
         schema = self.output_schema(batch.schema)
         around = batch.drop_columns([self.field, *(c for c in self.columns if c in batch.schema.names)])
-        values = np.where(read.starts >= 0, read.ends - read.starts, 0).sum(axis=0)
-        held = np.append(0, np.cumsum(values))
-        output = kept * _row_sizes(around) + held[begin + kept] - held[begin]
+        repeated = kept * _row_sizes(around)
+        # what a document's values can come to at the very most; mostly that will do
+        output = repeated + GROWTH * sizes
+        if int(output.max(initial=0)) > self.max_output_bytes or int(output.sum()) > PIECE_BYTES:
+            values = np.where(read.starts >= 0, read.ends - read.starts, 0).sum(axis=0)
+            held = np.append(0, np.cumsum(values))
+            output = repeated + held[begin + kept] - held[begin]
         much = output > self.max_output_bytes
         dead.reject(
             batch,
@@ -211,11 +220,13 @@ class XMLParse(StatelessTask):
             first = np.cumsum(kept[start:stop]) - kept[start:stop]
             place = np.arange(origin.size) - first[origin - start]
             row = begin[origin] + place
+            # mostly all of them, which need not be gathered
+            rows = slice(row[0], row[-1] + 1) if row.size and row[-1] - row[0] < row.size else row
             columns = {name: around.column(name).take(pa.array(origin)) for name in around.schema.names}
             sub = int_column(columns["sub"]) if "sub" in columns else 0
             columns["sub"] = pa.array(sub * SUB_RANGE + place)
             for name, begins, ends in zip(self.columns, read.starts, read.ends, strict=True):
-                columns[name] = strings_from_spans(read.data, begins[row], ends[row], begins[row] >= 0)
+                columns[name] = strings_from_spans(read.data, begins[rows], ends[rows] - begins[rows])
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     @classmethod
