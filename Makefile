@@ -35,7 +35,7 @@ test-all: lint
 bench: setup
 	@for name in kernels keyed stats latency growth models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
 
-# MUTATED="src/riot_ops/tasks/join.py" or "--sample 200 src/riot_ops/tasks" for a part
+# MUTATED="src/riot_ops/tasks/merge/join.py" or "--sample 200 src/riot_ops/tasks" for a part
 MUTATED ?= --sample 200 $(addprefix src/riot_ops/,tasks dataflows streams models runtime)
 mutants: setup
 	$(PY) scripts/mutants.py --jobs $$(nproc) $(MUTATED)

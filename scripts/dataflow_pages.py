@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from riot_ops import dataflows, streams
 from riot_ops.connectors.retry import close_shared
+from riot_ops.core.schema import SCHEMAS
+from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.embedded import Surroundings
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
-from riot_ops.embedded import Surroundings
-from riot_ops.graph import Edge
+from riot_ops.graph.nodes import Edge
+from riot_ops.intake.memory_source import MemorySource
 from riot_ops.models import ModelStore
-from riot_ops.schema import SCHEMAS
-from riot_ops.source import MemorySource, Source
 
 __all__ = ["current"]
 

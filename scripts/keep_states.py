@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from riot_ops import __version__
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.task import KeyedTask, find_task, tasks
 from riot_ops.testing.states import keep_state
 

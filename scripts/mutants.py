@@ -1,7 +1,7 @@
 """Put small faults into the product, one at a time, and see whether the tests notice.
 
     python scripts/mutants.py src/riot_ops/tasks --sample 100 --jobs 2
-    python scripts/mutants.py src/riot_ops/tasks/join.py
+    python scripts/mutants.py src/riot_ops/tasks/merge/join.py
 
 It works on a copy of the tree, with kernels as plain Python. For each file one process imports everything and
 collects the tests that belong to it (`tests/mutants.toml`); for each mutant it forks, puts the mutated code into the
@@ -85,12 +85,9 @@ def _chosen(path: str, sample: int | None, seed: int) -> list[Mutant]:
 
 
 def tests_of(file: str, settings: dict[str, Any]) -> list[str]:
-    """The test files for a source file: at the mirrored path, its doctests, and those of the table."""
-    path = Path(file)
-    mirrored = Path("tests") / path.parent / f"test_{path.name}"
-    found = [str(PACKAGE / path)]
-    if (ROOT / mirrored).exists():
-        found.insert(0, str(mirrored))
+    """The test files for a source file: the one that is named after it, its doctests, and those of the table."""
+    named = sorted((ROOT / "tests").rglob(f"test_{Path(file).name}"))
+    found = [*(str(test.relative_to(ROOT)) for test in named), str(PACKAGE / file)]
     for place, tests in settings.get("tests", {}).items():
         if _belongs(file, place):
             found += [t for t in tests if t not in found]

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from riot_ops.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError
 from riot_ops.testing.services import Azurite, Mosquitto, Service, program
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dataflow_pages
 
-from riot_ops.source import Source, sources
+from riot_ops.core.source import Source, sources
 from riot_ops.task import Task, tasks
 
 ROOT = Path(__file__).resolve().parent.parent

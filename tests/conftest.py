@@ -70,8 +70,8 @@ def own_mosquitto():
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """For each stream of the benchmark the stores of its applications, filled, and what training gave."""
-    from riot_ops.embedded import Surroundings
-    from riot_ops.schema import SCHEMAS
+    from riot_ops.core.schema import SCHEMAS
+    from riot_ops.dataflows.embedded import Surroundings
     from tests.dataflows.inputs import source
 
     found = {}

@@ -17,9 +17,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import riot_ops as ro
-from riot_ops import cli
+from riot_ops.command import cli
+from riot_ops.core.source import sources
 from riot_ops.dataflows import BUILDERS
-from riot_ops.source import sources
 from riot_ops.task import tasks
 
 STREAMS = ("avg", "slr", "dac", "errors")

@@ -9,7 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 
 
 def described():

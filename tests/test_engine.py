@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 import riot_ops as ro
-from riot_ops.errors import ConfigError
-from riot_ops.state import StateField
-from riot_ops.task import KeyedTask, StatelessTask
+from riot_ops.core.errors import ConfigError
+from riot_ops.task import KeyedTask, StateField, StatelessTask
 
 READINGS = [{"value": 1.0}]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.task import Task
 from tests.random_flows import (
     SCHEMA,

@@ -8,8 +8,8 @@ import logging
 
 import pytest
 
-from riot_ops.errors import ConfigError, ConnectorError
-from riot_ops.feed import Feed
+from riot_ops.command.feed import Feed
+from riot_ops.core.errors import ConfigError, ConnectorError
 
 HEADER = "when,device,temperature,note,humidity"
 ROWS = [f"2024-01-01T00:00:{i:02d}Z,d{i % 3},{20 + i},fine,{50 - i}" for i in range(40)]

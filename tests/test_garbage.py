@@ -7,7 +7,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.schema import RAW
+from riot_ops.core.schema import RAW
 
 GOOD = (
     b'1422748800000,{"e":[{"u":"string","n":"source","sv":"s1"},{"v":"8","u":"far","n":"temperature"},'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -13,37 +14,24 @@ import riot_ops
 
 PACKAGE = Path(riot_ops.__file__).parent
 
-#: Layers from the bottom up: a module imports from its own layer and those below.
-LAYERS = (
-    ("errors",),
-    ("paths", "schema", "secret", "kernels", "archives", "charts", "dead_letters", "parameters", "casting"),
-    ("sketches", "task", "intake", "inputs", "source", "stream_source", "file_formats"),
-    ("state", "models"),
-    ("session", "tasks", "sink", "connectors"),
-    (
-        "graph",
-        "dataflow",
-        "descriptor",
-        "diagram",
-        "metrics",
-        "processes",
-        "probe",
-        "probe_clocks",
-        "probe_report",
-        "selectivity",
-    ),
-    ("lowering", "engine"),
-    ("plan",),
-    ("streams", "reading"),
+#: The rooms of the house, floor by floor from the ground up: what stands in one may use those below it, and its own.
+FLOORS = (
+    ("core",),
+    ("kernels", "connectors"),
+    ("intake", "models", "sketches"),
+    ("graph", "streams"),
+    ("measure",),
     ("runtime",),
-    ("dataflows", "reuse", "testing"),
-    ("embedded",),
-    ("feed", "pictures", "progress", "run_folder"),
-    ("job", "learning_job", "single_jobs", "warm"),
+    ("runtime.spark",),
+    ("task",),
+    ("dataflow", "tasks", "testing"),
+    ("dataflows",),
+    ("__init__",),
     ("bench",),
-    ("cli", "cli_streams", "cli_warm", "__main__"),
+    ("command",),
+    ("__main__",),
 )
-LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 HEAVY = (
     "pyspark",
@@ -63,49 +51,67 @@ HEAVY = (
 )
 
 
-def _modules():
-    return sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+MODULES = {
+    ".".join(("riot_ops", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
 
 
-def _imports(path: Path):
-    """What is imported when the module is: not inside functions, nor for type checkers alone."""
+def _imports(path: Path, everywhere: bool = True):
+    """What a module imports: anywhere, also in functions and for type checkers; or only when it is imported itself."""
     waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            waiting += node.orelse
-            continue
+        if not everywhere:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                continue
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                waiting += node.orelse
+                continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            if node.module == "riot_ops":
-                yield from (f"riot_ops.{alias.name}" for alias in node.names)
-            else:
-                yield node.module or ""
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else node.module or ""
         waiting += ast.iter_child_nodes(node)
 
 
-@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_downwards(path):
-    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    assert part in LAYER, f"{part} has no place in the layers"
-    for name in _imports(path):
-        root, _, rest = name.partition(".")
-        if root == "riot_ops":
-            other = rest.partition(".")[0]
-            if other in ("", "__version__"):
-                assert LAYER[part] >= LAYER["dataflows"], f"{path.name} imports the whole package"
-                continue
-            assert other in LAYER, f"{path.name} imports {name}, which has no place in the layers"
-            assert LAYER[other] <= LAYER[part], f"{path.name} imports {name}, which is above it"
+def _own(path: Path, module: str) -> set[str]:
+    return {name for name in _imports(path) if name in MODULES and name != module}
+
+
+def _room(module: str) -> str:
+    parts = module.split(".")[1:]
+    return "runtime.spark" if parts[:2] == ["runtime", "spark"] else parts[0] if parts else "__init__"
+
+
+def test_no_imports_go_in_a_circle():
+    graph = graphlib.TopologicalSorter({module: _own(path, module) for module, path in MODULES.items()})
+    try:
+        graph.prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_downwards(module):
+    path, room = MODULES[module], _room(module)
+    assert room in FLOOR, f"{room} has no place in the house"
+    for name in _own(path, module):
+        other = _room(name)
+        assert other == room or FLOOR[other] < FLOOR[room], f"{module} imports {name}, which is not below it"
+    for name in _imports(path, everywhere=False):
+        root = name.partition(".")[0]
         if root in {"pyspark", "pandas"}:
-            assert part in {"bench"} or path.is_relative_to(PACKAGE / "runtime" / "spark"), (
-                f"{path.name} imports {root} outside of runtime/spark"
-            )
-        assert root not in set(HEAVY) - {"pyspark", "pandas"} or part == "bench", f"{path.name} imports {root} at once"
+            assert room in {"bench", "runtime.spark"}, f"{module} imports {root} outside of runtime/spark"
+        assert root not in set(HEAVY) - {"pyspark", "pandas"} or room == "bench", f"{module} imports {root} at once"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_are_read_in_one_sitting(module):
+    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= 400
 
 
 @pytest.mark.parametrize("module", ["riot_ops", "riot_ops.tasks", "riot_ops.testing", "riot_ops.runtime.local"])

@@ -13,12 +13,12 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.casting import Problem, cast, castable, cells, from_values
 from riot_ops.connectors import MqttSource
-from riot_ops.connectors.mqtt_memory import MemoryBroker
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
-from riot_ops.intake import REJECTED, Intake, declared, marked
+from riot_ops.connectors.mqtt.memory import MemoryBroker
+from riot_ops.core.casting import Problem, cast, castable, cells, from_values
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.intake.step import REJECTED, Intake, declared, marked
 from riot_ops.kernels.strings import not_utf8
 
 US = pa.timestamp("us", tz="UTC")

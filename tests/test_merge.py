@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from riot_ops import tasks as t
-from riot_ops.errors import StateError
+from riot_ops.core.errors import StateError
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.sketches.hyperloglog import HyperLogLog
 

@@ -6,7 +6,7 @@ import re
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.metrics import Latency, Summary
+from riot_ops.measure.metrics import Latency, Summary
 
 
 def test_a_result_shows_what_came_out():

@@ -8,8 +8,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
-from riot_ops.parameters import duration
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import duration
 
 
 @pytest.mark.parametrize(

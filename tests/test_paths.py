@@ -9,14 +9,15 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.connectors.blob import FolderBlobs, open_blobs
-from riot_ops.connectors.mqtt_folder import folder_of
-from riot_ops.connectors.mqtt_source import MqttSource
-from riot_ops.errors import ConfigError
-from riot_ops.job import Job
-from riot_ops.paths import local_path
-from riot_ops.single_jobs import MicroJob
-from riot_ops.sink import ParquetSink
+from riot_ops.command.job import Job
+from riot_ops.command.single_jobs import MicroJob
+from riot_ops.connectors.mqtt.folder import folder_of
+from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.connectors.stores import open_blobs
+from riot_ops.connectors.stores.folder import FolderBlobs
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import local_path
+from riot_ops.core.sink import ParquetSink
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.streams import city, replay
 from riot_ops.streams.writer import write

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from riot_ops import pictures
-from riot_ops.feed import Feed
-from riot_ops.pictures import draw_errors, draw_sensor, robust_range
+from riot_ops.command import pictures
+from riot_ops.command.feed import Feed
+from riot_ops.command.pictures import draw_errors, draw_sensor, robust_range
 
 pytest.importorskip("matplotlib")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import StateError
-from riot_ops.state import KeyedState, StateField
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import StateError
+from riot_ops.runtime.state import KeyedState, StateField
 from riot_ops.task import KeyedTask
 
 

@@ -12,8 +12,8 @@ import time
 import pytest
 from rich.console import Console
 
-from riot_ops.metrics import Summary
-from riot_ops.progress import Progress, Rate, aside, interrupts_announced, progress_line, warnings_shown
+from riot_ops.command.progress import Progress, Rate, aside, interrupts_announced, progress_line, warnings_shown
+from riot_ops.measure.metrics import Summary
 
 
 def test_a_rate_does_not_fall_between_micro_batches():

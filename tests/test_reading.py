@@ -12,7 +12,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError
 
 US = pa.timestamp("us", tz="UTC")
 SCHEMA = {"device": "string", "event_time": "timestamp[us, tz=UTC]", "value": "double"}

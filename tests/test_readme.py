@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 import riot_ops as ro
-from riot_ops import cli
+from riot_ops.command import cli
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 #: Smaller, in this process and without servers; the rest of a command is as it stands.

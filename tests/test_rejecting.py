@@ -11,7 +11,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.metrics import Summary
+from riot_ops.measure.metrics import Summary
 from riot_ops.task import StatelessTask
 
 

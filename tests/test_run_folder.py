@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from riot_ops.errors import ConfigError
-from riot_ops.run_folder import RunFolder
+from riot_ops.command.run_folder import RunFolder
+from riot_ops.core.errors import ConfigError
 
 STATS = {"application": "stats", "input": "a.csv"}
 ETL = {"application": "etl", "input": "a.csv"}

@@ -10,7 +10,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 EVENT = {"seq": 3, "event_time": NOON, "device": "ü", "value": 2.0, "place": [1, 2]}

@@ -11,8 +11,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConnectorError
-from riot_ops.sink import CallbackSink, ParquetSink
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.sink import CallbackSink, ParquetSink
 
 ROWS = [{"value": float(i)} for i in range(10)]
 

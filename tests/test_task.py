@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from riot_ops import task as registry
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
+from riot_ops.core import operator as registry
+from riot_ops.core.errors import ConfigError
 from riot_ops.task import StatelessTask, find_task, register
 
 

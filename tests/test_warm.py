@@ -9,8 +9,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from riot_ops import warm
-from riot_ops.cli import app
+from riot_ops.command import warm
+from riot_ops.command.cli import app
 from riot_ops.task import tasks
 
 #: Prints what is compiled after warming, by an application and the command.
@@ -21,7 +21,7 @@ class Listener(event.Listener):
     def on_start(self, e): compiled.append(e.data["dispatcher"].py_func.__name__)
     def on_end(self, e): pass
 event.register("numba:compile", Listener())
-from riot_ops.cli import app
+from riot_ops.command.cli import app
 for name, stream in (("stats", "city"), ("stats", "taxi"), ("etl", "grid")):
     app(["run", name, "--runner", "local", "--stream", stream, "--messages", "2000", "--out", f"{name}-{stream}"],
         standalone_mode=False)

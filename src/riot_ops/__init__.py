@@ -6,9 +6,8 @@
 [21.274]
 """
 
-from riot_ops import dataflows, models, streams, tasks
-from riot_ops.dataflow import Dataflow, Stream, merge
-from riot_ops.errors import (
+from riot_ops import connectors, dataflows, models, streams, tasks
+from riot_ops.core.errors import (
     ConfigError,
     ConnectorError,
     MissingExtraError,
@@ -18,20 +17,22 @@ from riot_ops.errors import (
     RiotError,
     StateError,
 )
-from riot_ops.graph import Distribution
-from riot_ops.probe import Probe
-from riot_ops.reading import read
-from riot_ops.schema import StreamSchema, stream_schema
-from riot_ops.secret import Secret
-from riot_ops.session import Session
-from riot_ops.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
-from riot_ops.source import MemorySource, Source
-from riot_ops.tasks.batch_function import map_batches
-from riot_ops.tasks.estimator_function import predict
-from riot_ops.tasks.filter_function import filter_ as filter
-from riot_ops.tasks.flat_map_function import flat_map
-from riot_ops.tasks.keyed_function import keyed
-from riot_ops.tasks.map_function import map_ as map
+from riot_ops.core.schema import StreamSchema, stream_schema
+from riot_ops.core.secret import Secret
+from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
+from riot_ops.core.source import Source
+from riot_ops.dataflow import Dataflow, Stream, merge
+from riot_ops.graph.nodes import Distribution
+from riot_ops.intake.memory_source import MemorySource
+from riot_ops.measure.probe import Probe
+from riot_ops.runtime.session import Session
+from riot_ops.streams.reading import read
+from riot_ops.tasks.functions.batch_function import map_batches
+from riot_ops.tasks.functions.estimator_function import predict
+from riot_ops.tasks.functions.filter_function import filter_ as filter
+from riot_ops.tasks.functions.flat_map_function import flat_map
+from riot_ops.tasks.functions.keyed_function import keyed
+from riot_ops.tasks.functions.map_function import map_ as map
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "StateError",
     "Stream",
     "StreamSchema",
+    "connectors",
     "dataflows",
     "filter",
     "flat_map",

@@ -18,8 +18,8 @@ from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, block_stats, w
 from riot_ops.bench.kernels import CODES, task_under_test
 from riot_ops.bench.keyed import kalman_flow
 from riot_ops.bench.measure import Measure
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
 from riot_ops.streams.city import CitySource
 
 MESSAGES, FILES, SENSORS = 1200, 3, 7

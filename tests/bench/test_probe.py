@@ -17,14 +17,14 @@ import pytest
 
 from riot_ops import tasks as t
 from riot_ops.bench.data import Discard
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.sink import MemorySink, ParquetSink
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import ConfigError
-from riot_ops.probe import Probe, ProbedSource, _Sampling
-from riot_ops.probe_report import SENT, Report
-from riot_ops.processes import ProcessTree
-from riot_ops.selectivity import declared
-from riot_ops.sink import MemorySink, ParquetSink
-from riot_ops.source import MemorySource
+from riot_ops.graph.selectivity import declared
+from riot_ops.intake.memory_source import MemorySource
+from riot_ops.measure.probe import Probe, ProbedSource, _Sampling
+from riot_ops.measure.probe_report import SENT, Report
+from riot_ops.measure.processes import ProcessTree
 from riot_ops.streams.city import CitySource, city
 from riot_ops.streams.pace import Paced
 from riot_ops.task import StatelessTask
@@ -170,7 +170,7 @@ def sent(*batches: tuple[int, int, int, float, float, float], source: int = 0, e
 
 
 def arrived(*samples: tuple[int, int, float, float]) -> Any:
-    from riot_ops.probe_report import ARRIVED
+    from riot_ops.measure.probe_report import ARRIVED
 
     return np.array(list(samples), ARRIVED)
 
@@ -291,7 +291,7 @@ def test_the_settled_selectivity_leaves_out_the_beginning_and_the_end() -> None:
 
 def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     """Let what reads and writes be on a machine whose clock is wrong."""
-    monkeypatch.setattr("riot_ops.probe.HOST", "elsewher")
+    monkeypatch.setattr("riot_ops.measure.probe.HOST", "elsewher")
     right = time.time
     code = {ProbedSource.read.__code__, _Sampling.write.__code__}
 
@@ -300,7 +300,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
         def time() -> float:
             return right() + (ahead if sys._getframe(1).f_code in code else 0.0)
 
-    monkeypatch.setattr("riot_ops.probe.time", Wrong)
+    monkeypatch.setattr("riot_ops.measure.probe.time", Wrong)
     monkeypatch.setattr(Probe, "ended", lambda probe: None)  # only a run in one process tells it
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from riot_ops.metrics import growth, jitter, quantiles, stability
+from riot_ops.measure.metrics import growth, jitter, quantiles, stability
 
 T = np.arange(0.0, 10.0, 0.5)
 RNG = np.random.default_rng(0)

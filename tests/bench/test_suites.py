@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 from riot_ops import bench
 from riot_ops.bench.measure import Measure
+from riot_ops.bench.outcome import Outcome
 from riot_ops.bench.paper import APPS, MICRO, published
 from riot_ops.bench.paper_table import notes, table
 from riot_ops.bench.peak import Peak
 from riot_ops.bench.plots import TITLES
 from riot_ops.bench.report import Results
-from riot_ops.bench.trial import Outcome
-from riot_ops.cli import app
-from riot_ops.errors import ConfigError
-from riot_ops.metrics import Stability
-from riot_ops.probe_report import ARRIVED, SENT, Report
-from riot_ops.processes import Usage
+from riot_ops.command.cli import app
+from riot_ops.core.errors import ConfigError
+from riot_ops.measure.metrics import Stability
+from riot_ops.measure.probe_report import ARRIVED, SENT, Report
+from riot_ops.measure.processes import Usage
 
 FIGURES = {
     "peak",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from riot_ops.dead_letters import DeadLetters
+from riot_ops.core.dead_letters import DeadLetters
 
 
 class Listener:

@@ -10,12 +10,12 @@ import sqlalchemy as sa
 
 from riot_ops import ConfigError, Secret, dataflows
 from riot_ops import tasks as t
-from riot_ops.connectors.blob import open_blobs
-from riot_ops.connectors.mqtt import MqttConnection
-from riot_ops.connectors.mqtt_source import MqttSource
-from riot_ops.connectors.sql import PARAMETERS, SqlTable, check_sql_url
-from riot_ops.connectors.table import open_table
-from riot_ops.embedded import Surroundings
+from riot_ops.connectors.mqtt.client import MqttConnection
+from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.connectors.stores import open_blobs, open_table
+from riot_ops.connectors.stores.sql import SqlTable
+from riot_ops.connectors.stores.sql_address import PARAMETERS, check_sql_url
+from riot_ops.dataflows.embedded import Surroundings
 from tests.connectors.test_sql import SCHEMA
 
 WORD = "hush4711"

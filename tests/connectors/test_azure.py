@@ -17,9 +17,9 @@ import pytest
 import riot_ops as ro
 from riot_ops import ConfigError, ConnectorError, Secret
 from riot_ops import tasks as t
-from riot_ops.connectors.blob import open_blobs
 from riot_ops.connectors.retry import close_shared
-from riot_ops.connectors.table import Row, open_table
+from riot_ops.connectors.stores import open_blobs, open_table
+from riot_ops.connectors.stores.table import Row
 from riot_ops.testing.services import Azurite
 
 pytestmark = pytest.mark.integration

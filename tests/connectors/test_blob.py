@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from riot_ops import ConfigError, ConnectorError, RecordError, Secret
-from riot_ops.connectors import blob
-from riot_ops.connectors.blob import FolderBlobs, check_name, open_blobs
 from riot_ops.connectors.retry import in_parallel
+from riot_ops.connectors.stores import blob, open_blobs
+from riot_ops.connectors.stores.blob import check_name
+from riot_ops.connectors.stores.folder import FolderBlobs
 from tests.reference.stores import Blobs
 
 ODD_NAMES = (

@@ -7,9 +7,9 @@ import pytest
 import riot_ops as ro
 from riot_ops import ConfigError
 from riot_ops import tasks as t
-from riot_ops.connectors.mqtt_folder import FolderBroker
-from riot_ops.connectors.mqtt_memory import Published
-from riot_ops.connectors.mqtt_source import MqttSource
+from riot_ops.connectors.mqtt.folder import FolderBroker
+from riot_ops.connectors.mqtt.memory import Published
+from riot_ops.connectors.mqtt.source import MqttSource
 
 
 @pytest.fixture

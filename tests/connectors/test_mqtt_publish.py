@@ -19,10 +19,10 @@ import pytest
 from riot_ops import ConfigError, ConnectorError, Dataflow, Secret
 from riot_ops import tasks as t
 from riot_ops.connectors import MqttSink
-from riot_ops.connectors.mqtt import PASSWORD as PASSWORD_VARIABLE
-from riot_ops.connectors.mqtt import USERNAME as USERNAME_VARIABLE
-from riot_ops.connectors.mqtt import Link, MqttConnection
-from riot_ops.connectors.mqtt_publisher import publisher
+from riot_ops.connectors.mqtt.client import PASSWORD as PASSWORD_VARIABLE
+from riot_ops.connectors.mqtt.client import USERNAME as USERNAME_VARIABLE
+from riot_ops.connectors.mqtt.client import Link, MqttConnection
+from riot_ops.connectors.mqtt.publisher import publisher
 from riot_ops.task import Task
 from riot_ops.testing.services import Mosquitto, free_port
 from tests.connectors.conftest import PASSWORD, write_certificates
@@ -412,7 +412,7 @@ def test_without_paho():
 
 def test_an_unknown_paho_is_refused(monkeypatch):
     """What the connector changes in paho has to be there."""
-    from riot_ops.connectors import mqtt
+    from riot_ops.connectors.mqtt import client as mqtt
 
     with pytest.raises(ConnectorError, match="_no_such_method"):
         mqtt.adjusted("X", {"_no_such_method": None})

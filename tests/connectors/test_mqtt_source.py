@@ -22,8 +22,8 @@ import riot_ops as ro
 from riot_ops import ConfigError, ConnectorError, Secret
 from riot_ops import tasks as t
 from riot_ops.connectors import MqttSource
-from riot_ops.connectors.mqtt_memory import MemoryBroker
-from riot_ops.connectors.spool import Message, Spool
+from riot_ops.connectors.mqtt.memory import MemoryBroker
+from riot_ops.connectors.mqtt.spool import Message, Spool
 from riot_ops.streams.city import CitySource
 from tests.connectors.conftest import PASSWORD
 from tests.connectors.mqtt_tools import Wire, apply, records, until

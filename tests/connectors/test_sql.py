@@ -17,8 +17,9 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.schema import CreateTable
 
 from riot_ops import ConfigError, ConnectorError, Secret
-from riot_ops.connectors import sql
-from riot_ops.connectors.sql import SqlTable, check_sql_url, upsert
+from riot_ops.connectors.stores import sql
+from riot_ops.connectors.stores.sql import SqlTable, upsert
+from riot_ops.connectors.stores.sql_address import check_sql_url
 
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from riot_ops import ConfigError, RecordError, Secret
-from riot_ops.connectors.table import BATCH, Row, check_row, open_table, plain
+from riot_ops.connectors.stores import open_table
+from riot_ops.connectors.stores.table import BATCH, Row, check_row, plain
 from riot_ops.connectors.template import encode_key
 from tests.reference.stores import Table
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from riot_ops.errors import ConfigError, StateError
-from riot_ops.state import StateField
-from riot_ops.task import KeyedTask, find_task, tasks
+from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.task import KeyedTask, StateField, find_task, tasks
 from riot_ops.testing.states import check_kept_state, keep_state
 
 KEPT = Path(__file__).parents[1] / "data" / "state"

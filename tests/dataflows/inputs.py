@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from riot_ops import streams
 from riot_ops import tasks as t
+from riot_ops.core.source import Source
 from riot_ops.dataflows.riotbench.learning import LEARNING
 from riot_ops.dataflows.riotbench.pred import UPDATES_SCHEMA
-from riot_ops.source import Source
 
 N = 600
 NO_NEWS = UPDATES_SCHEMA.empty_table()

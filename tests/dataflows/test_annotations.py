@@ -7,9 +7,9 @@ import json
 import pytest
 
 from riot_ops import ConfigError, dataflows, streams
-from riot_ops.connectors.mqtt_folder import FolderBroker
-from riot_ops.connectors.table import open_table
-from riot_ops.schema import StreamSchema, stream_schema
+from riot_ops.connectors.mqtt.folder import FolderBroker
+from riot_ops.connectors.stores import open_table
+from riot_ops.core.schema import StreamSchema, stream_schema
 from tests.dataflows.inputs import N, sensors, source
 
 #: Sample, table, schema with the annotated fields and the fields that it adds.

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from riot_ops import learning_job
-from riot_ops.errors import ConfigError
-from riot_ops.learning_job import LearningJob
+from riot_ops.command import learning_job
+from riot_ops.command.learning_job import LearningJob
+from riot_ops.core.errors import ConfigError
 from riot_ops.models import ModelStore
 
 

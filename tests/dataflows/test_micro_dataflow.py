@@ -7,8 +7,8 @@ import pytest
 from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.bench.data import Discard
+from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.riotbench.micro import micro, micro_source
-from riot_ops.errors import ConfigError
 from riot_ops.task import tasks
 
 CODES = [kind.code for kind in tasks()]

@@ -10,8 +10,8 @@ import pytest
 
 from riot_ops import ConfigError, Secret, dataflows, streams
 from riot_ops import tasks as t
+from riot_ops.dataflows.embedded import Surroundings
 from riot_ops.dataflows.riotbench.micro import micro_source
-from riot_ops.embedded import Surroundings
 from riot_ops.models import ModelStore
 from tests.dataflows.inputs import N, table
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import dataflows
-from riot_ops.connectors.mqtt_folder import FolderBroker
-from riot_ops.connectors.table import open_table
+from riot_ops.connectors.mqtt.folder import FolderBroker
+from riot_ops.connectors.stores import open_table
+from riot_ops.core.schema import SCHEMAS
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.embedded import TABLE, Surroundings
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
-from riot_ops.embedded import TABLE, Surroundings
 from riot_ops.models import ModelStore
-from riot_ops.schema import SCHEMAS
 from riot_ops.testing import exact
 from tests.dataflows.inputs import NO_NEWS, N, sensors, source
 

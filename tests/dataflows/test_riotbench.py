@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import tasks as t
-from riot_ops.connectors.mqtt_folder import FolderBroker
-from riot_ops.connectors.table import open_table
+from riot_ops.connectors.mqtt.folder import FolderBroker
+from riot_ops.connectors.stores import open_table
+from riot_ops.core.schema import SCHEMAS, stream_schema
 from riot_ops.dataflows import etl
+from riot_ops.dataflows.embedded import TABLE, Surroundings, spans
 from riot_ops.dataflows.riotbench.learning import LEARNING
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
-from riot_ops.embedded import TABLE, Surroundings, spans
 from riot_ops.models import LinearModel, ModelStore
-from riot_ops.schema import SCHEMAS, stream_schema
 from tests.dataflows.inputs import NO_NEWS, N, features, observations, sensors, source, table
 
 

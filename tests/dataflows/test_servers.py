@@ -15,10 +15,9 @@ import pytest
 
 from riot_ops import dataflows
 from riot_ops.connectors import MqttSource
-from riot_ops.connectors.blob import open_blobs
-from riot_ops.connectors.table import open_table
+from riot_ops.connectors.stores import open_blobs, open_table
+from riot_ops.dataflows.embedded import spans
 from riot_ops.dataflows.riotbench.pred import MODELS
-from riot_ops.embedded import spans
 from riot_ops.testing import PAUSE, ScriptedSource
 from tests.connectors.mqtt_tools import Listener, until
 from tests.dataflows.inputs import N, features, source, table

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from riot_ops import ConfigError, dataflows
-from riot_ops.schema import stream_schema
+from riot_ops.core.schema import stream_schema
 from tests.dataflows.inputs import N, sensors, source, table
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 import pytest
 
 from riot_ops import ConfigError, dataflows
-from riot_ops.connectors.mqtt_folder import FolderBroker
+from riot_ops.connectors.mqtt.folder import FolderBroker
+from riot_ops.core.schema import SCHEMAS, stream_schema
 from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.models import ModelStore
-from riot_ops.schema import SCHEMAS, stream_schema
-from riot_ops.tasks.multi_line_plot import file_name
+from riot_ops.tasks.visualization.multi_line_plot import file_name
 from riot_ops.testing import exact
 from tests.dataflows.inputs import NO_NEWS, N, observations, sensors, source
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from riot_ops.errors import ModelError
-from riot_ops.kernels.csv_lines import csv_column, csv_lines
+from riot_ops.core.errors import ModelError
+from riot_ops.kernels.csv.lines import csv_column, csv_lines
 from riot_ops.models.model import LinearModel, TreeModel, model_from_bytes
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.sketches.hyperloglog import HyperLogLog

@@ -8,8 +8,8 @@ from xml.parsers import expat
 
 import pyarrow as pa
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.schema import TIMESTAMP, stream_schema
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.schema import TIMESTAMP, stream_schema
 from riot_ops.tasks import SenMLParse, XMLParse
 from tests.fuzz.spoiled import batches, cuts
 from tests.reference import senml_parse, xml_parse

@@ -120,9 +120,7 @@ def test_only_what_changed_is_compiled_and_once_per_type(tmp_path, monkeypatch):
 
 def test_kept_in_a_folder_of_ones_own(tmp_path):
     """Nothing but the folder that is named gets files."""
-    code = (
-        "import numpy as np; from riot_ops.kernels.senml import repeat; repeat(np.arange(2), 2, np.empty(4, np.int64))"
-    )
+    code = "import numpy as np; from riot_ops.kernels.senml.messages import repeat; repeat(np.arange(2), 2, np.empty(4, np.int64))"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "given"), "XDG_CACHE_HOME": str(tmp_path / "not")}
     environment.pop("NUMBA_DISABLE_JIT", None)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import RecordError
-from riot_ops.kernels import xml_documents
-from riot_ops.kernels.xml_documents import read_documents
+from riot_ops.core.errors import RecordError
+from riot_ops.kernels.xml import documents as xml_documents
+from riot_ops.kernels.xml.documents import read_documents
 from tests.reference import xml_parse as reference
 
 FIELDS = ("@rollno", "@ü", "firstname", "marks")

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from riot_ops import ConfigError, ModelError
-from riot_ops.errors import ConnectorError, RecordError
+from riot_ops.core.errors import ConnectorError, RecordError
 from riot_ops.models import LinearModel, ModelName, ModelStore, TreeModel, check_store, file_model, stored_model
 from tests.models.test_model import linear, stump
 

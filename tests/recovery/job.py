@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.source import Offset
+from riot_ops.core.source import Offset
 
 DEVICES = 9
 

@@ -15,10 +15,10 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConnectorError, StateError
+from riot_ops.core.errors import ConnectorError, StateError
+from riot_ops.core.sink import CallbackSink, ParquetSink
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.claim import LOCK, Claim
-from riot_ops.sink import CallbackSink, ParquetSink
 from tests.recovery import job
 
 READINGS = {"device": "string", "value": "double"}

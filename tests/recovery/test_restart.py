@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import riot_ops as ro
-from riot_ops.errors import ConnectorError, RiotError, StateError
+from riot_ops.core.errors import ConnectorError, RiotError, StateError
 from riot_ops.testing import ABORT, EOF, PAUSE, ScriptedSource, exact
 from tests.recovery import job
 

@@ -9,8 +9,8 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 
-from riot_ops.intake import declared
-from riot_ops.session import Session
+from riot_ops.intake.step import declared
+from riot_ops.runtime.session import Session
 from riot_ops.task import Task
 
 #: What the tests of keyed tasks draw readings from: plain, missing, ugly.

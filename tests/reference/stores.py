@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from riot_ops.errors import RecordError
+from riot_ops.core.errors import RecordError
 
 
 class Blobs:

@@ -11,7 +11,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.runtime.binding import bind_sources
 from riot_ops.testing import EOF, PAUSE, ScriptedSource
 

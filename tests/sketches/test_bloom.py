@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.bloom import BloomFilter, bloom_size
 from tests.reference.bloom import Bloom
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError
 from riot_ops.testing import exact
 
 #: Stands in for java: executors get a disk of their own.

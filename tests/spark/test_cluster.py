@@ -12,9 +12,9 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.sink import MemorySink, ParquetSink
 from riot_ops.runtime.spark import relay
-from riot_ops.sink import MemorySink, ParquetSink
 from tests.spark import cluster_job
 
 pytestmark = pytest.mark.spark

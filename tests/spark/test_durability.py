@@ -14,12 +14,12 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError, ConnectorError, RiotError, StateError
-from riot_ops.plan import plan
+from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
+from riot_ops.core.sink import CallbackSink, ParquetSink
+from riot_ops.graph.plan import plan
 from riot_ops.runtime.spark import adapters
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.query import _cause
-from riot_ops.sink import CallbackSink, ParquetSink
 from riot_ops.streams.writer import write as write_stream
 from riot_ops.testing import exact
 from tests.recovery import job
@@ -175,7 +175,7 @@ def test_a_stopped_session_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "kind", "told"),
     [
-        ("x\n  riot_ops.errors.ConnectorError: no folder /a\n    at b", ConnectorError, "no folder /a"),
+        ("x\n  riot_ops.core.errors.ConnectorError: no folder /a\n    at b", ConnectorError, "no folder /a"),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\nat c", StateError, "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"),
         (
             "[X_MISSING_STATE_DIRECTORY] Cannot restart.",

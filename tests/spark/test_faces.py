@@ -14,7 +14,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.runtime.spark import faces
 from tests.reference.kalman_filter import Kalman
 from tests.reference.range_filter import long as in_range

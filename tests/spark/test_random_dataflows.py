@@ -9,7 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.source import WrappedSource
+from riot_ops.core.source import WrappedSource
 from tests.random_flows import SCHEMA, assert_same, everything, random_flow, random_input
 
 pytestmark = pytest.mark.spark

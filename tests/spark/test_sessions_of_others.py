@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError, MissingExtraError
+from riot_ops.core.errors import ConfigError, MissingExtraError
 from riot_ops.runtime import spark as on_spark
 from riot_ops.runtime.spark import check
 from riot_ops.runtime.spark.bounded import Part, Written

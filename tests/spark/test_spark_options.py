@@ -10,12 +10,12 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
-from riot_ops.plan import plan
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.source import WrappedSource
+from riot_ops.graph.plan import plan
 from riot_ops.runtime.spark import adapters, transform
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
-from riot_ops.source import WrappedSource
 from tests.reference.kalman_filter import Kalman
 
 pytestmark = pytest.mark.spark

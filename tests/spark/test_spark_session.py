@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.runtime.spark import session
 from riot_ops.runtime.spark.session import _home
 

@@ -12,7 +12,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.runtime.spark import transform
 from tests.reference import block_average
 from tests.reference.kalman_filter import Kalman

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from riot_ops import dataflows, streams
-from riot_ops.errors import ConfigError, ConnectorError, MissingExtraError
-from riot_ops.schema import SCHEMAS
-from riot_ops.sink import MemorySink
+from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
+from riot_ops.core.schema import SCHEMAS
+from riot_ops.core.sink import MemorySink
 from riot_ops.streams import CATALOG, rates
 from riot_ops.streams.figure import draw_rates
 from tests.streams.records import table

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import CITY, OBSERVATIONS, RAW
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import CITY, OBSERVATIONS, RAW
 from riot_ops.streams import city
 from riot_ops.streams.city import BASE_MS, CitySource
 from riot_ops.streams.losses import BLOCK

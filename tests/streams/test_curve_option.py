@@ -5,10 +5,10 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from riot_ops import cli
-from riot_ops.errors import ConfigError
-from riot_ops.job import Job
-from riot_ops.single_jobs import MicroJob
+from riot_ops.command import cli
+from riot_ops.command.job import Job
+from riot_ops.command.single_jobs import MicroJob
+from riot_ops.core.errors import ConfigError
 from riot_ops.streams import CitySource, ReplaySource, write
 from riot_ops.streams.pace import Paced
 

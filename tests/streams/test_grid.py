@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import tasks as t
-from riot_ops.errors import ConfigError
-from riot_ops.schema import GRID, OBSERVATIONS, RAW
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import GRID, OBSERVATIONS, RAW
 from riot_ops.streams import grid, rates
 from riot_ops.streams.grid import BASE_MS, GridSource
 from tests.streams.records import any_split, check_any_split, check_elsewhere, table

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.streams.loop import Loop
 
 TIMES = [1_000_000, 2_000_000, None, 4_000_000]

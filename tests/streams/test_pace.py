@@ -5,9 +5,10 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import TIMESTAMP
-from riot_ops.source import MemorySource, Source
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.source import Source
+from riot_ops.intake.memory_source import MemorySource
 from riot_ops.streams import Paced, city, rates, replay, taxi
 from riot_ops.streams.city import BASE_MS, CitySource
 from riot_ops.streams.taxi import TaxiSource

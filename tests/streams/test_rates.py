@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.streams import rates
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riot_ops.errors import ConfigError, ConnectorError
-from riot_ops.schema import RAW, TIMESTAMP
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.streams import ReplaySource, city, replay, write
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import OBSERVATIONS, RAW, TAXI
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import OBSERVATIONS, RAW, TAXI
 from riot_ops.streams import taxi
 from riot_ops.streams.taxi import BASE_MS, TaxiSource
 from tests.streams.records import check_any_split, check_elsewhere, micros, table

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
-from riot_ops.tasks.accumulator import Accumulator
+from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.statistical.accumulator import Accumulator
 from tests.reference import accumulator as reference
 from tests.reference.splits import KEYS, run
 

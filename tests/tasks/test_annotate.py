@@ -82,7 +82,7 @@ def test_bad_files_are_refused(tmp_path, text, match):
 
 
 def test_a_table_that_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr("riot_ops.tasks.annotate.MOST_BYTES", 5)
+    monkeypatch.setattr("riot_ops.tasks.parse.annotate.MOST_BYTES", 5)
     (tmp_path / "table").write_text("key:value")
     with pytest.raises(ConfigError, match="has 9 bytes, allowed are 5"):
         Annotate(table=str(tmp_path / "table"))

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 import riot_ops as ro
-from riot_ops.errors import ConfigError, RecordError
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.errors import ConfigError, RecordError
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.tasks import BatchFunction
 
 NOW = datetime(2020, 1, 1, tzinfo=UTC)

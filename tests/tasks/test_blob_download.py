@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import ConfigError, ConnectorError, Secret
-from riot_ops.connectors.blob import FolderBlobs, open_blobs
-from riot_ops.tasks import BlobDownload, blob_download
+from riot_ops.connectors.stores import open_blobs
+from riot_ops.connectors.stores.folder import FolderBlobs
+from riot_ops.tasks import BlobDownload
+from riot_ops.tasks.io import blob_download
 
 
 def _download(task, rows):

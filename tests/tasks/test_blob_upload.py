@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops import ConfigError, Secret
-from riot_ops.connectors.blob import MemoryBlobs, open_blobs
-from riot_ops.tasks import BlobDownload, BlobUpload, TableInsert, store_task
+from riot_ops.connectors.stores import open_blobs
+from riot_ops.connectors.stores.memory import MemoryBlobs
+from riot_ops.tasks import BlobDownload, BlobUpload, TableInsert
+from riot_ops.tasks.io import store_task
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("name", pa.string()), ("data", pa.binary())])
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
-from riot_ops.tasks.block_average import BlockAverage
+from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.statistical.block_average import BlockAverage
 from tests.reference import block_average as reference
 from tests.reference.splits import KEYS, READINGS, run
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Task
-from riot_ops.tasks.bloom_filter import BloomFilterCheck
-from riot_ops.tasks.bloom_filter_train import BloomFilterTrain
-from riot_ops.tasks.multi_bloom_filter import MultiBloomFilter
+from riot_ops.tasks.filter.bloom_filter import BloomFilterCheck
+from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
+from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from tests.reference.bloom import Bloom
 from tests.reference.splits import KEYS, run
 

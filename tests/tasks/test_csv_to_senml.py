@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import CITY, StreamSchema
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import CITY, StreamSchema
 from riot_ops.task import Task
-from riot_ops.tasks.csv_to_senml import CsvToSenML
+from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
 from tests.reference import csv_to_senml as reference
 from tests.reference.splits import run
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError, StateError
-from riot_ops.schema import TIMESTAMP
-from riot_ops.state import KeyedState
+from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.runtime.state import KeyedState
 from riot_ops.tasks import Deduplicate
 from tests.reference import deduplicate as reference
 from tests.reference.splits import KEYS, READINGS, run

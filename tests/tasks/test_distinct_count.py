@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.hyperloglog import HyperLogLog
-from riot_ops.tasks.distinct_count import DistinctCount
+from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from tests.reference import distinct_count as reference
 from tests.reference.splits import KEYS, READINGS, run
 

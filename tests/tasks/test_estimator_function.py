@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import riot_ops as ro
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(60, 2))

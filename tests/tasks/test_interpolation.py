@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
-from riot_ops.tasks.interpolation import Interpolation
+from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.statistical.interpolation import Interpolation
 from tests.reference import interpolation as reference
 from tests.reference.splits import KEYS, run
 

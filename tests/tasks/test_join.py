@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import ConfigError, StreamSchema
-from riot_ops.schema import TIMESTAMP, stream_schema
-from riot_ops.session import Session
+from riot_ops.core.schema import TIMESTAMP, stream_schema
+from riot_ops.runtime.session import Session
 from riot_ops.tasks import CsvToSenML, Interpolation, Join, MultiBloomFilter, RangeFilter, SenMLParse
 from tests.reference.join import Joiner
 from tests.reference.splits import run

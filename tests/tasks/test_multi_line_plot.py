@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import ConfigError, MissingExtraError
-from riot_ops.charts import BOTTOM, LEFT, RIGHT, TOP
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.tasks import Accumulator, MultiLinePlot
+from riot_ops.tasks.visualization.charts import BOTTOM, LEFT, RIGHT, TOP
 from tests.reference.splits import run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

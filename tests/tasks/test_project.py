@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 
 import riot_ops as ro
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
 from riot_ops.task import Task
-from riot_ops.tasks.project import Project
+from riot_ops.tasks.parse.project import Project
 from riot_ops.testing import exact
 from tests.reference import project as reference
 from tests.reference.splits import READINGS

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import CITY
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import CITY
 from riot_ops.task import Task
-from riot_ops.tasks.range_filter import RangeFilter
+from riot_ops.tasks.filter.range_filter import RangeFilter
 from tests.reference import range_filter as reference
 from tests.reference.splits import run
 

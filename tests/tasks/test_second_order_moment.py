@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
-from riot_ops.state import KeyedState
-from riot_ops.tasks.second_order_moment import SecondOrderMoment, times_mod
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.runtime.state import KeyedState
+from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment, times_mod
 from tests.reference import second_order_moment as reference
 from tests.reference.splits import KEYS, run
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
-from riot_ops.kernels import senml
-from riot_ops.schema import OBSERVATIONS, SCHEMAS, TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import OBSERVATIONS, SCHEMAS, TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.kernels.senml import messages as senml
 from riot_ops.task import Task
-from riot_ops.tasks.senml_parse import SenMLParse
+from riot_ops.tasks.parse.senml_parse import SenMLParse
 from tests.reference import senml_parse as reference
 
 CITY = SenMLParse(schema="city")
@@ -500,7 +500,7 @@ def test_much_output_comes_in_batches() -> None:
 PEAK = """
 import resource, sys
 import pyarrow as pa
-from riot_ops.dead_letters import DeadLetters
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.tasks import SenMLParse, XMLParse
 task, batch = eval(sys.argv[1])
 task.apply(batch.slice(0, 0), DeadLetters("x"))

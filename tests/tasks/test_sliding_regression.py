@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from scipy import stats
 
-from riot_ops.errors import ConfigError
-from riot_ops.tasks.sliding_regression import SlidingRegression
+from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from tests.reference import sliding_regression as reference
 from tests.reference.splits import KEYS, run
 

@@ -9,7 +9,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import ConfigError
 from riot_ops import tasks as t
-from riot_ops.connectors.sql import SqlTable
+from riot_ops.connectors.stores.sql import SqlTable
 from riot_ops.tasks import SqlInsert
 
 

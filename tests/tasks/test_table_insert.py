@@ -8,7 +8,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import ConfigError, Secret
-from riot_ops.connectors.table import open_table
+from riot_ops.connectors.stores import open_table
 from riot_ops.tasks import TableInsert
 from riot_ops.testing import ABORT, ScriptedSource
 

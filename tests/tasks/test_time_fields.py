@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.tasks import TimeFields
 
 ALL = ("hour", "hour_sin", "hour_cos", "weekday", "weekend")

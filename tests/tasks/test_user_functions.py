@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError, RecordError
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.errors import ConfigError, RecordError
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Task
-from riot_ops.tasks.filter_function import FilterFunction, filter_
-from riot_ops.tasks.flat_map_function import flat_map
-from riot_ops.tasks.keyed_function import KeyedFunction, keyed
-from riot_ops.tasks.map_function import MapFunction, map_
+from riot_ops.tasks.functions.filter_function import FilterFunction, filter_
+from riot_ops.tasks.functions.flat_map_function import flat_map
+from riot_ops.tasks.functions.keyed_function import KeyedFunction, keyed
+from riot_ops.tasks.functions.map_function import MapFunction, map_
 from tests.reference import user_functions as reference
 from tests.reference.splits import KEYS, run
 

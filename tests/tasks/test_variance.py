@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.errors import ConfigError
-from riot_ops.tasks.variance import Variance
+from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.statistical.variance import Variance
 from tests.reference import variance as reference
 from tests.reference.splits import KEYS, run
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
 from riot_ops.task import Task
-from riot_ops.tasks.xml_parse import XMLParse
+from riot_ops.tasks.parse.xml_parse import XMLParse
 from tests.reference import xml_parse as reference
 from tests.reference.splits import run
 

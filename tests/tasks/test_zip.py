@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import ConfigError, ConnectorError
-from riot_ops.archives import Entry, zip_bytes
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.tasks import Accumulator, LocalZip, MultiLinePlot, RemoteZip
+from riot_ops.tasks.io.archives import Entry, zip_bytes
 from tests.reference.splits import run
 
 

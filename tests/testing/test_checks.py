@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from riot_ops import task as task_module
 from riot_ops import tasks as t
-from riot_ops.errors import StateError
-from riot_ops.session import Session
-from riot_ops.state import KeyedState, StateField
+from riot_ops.core import operator as task_module
+from riot_ops.core.errors import StateError
+from riot_ops.runtime.session import Session
+from riot_ops.runtime.state import KeyedState, StateField
 from riot_ops.task import Case, StatelessTask, ValueTask, replace_column, with_field
 from riot_ops.testing import CHECKS, applies, check_task, exact
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from riot_ops.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.testing import ABORT, EOF, PAUSE, ManualClock, ScriptedSource
 
 

@@ -16,7 +16,7 @@ from riot_ops.bench.measure import Measure
 from riot_ops.bench.paper import published
 from riot_ops.bench.report import Results
 from riot_ops.bench.sparks import folder
-from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.streams.catalog import catalog_entry
 
 __all__ = ["measures", "table"]

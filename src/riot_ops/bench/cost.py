@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from riot_ops.bench.data import Discard, block_stats
 from riot_ops.bench.measure import Measure, one_core
+from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
-from riot_ops.probe import Probe
-from riot_ops.source import Source
+from riot_ops.measure.probe import Probe
 from riot_ops.streams.city import city
 
 __all__ = ["probe_cost"]

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riot_ops import dataflows
+from riot_ops.core.errors import MissingExtraError
+from riot_ops.core.schema import RAW, TIMESTAMP
+from riot_ops.core.sink import Message, Sink, Writer
+from riot_ops.core.source import Offset, Source, Split
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import MissingExtraError
-from riot_ops.schema import RAW, TIMESTAMP
-from riot_ops.sink import Message, Sink, Writer
-from riot_ops.source import Offset, Source, Split
 
 __all__ = ["READINGS", "Discard", "LineFiles", "ReadingFiles", "block_stats", "needs", "write_city", "write_readings"]
 

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.bench.trial import Feed
+from riot_ops.core.sink import MemorySink
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.embedded import Surroundings
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
-from riot_ops.embedded import Surroundings
-from riot_ops.sink import MemorySink
-from riot_ops.source import MemorySource
+from riot_ops.intake.memory_source import MemorySource
 from riot_ops.streams.catalog import CATALOG
 from riot_ops.streams.loop import Loop
 

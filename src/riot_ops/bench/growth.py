@@ -16,8 +16,8 @@ from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, block_stats, w
 from riot_ops.bench.keyed import kalman, kalman_flow
 from riot_ops.bench.measure import Measure, median, one_core
 from riot_ops.bench.sparks import durations, folder, spark_session
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.state import KeyedState
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.runtime.state import KeyedState
 
 __all__ = ["measures"]
 

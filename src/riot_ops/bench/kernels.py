@@ -12,8 +12,8 @@ import pyarrow as pa
 from riot_ops import tasks as t
 from riot_ops.bench.data import needs
 from riot_ops.bench.measure import Measure, kernel_times, median, one_core, seconds
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.schema import CITY
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.schema import CITY
 from riot_ops.streams.city import CitySource
 from riot_ops.task import KeyedTask, Task
 

@@ -13,7 +13,7 @@ from riot_ops.bench.feeds import feed
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.trial import Feed
-from riot_ops.metrics import Latency, Summary
+from riot_ops.measure.metrics import Latency, Summary
 from riot_ops.streams.city import city
 
 __all__ = ["measures"]

@@ -11,7 +11,7 @@ from riot_ops import tasks as t
 from riot_ops.bench.data import needs
 from riot_ops.bench.measure import Measure, one_core, seconds
 from riot_ops.models import LinearModel, TreeModel
-from riot_ops.tasks.prediction import PredictionTask
+from riot_ops.tasks.predictive.prediction import PredictionTask
 
 __all__ = ["measures", "prepared"]
 

@@ -15,7 +15,7 @@ from riot_ops import tasks as t
 from riot_ops.bench.data import needs
 from riot_ops.bench.measure import Measure, median
 from riot_ops.connectors import MqttSource
-from riot_ops.dead_letters import DeadLetters
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.streams.city import CitySource
 from riot_ops.testing.services import Mosquitto
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from riot_ops.bench import measure
 from riot_ops.bench.measure import Measure, span
+from riot_ops.bench.outcome import Outcome
 from riot_ops.bench.paper import Published, published
-from riot_ops.bench.trial import Outcome
 
 __all__ = ["COLUMNS", "by_name", "loads", "markdown", "notes", "rows", "short", "table"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from riot_ops.bench.outcome import Outcome
 from riot_ops.bench.paper import published
 from riot_ops.bench.paper_table import short
-from riot_ops.bench.trial import Outcome
-from riot_ops.errors import MissingExtraError
+from riot_ops.core.errors import MissingExtraError
 
 __all__ = ["TITLES", "draw"]
 

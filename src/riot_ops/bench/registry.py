@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from riot_ops.bench.measure import Measure, load, machine, table
-from riot_ops.errors import ConfigError, did_you_mean
+from riot_ops.core.errors import ConfigError, did_you_mean
 
 __all__ = ["SUITES", "describe", "run", "suite"]
 

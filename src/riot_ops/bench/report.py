@@ -12,9 +12,9 @@ from typing import Self
 
 from riot_ops.bench import paper
 from riot_ops.bench.measure import load, machine
+from riot_ops.bench.outcome import Outcome
 from riot_ops.bench.paper_table import COLUMNS, rows, short
 from riot_ops.bench.plots import TITLES, draw
-from riot_ops.bench.trial import Outcome
 
 __all__ = ["Results", "page"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from riot_ops.errors import ConnectorError
-from riot_ops.secret import Secret
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.secret import Secret
 
 __all__ = ["Failure", "close_shared", "in_parallel", "retrying", "shared"]
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 
 __all__ = ["Template", "decode_key", "encode_key", "template"]
 

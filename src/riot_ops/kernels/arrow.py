@@ -203,3 +203,21 @@ def pieces(sizes: npt.NDArray[np.int64], most: int = PIECE_BYTES) -> list[tuple[
         found.append((start, stop))
         start, before = stop, int(total[stop - 1])
     return found or [(0, 0)]
+
+
+def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = None) -> pa.RecordBatch:
+    """The batch with a float64 column set; NaN is written as null (or where not ``valid``)."""
+    if isinstance(values, np.ndarray):
+        mask = np.isnan(values) if valid is None else ~valid
+        values = pa.array(values, pa.float64(), mask=mask if mask.any() else None)
+    position = batch.schema.get_field_index(name)
+    column = pa.field(name, values.type)
+    if position < 0:
+        return batch.append_column(column, values)
+    return batch.set_column(position, column, values)
+
+
+def with_field(schema: pa.Schema, field: pa.Field) -> pa.Schema:
+    """The schema with a field set."""
+    position = schema.get_field_index(field.name)
+    return schema.append(field) if position < 0 else schema.set(position, field)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from riot_ops.errors import MissingExtraError, ModelError
+from riot_ops.core.errors import MissingExtraError, ModelError
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.model import LinearModel, Model, TreeModel, library

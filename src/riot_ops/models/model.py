@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from riot_ops.errors import ModelError
+from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 

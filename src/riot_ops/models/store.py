@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from riot_ops.errors import ModelError, RecordError, excerpt
+from riot_ops.core.errors import ModelError, RecordError, excerpt
 from riot_ops.models.model import MAX_BYTES, LinearModel, Model, TreeModel, model_from_bytes
 
 __all__ = ["ModelFiles", "ModelName", "ModelStore", "check_store", "file_model", "stored_model"]
@@ -48,7 +48,7 @@ class ModelName:
 
 
 class ModelFiles(Protocol):
-    """What a store of models needs: named bytes, as :class:`riot_ops.connectors.blob.BlobStore` has them.
+    """What a store of models needs: named bytes, as :class:`riot_ops.connectors.stores.blob.BlobStore` has them.
 
     What is wrong with one file raises :class:`RecordError`, what is wrong with them all
     :class:`ConnectorError`.
@@ -93,7 +93,7 @@ class ModelStore:
         Azure takes its connection string from the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``.
         """
-        from riot_ops.connectors.blob import shared_blobs
+        from riot_ops.connectors.stores.opening import shared_blobs
 
         return cls(shared_blobs(str(url)))
 
@@ -140,7 +140,7 @@ class ModelStore:
 
 def check_store(url: str) -> None:
     """Raise :class:`ConfigError` unless the text is the address of a store."""
-    from riot_ops.connectors.blob import check_blob_url
+    from riot_ops.connectors.stores.opening import check_blob_url
 
     check_blob_url(url)
 

@@ -9,21 +9,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.dataflow import Dataflow
-from riot_ops.errors import ConfigError, did_you_mean, short
-from riot_ops.graph import ERRORS_STREAM
-from riot_ops.inputs import KINDS, check_names, grouped, is_frame
-from riot_ops.intake import check_types
-from riot_ops.paths import local_path
-from riot_ops.reading import read
-from riot_ops.sink import MemorySink, ParquetSink, Sink
-from riot_ops.source import MemorySource, Source
-from riot_ops.stream_source import StreamSource
+from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.paths import local_path
+from riot_ops.core.sink import MemorySink, ParquetSink, Sink
+from riot_ops.core.source import Source
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.intake.inputs import KINDS, check_names, grouped, is_frame
+from riot_ops.intake.memory_source import MemorySource
+from riot_ops.intake.step import check_types
+from riot_ops.intake.stream_source import StreamSource
+from riot_ops.streams.reading import read
 
 __all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_back"]
 
 
-def bind_sources(flow: Dataflow, given: Any, *, again: str | None = None) -> dict[str, Any]:
+def bind_sources(flow: Graph, given: Any, *, again: str | None = None) -> dict[str, Any]:
     """The source for each source node, by id, which has the fields that the node declares.
 
     Parameters
@@ -114,7 +115,7 @@ def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     return picked
 
 
-def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
+def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
     """The sinks by name, each once, and which of them each stream ends in.
 
     A sink node gets the sink given for it; by default all share Parquet files below ``out``, or
@@ -149,14 +150,14 @@ def bind_sinks(flow: Dataflow, sinks: Any, out: str | Path | None) -> tuple[dict
     return {name: sink.bound(ending[name]) for name, sink in distinct.items()}, routes
 
 
-def end_sinks(flow: Dataflow, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:
+def end_sinks(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:
     """Tell the sinks that a run is over, and which streams end in them."""
     schemas = flow.schemas()
     for name, sink in sinks.items():
         sink.end({stream: schemas[stream] for stream, targets in routes.items() if name in targets})
 
 
-def read_back(flow: Dataflow, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
+def read_back(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
     """All records of a stream, from a sink that gives them back; KeyError where there is none."""
     schemas = flow.schemas()
     if stream not in schemas:

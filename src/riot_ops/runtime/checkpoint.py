@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from riot_ops.errors import ConnectorError, StateError
+from riot_ops.core.errors import ConnectorError, StateError
 
 __all__ = ["Checkpoint", "Saved"]
 

@@ -13,7 +13,7 @@ from typing import IO, Self
 
 import msgspec
 
-from riot_ops.errors import ConnectorError, excerpt
+from riot_ops.core.errors import ConnectorError, excerpt
 
 __all__ = ["Claim"]
 
@@ -60,7 +60,7 @@ class Claim:
     >>> claim = Claim([folder])
     >>> Claim([folder])  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    riot_ops.errors.ConnectorError: the folder /tmp/… is in use by this process on this host since …
+    riot_ops.core.errors.ConnectorError: the folder /tmp/… is in use by this process on this host since …
     >>> claim.release()
     >>> Claim([folder]).release()
     """

@@ -6,20 +6,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from riot_ops.dataflow import Dataflow
-from riot_ops.errors import excerpt
-from riot_ops.graph import Edge, Node
-from riot_ops.state import reference, task_identity
+from riot_ops.core.errors import excerpt
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.nodes import Edge, Node
+from riot_ops.runtime.state import reference, task_identity
 
 __all__ = ["difference", "identity"]
 
 
-def identity(flow: Dataflow) -> dict[str, Any]:
+def identity(flow: Graph) -> dict[str, Any]:
     """The parts of a dataflow by name, JSON-able; its own name is none of them.
 
     Functions stand there by their names, so that a change within one does not show.
 
-    >>> flow = Dataflow("any")
+    >>> flow = Graph("any")
     >>> sink = flow.sink("out", flow.source("readings", schema={"value": "double"}))
     >>> list(identity(flow))
     ["source 'readings'", "sink 'out'", "edge 'readings' -> 'out'"]

@@ -12,19 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.dataflow import Dataflow
-from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine
-from riot_ops.errors import ConfigError, StateError
-from riot_ops.lowering import lower
-from riot_ops.metrics import Summary
-from riot_ops.paths import local_path
-from riot_ops.probe import Probe
+from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.paths import local_path
+from riot_ops.core.sink import Fan, Sink
+from riot_ops.core.source import Offset, Source
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.lowering import lower
+from riot_ops.measure.metrics import Summary
+from riot_ops.measure.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
 from riot_ops.runtime.checkpoint import Checkpoint, Saved
 from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine
 from riot_ops.runtime.identity import difference, identity
-from riot_ops.sink import Fan, Sink
-from riot_ops.source import Offset, Source
 
 __all__ = ["Result", "run"]
 
@@ -39,7 +39,7 @@ class Result:
     elsewhere or nowhere it raises :class:`KeyError`.
     """
 
-    flow: Dataflow
+    flow: Graph
     summary: Summary
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
@@ -57,7 +57,7 @@ class Result:
 
 
 def run(
-    flow: Dataflow,
+    flow: Graph,
     source: Any = None,
     *,
     sinks: Any = None,
@@ -149,7 +149,7 @@ class _Arrival:
 
 @dataclass
 class _Job:
-    flow: Dataflow
+    flow: Graph
     engine: Engine
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]

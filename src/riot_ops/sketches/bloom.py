@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import local_path
 from riot_ops.kernels.arrow import NO_MASK, byte_spans, readonly
 from riot_ops.kernels.bloom import find_hashes, insert_hashes
 from riot_ops.kernels.hashing import hash_strings
-from riot_ops.paths import local_path
 
 __all__ = ["BloomFilter", "bloom_size", "value_hashes"]
 

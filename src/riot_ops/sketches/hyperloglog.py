@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError, MissingExtraError, StateError
+from riot_ops.core.errors import ConfigError, MissingExtraError, StateError
 from riot_ops.kernels.hyperloglog import alpha, countable, estimate, hash_content, insert, linear_counts
 from riot_ops.kernels.jit import kernel
 

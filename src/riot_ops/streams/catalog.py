@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from riot_ops.errors import ConfigError, did_you_mean
-from riot_ops.schema import SCHEMAS, StreamSchema
-from riot_ops.source import Source
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.schema import SCHEMAS, StreamSchema
+from riot_ops.core.source import Source
 from riot_ops.streams import rates
 from riot_ops.streams.city import city
 from riot_ops.streams.fit import fit

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import CITY, RAW
+from riot_ops.core.source import Source
 from riot_ops.kernels.arrow import readonly
-from riot_ops.schema import CITY, RAW
-from riot_ops.source import Source
 from riot_ops.streams import rates
 from riot_ops.streams.city_kernels import city_observations, city_text, city_values, sensor_means
 from riot_ops.streams.generator import (
@@ -89,8 +89,8 @@ class CitySource(GeneratedSource):
     seed : int, default 0
     format : "senml", "csv", "observations" or "wide", default "senml"
         Wire-format text or comma-separated columns, without line break
-        (:data:`~riot_ops.schema.RAW`); a row per observed value
-        (:data:`~riot_ops.schema.OBSERVATIONS`); or a row per message with a column per field.
+        (:data:`~riot_ops.core.schema.RAW`); a row per observed value
+        (:data:`~riot_ops.core.schema.OBSERVATIONS`); or a row per message with a column per field.
     drop : float, 0 <= drop < 1, default 0.29
         Share of expected messages that are lost, over the seven days: half of them in outages of
         geometric length with a mean of 10 minutes (51.2 ticks / (1 - drop / 2)), the others singly.

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from riot_ops.core.schema import FIT
+from riot_ops.core.source import Source
 from riot_ops.kernels.arrow import readonly
-from riot_ops.schema import FIT
-from riot_ops.source import Source
 from riot_ops.streams.fit_kernels import fit_values
 from riot_ops.streams.generator import Format
 from riot_ops.streams.noise import ou_table

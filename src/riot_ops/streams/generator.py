@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError, did_you_mean
-from riot_ops.schema import OBSERVATIONS, RAW, TIMESTAMP, StreamSchema
-from riot_ops.source import Offset, Split
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.schema import OBSERVATIONS, RAW, TIMESTAMP, StreamSchema
+from riot_ops.core.source import Offset, Split
 from riot_ops.streams.pace import TimedSource
 
 __all__ = ["FORMATS", "Format", "GeneratedSource", "null_bitmap", "text_column"]

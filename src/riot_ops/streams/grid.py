@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import GRID
+from riot_ops.core.source import Source
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.schema import GRID
-from riot_ops.source import Source
 from riot_ops.streams.generator import Format
 from riot_ops.streams.noise import key_of, mix, normal, ou, ou_table, uniform
 from riot_ops.streams.pace import paced

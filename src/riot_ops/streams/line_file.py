@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import readonly
-from riot_ops.schema import TIMESTAMP
 from riot_ops.streams.generator import timestamps
 from riot_ops.streams.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.source import Offset, Source, Split
 from riot_ops.kernels.arrow import int_column
-from riot_ops.schema import TIMESTAMP
-from riot_ops.source import Offset, Source, Split
 from riot_ops.streams.generator import AHEAD
 
 __all__ = ["Loop"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.kernels.arrow import int_column
-from riot_ops.source import Offset, Source, Split, WrappedSource
 from riot_ops.streams.rates import Curve
 
 __all__ = ["Paced", "TimedSource", "paced"]
@@ -57,7 +57,7 @@ class Paced(WrappedSource):
 
     Examples
     --------
-    >>> from riot_ops.source import MemorySource
+    >>> from riot_ops.intake.memory_source import MemorySource
     >>> now = [100.0]
     >>> source = Paced(MemorySource([{"value": 1.0}] * 10), rate=2, clock=lambda: now[0])
     >>> source.latest({"row": 0})

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrow import int_column
 
 __all__ = [

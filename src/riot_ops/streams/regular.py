@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import RAW
 from riot_ops.kernels.arrow import readonly
-from riot_ops.schema import RAW
 from riot_ops.streams.generator import (
     GeneratedSource,
     null_bitmap,

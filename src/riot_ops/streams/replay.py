@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError, ConnectorError
-from riot_ops.paths import local_path
-from riot_ops.schema import RAW
-from riot_ops.source import Offset, Source, Split
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.paths import local_path
+from riot_ops.core.schema import RAW
+from riot_ops.core.source import Offset, Source, Split
 from riot_ops.streams.line_file import LineFile, time_column
 from riot_ops.streams.pace import TimedSource, paced
 from riot_ops.streams.replay_kernels import NO_TIME

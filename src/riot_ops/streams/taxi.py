@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import RAW, TAXI
+from riot_ops.core.source import Source
 from riot_ops.kernels.arrow import readonly
-from riot_ops.schema import RAW, TAXI
-from riot_ops.source import Source
 from riot_ops.streams import rates
 from riot_ops.streams.generator import (
     Format,

@@ -6,9 +6,9 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-from riot_ops.errors import ConfigError
-from riot_ops.paths import local_path
-from riot_ops.source import Source
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import local_path
+from riot_ops.core.source import Source
 from riot_ops.streams.generator import GeneratedSource
 from riot_ops.streams.pace import Paced
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.session import Session
-from riot_ops.state import KeyedState
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.runtime.session import Session
+from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask
 from riot_ops.testing.running import Rows, Run, by_keys, exact, only, picklers, same, uncompiled, whole
 

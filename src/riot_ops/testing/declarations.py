@@ -18,12 +18,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
-from riot_ops.intake import declared as as_declared
-from riot_ops.schema import StreamSchema
-from riot_ops.secret import Secret
-from riot_ops.state import KeyedState
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import StreamSchema
+from riot_ops.core.secret import Secret
+from riot_ops.intake.step import declared as as_declared
+from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, numbered, only, picklers
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.session import Session
+from riot_ops.runtime.session import Session
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, keyed, numbered, only, same
 

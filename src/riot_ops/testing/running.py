@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.kernels.jit import Kernel
-from riot_ops.session import Session
+from riot_ops.runtime.session import Session
 from riot_ops.task import Case, KeyedTask, Task
 
 __all__ = [

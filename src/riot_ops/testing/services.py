@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-from riot_ops.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError
 
 __all__ = ["Azurite", "Mosquitto", "Service", "free_port"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError, ConnectorError
-from riot_ops.source import Offset, Source, Split
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.source import Offset, Source, Split
 
 __all__ = ["ABORT", "EOF", "PAUSE", "ManualClock", "ScriptedSource"]
 
@@ -84,7 +84,7 @@ class ScriptedSource(Source):
     >>> source = ScriptedSource([[{"value": 1.0}], PAUSE(), [{"value": 2.0}], ABORT, [{"value": 3.0}]])
     >>> flow.run(source)
     Traceback (most recent call last):
-    riot_ops.errors.ConnectorError: the script says ABORT at item 3
+    riot_ops.core.errors.ConnectorError: the script says ABORT at item 3
     >>> flow.run(source)["kalman"].num_rows
     3
     """

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import StateError
-from riot_ops.state import KeyedState, pack_snapshot
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import StateError
+from riot_ops.runtime.state import KeyedState, pack_snapshot
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, keyed, only, same
 
@@ -84,7 +84,7 @@ def _content(state: KeyedState) -> dict[str, str]:
 def check_state_versions(case: Case) -> None:
     """Only the state of the same task, version and parameters is loaded; anything else changes nothing.
 
-    What is refused raises :class:`~riot_ops.errors.StateError`, which says what differs.
+    What is refused raises :class:`~riot_ops.core.errors.StateError`, which says what differs.
     """
     task, batch = case.task, case.batch
     assert isinstance(task, KeyedTask)

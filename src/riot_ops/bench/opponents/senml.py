@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from riot_ops.schema import OBSERVATIONS, TIMESTAMP
+from riot_ops.core.schema import OBSERVATIONS, TIMESTAMP
 
 __all__ = ["FIELDS", "parse"]
 

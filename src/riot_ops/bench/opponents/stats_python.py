@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riot_ops.bench.opponents.senml import FIELDS
-from riot_ops.schema import TIMESTAMP
+from riot_ops.core.schema import TIMESTAMP
 
 __all__ = ["HyperLogLog", "SensorState", "stats"]
 

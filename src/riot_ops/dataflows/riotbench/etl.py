@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import StreamSchema, stream_schema
+from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream
 from riot_ops.dataflows.riotbench.learning import LEARNING
-from riot_ops.errors import ConfigError
-from riot_ops.schema import StreamSchema, stream_schema
-from riot_ops.secret import Secret
 
 __all__ = ["ROW_KEY", "etl"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from riot_ops import tasks as t
+from riot_ops.core.schema import stream_schema
 from riot_ops.dataflow import Stream
-from riot_ops.schema import stream_schema
 
 __all__ = ["LEARNING", "MODELS_TOPIC", "Learning", "rows"]
 

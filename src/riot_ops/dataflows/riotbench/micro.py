@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops import tasks as t
-from riot_ops.connectors.mqtt_folder import FolderBroker
-from riot_ops.connectors.mqtt_memory import Published
-from riot_ops.connectors.mqtt_source import MESSAGES, MqttSource
+from riot_ops.connectors.mqtt.folder import FolderBroker
+from riot_ops.connectors.mqtt.memory import Published
+from riot_ops.connectors.mqtt.source import MESSAGES, MqttSource
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import CITY
+from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
-from riot_ops.errors import ConfigError
 from riot_ops.models import fit_linear, fit_tree
-from riot_ops.schema import CITY
-from riot_ops.source import Source
 from riot_ops.streams.city import CitySource
 from riot_ops.streams.loop import Loop
 from riot_ops.streams.pace import paced

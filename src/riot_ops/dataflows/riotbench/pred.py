@@ -7,6 +7,7 @@ from typing import Literal
 import pyarrow as pa
 
 from riot_ops import tasks as t
+from riot_ops.core.schema import RAW
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.learning import LEARNING, rows
 from riot_ops.dataflows.riotbench.results import (
@@ -18,7 +19,6 @@ from riot_ops.dataflows.riotbench.results import (
     published,
     stored,
 )
-from riot_ops.schema import RAW
 
 __all__ = ["MODELS", "pred"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
 from riot_ops.dataflow import Stream
-from riot_ops.errors import ConfigError
 
 __all__ = ["GATHERED", "PAPER_WINDOW", "WINDOW", "ZIPPED", "check_form", "published", "stored"]
 

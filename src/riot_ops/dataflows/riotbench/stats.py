@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.results import (
     GATHERED,
@@ -17,8 +19,6 @@ from riot_ops.dataflows.riotbench.results import (
     published,
     stored,
 )
-from riot_ops.errors import ConfigError
-from riot_ops.schema import StreamSchema, stream_schema
 
 __all__ = ["stats"]
 

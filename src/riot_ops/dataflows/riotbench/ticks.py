@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from riot_ops.errors import ConfigError, excerpt
-from riot_ops.paths import local_path
-from riot_ops.schema import TIMESTAMP, stream_schema
+from riot_ops.core.errors import ConfigError, excerpt
+from riot_ops.core.paths import local_path
+from riot_ops.core.schema import TIMESTAMP, stream_schema
 
 __all__ = ["TICKS", "read_ticks", "ticks"]
 

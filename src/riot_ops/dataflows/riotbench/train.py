@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.learning import LEARNING, MODELS_TOPIC
 from riot_ops.dataflows.riotbench.ticks import TICKS
-from riot_ops.secret import Secret
 
 __all__ = ["train"]
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from importlib.util import find_spec
 
-from riot_ops.errors import MissingExtraError
+from riot_ops.core.errors import MissingExtraError
 
 
 def _installed(library: str) -> bool:

@@ -12,11 +12,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from riot_ops.dataflow import Dataflow
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.engine import ARRIVAL, EVENT_TIME, Engine, merged
-from riot_ops.errors import ConfigError
-from riot_ops.plan import Plan, plan
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.nodes import Node, source_node
+from riot_ops.graph.plan import Plan, plan
+from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine, merged
 from riot_ops.runtime.spark.blocks import (
     BLOCKS_DDL,
     Packer,
@@ -40,7 +42,6 @@ from riot_ops.runtime.spark.rejected import (
 )
 from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import StageProcessor, stage_zero
-from riot_ops.task import KeyedTask, StatelessTask, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,7 +58,7 @@ PASSED_ON = "rows.rejected"
 
 
 def transform(
-    task: Task,
+    task: Operator,
     df: DataFrame,
     *,
     errors: Literal["column", "drop"] = "column",
@@ -93,10 +94,10 @@ def transform(
         raise ConfigError(f"compression must be None, 'lz4' or 'zstd', got {compression!r}")
     if partitions is not None and partitions < 1:
         raise ConfigError(f"partitions must be >= 1, got {partitions}")
-    check_session(df.sparkSession, keeps_state=df.isStreaming and isinstance(task, KeyedTask))
+    check_session(df.sparkSession, keeps_state=df.isStreaming and isinstance(task, KeyedOperator))
     schema = to_arrow_schema(df.schema, timezone="UTC")
     result = result_schema(task, schema, errors == "column")
-    if not isinstance(task, KeyedTask):
+    if not isinstance(task, KeyedOperator):
         return df.mapInArrow(_stateless(task, result), from_arrow_schema(result))
     if order == "auto":
         order = "event_time" if "event_time" in schema.names and "seq" not in schema.names else "arrival"
@@ -106,7 +107,7 @@ def transform(
 
 
 def _keyed(
-    task: KeyedTask,
+    task: KeyedOperator,
     df: DataFrame,
     schema: pa.Schema,
     result: pa.Schema,
@@ -114,12 +115,18 @@ def _keyed(
     partitions: int,
     compression: str | None,
 ) -> DataFrame:
-    flow = Dataflow(task.name())
-    rows = flow.source(SOURCE, schema=schema)
+    steps: list[tuple[str, str, Operator]] = [(SOURCE, task.name(), task)]
     if ERROR_COLUMN in schema.names:
-        flow.sink("around", rows.to(Rejected(), id=PASSED_ON))
-        rows = rows.to(Accepted(), id=ACCEPTED)
-    flow.sink("out", rows.to(task, id=task.name()))
+        steps = [(SOURCE, PASSED_ON, Rejected()), (SOURCE, ACCEPTED, Accepted()), (ACCEPTED, task.name(), task)]
+    flow = Graph(task.name())
+    flow.place(source_node(SOURCE, schema))
+    flow.place(Node("out", "sink"))
+    for source, name, operator in steps:
+        flow.place(Node(name, "task", operator))
+        flow.connect(source, name)
+    for name in (task.name(), PASSED_ON):
+        if name in flow.nodes:
+            flow.connect(name, "out")
     stages = plan(flow)
     labels = {1: bucket_labels(partitions if task.by else 1, partitions)}
     packed = df.mapInArrow(pack_stage_zero(stages, SOURCE, labels, order, compression), BLOCKS_DDL)
@@ -185,9 +192,9 @@ def _unpack(step: str, result: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]]
     return unpack
 
 
-def _stateless(task: Task, result: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _stateless(task: Operator, result: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        assert isinstance(task, StatelessTask)
+        assert isinstance(task, StatelessOperator)
         dead = DeadLetters(task.name())
         for batch in numbered(batches):
             yield from apply_around(task.batches, batch, dead, result)

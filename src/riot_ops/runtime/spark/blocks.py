@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.engine import aligned
+from riot_ops.core.sink import Fan
+from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
-from riot_ops.plan import Plan, Stage
-from riot_ops.sink import Fan
+from riot_ops.runtime.engine import aligned
 
 __all__ = [
     "BLOCKS",

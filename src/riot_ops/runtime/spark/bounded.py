@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from riot_ops.dataflow import Dataflow
-from riot_ops.errors import ConfigError, StateError
+from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.source import Offset, Source, Split
+from riot_ops.graph.graph import Graph
 from riot_ops.runtime.spark.adapters import in_utc
-from riot_ops.source import Offset, Source, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,7 @@ class Part(msgspec.Struct, array_like=True):
     rows: int
 
 
-def as_logs(flow: Dataflow, given: Any, folder: Path | None) -> Any:
+def as_logs(flow: Graph, given: Any, folder: Path | None) -> Any:
     """What was given as source of a dataflow, with logs in place of batch DataFrames, below the checkpoint's folder."""
     if isinstance(given, Mapping):
         return {name: _as_log(flow, name, source, folder) for name, source in given.items()}
@@ -46,7 +46,7 @@ def as_logs(flow: Dataflow, given: Any, folder: Path | None) -> Any:
     return _as_log(flow, nodes[0].id, given, folder) if len(nodes) == 1 else given
 
 
-def _as_log(flow: Dataflow, name: str, source: Any, folder: Path | None) -> Any:
+def _as_log(flow: Graph, name: str, source: Any, folder: Path | None) -> Any:
     if not hasattr(source, "sparkSession") or source.isStreaming:
         return source
     if folder is None:

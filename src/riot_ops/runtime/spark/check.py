@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from riot_ops.errors import ConfigError, excerpt
+from riot_ops.core.errors import ConfigError, excerpt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,14 +13,14 @@ import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from riot_ops.dataflow import Dataflow
-from riot_ops.errors import ConfigError, ConnectorError, StateError, excerpt
-from riot_ops.paths import local_path, scheme_of
-from riot_ops.plan import Plan, plan
+from riot_ops.core.errors import ConfigError, ConnectorError, StateError, excerpt
+from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.paths import local_path, scheme_of
+from riot_ops.core.source import Source
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
 from riot_ops.runtime.identity import difference, identity
-from riot_ops.source import Source
-from riot_ops.task import KeyedTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ class SparkCheckpoint:
             system, path = self._hadoop(MANIFEST)
             return bool(system.exists(path))
 
-    def open(self, flow: Dataflow, partitions: int | None, order: str, fuse: str) -> tuple[Plan, int]:
+    def open(self, flow: Graph, partitions: int | None, order: str, fuse: str) -> tuple[Plan, int]:
         """Check that the checkpoint is this dataflow's own, or make it so; the plan and the number of partitions."""
         found = self._read() if self.exists() else None
         if fuse == "auto" and found is not None:
@@ -97,7 +97,7 @@ class SparkCheckpoint:
             f"state of step {s.id!r}": {"key": list(s.key), "stage": stage.index}
             for stage in stages.stages[1:]
             for s in stage.steps
-            if isinstance(s.operator, KeyedTask)
+            if isinstance(s.operator, KeyedOperator)
         }
         now = Manifest(FORMAT, partitions, order, fuse, identity(flow), state)
         if found is None:

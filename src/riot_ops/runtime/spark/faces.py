@@ -17,13 +17,13 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import DataType, StructType
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.engine import ARRIVAL, EVENT_TIME, in_order, merged
-from riot_ops.errors import ConfigError
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
+from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, in_order, merged
 from riot_ops.runtime.spark.adapters import in_utc
 from riot_ops.runtime.spark.rejected import ERROR_COLUMN, apply_around, result_schema
-from riot_ops.state import KeyedState
-from riot_ops.task import KeyedTask, StatelessTask, Task
+from riot_ops.runtime.state import KeyedState
 
 __all__ = ["map_in_arrow", "map_in_pandas", "stateful_processor"]
 
@@ -31,9 +31,9 @@ ZONE = "spark.sql.session.timeZone"
 UTC = {"UTC", "Etc/UTC", "Zulu", "Z", "GMT", "+00:00"}
 
 
-def map_in_arrow(task: Task) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def map_in_arrow(task: Operator) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A stateless task as a function for ``DataFrame.mapInArrow``."""
-    if not isinstance(task, StatelessTask):
+    if not isinstance(task, StatelessOperator):
         raise ConfigError(
             f"{task.name()} keeps state, which a function over batches cannot; use transform or stateful_processor"
         )
@@ -46,7 +46,7 @@ def map_in_arrow(task: Task) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
     return apply
 
 
-def map_in_pandas(task: Task) -> Callable[[Iterable[pd.DataFrame]], Iterator[pd.DataFrame]]:
+def map_in_pandas(task: Operator) -> Callable[[Iterable[pd.DataFrame]], Iterator[pd.DataFrame]]:
     """A stateless task as a function for ``DataFrame.mapInPandas``.
 
     pandas gets times without a zone, in that of the session.
@@ -60,7 +60,7 @@ def map_in_pandas(task: Task) -> Callable[[Iterable[pd.DataFrame]], Iterator[pd.
     return frames
 
 
-def stateful_processor(task: Task, schema: pa.Schema | StructType | str) -> KeyProcessor:
+def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> KeyProcessor:
     """A keyed task as a ``StatefulProcessor`` for a DataFrame grouped by the task's key.
 
     Group the DataFrame by ``task.by``; Spark then calls the processor once per key and micro-batch. Rows of a
@@ -77,7 +77,7 @@ def stateful_processor(task: Task, schema: pa.Schema | StructType | str) -> KeyP
     StatefulProcessor
         Its ``output_schema`` is the ``outputStructType`` that Spark asks for.
     """
-    if not isinstance(task, KeyedTask):
+    if not isinstance(task, KeyedOperator):
         raise ConfigError(f"{task.name()} has no state; use map_in_arrow or map_in_pandas")
     fields = _arrow_schema(schema)
     session = SparkSession.getActiveSession()
@@ -103,7 +103,7 @@ def _arrow_schema(given: Any) -> pa.Schema:
 class KeyProcessor(StatefulProcessor):
     """Runs a keyed task key by key; see :func:`stateful_processor`."""
 
-    def __init__(self, task: KeyedTask, schema: pa.Schema) -> None:
+    def __init__(self, task: KeyedOperator, schema: pa.Schema) -> None:
         self._task = task
         self._schema = schema
         self._result = result_schema(task, schema, ERROR_COLUMN in schema.names)

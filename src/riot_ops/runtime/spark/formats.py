@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from riot_ops import streams
-from riot_ops.errors import ConfigError, did_you_mean
-from riot_ops.source import Offset, Source, Split
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.source import Offset, Source, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

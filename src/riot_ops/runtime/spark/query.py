@@ -16,18 +16,18 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JError
 
-from riot_ops import errors
-from riot_ops.dataflow import Dataflow
-from riot_ops.errors import RiotError, StateError, excerpt
-from riot_ops.metrics import Summary
-from riot_ops.plan import Plan
-from riot_ops.probe import Probe
+from riot_ops.core import errors
+from riot_ops.core.errors import RiotError, StateError, excerpt
+from riot_ops.core.sink import Sink
+from riot_ops.core.source import Source
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.plan import Plan
+from riot_ops.measure.metrics import Summary
+from riot_ops.measure.probe import Probe
 from riot_ops.runtime.binding import end_sinks, read_back
 from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.runtime.spark.relay import Relay
-from riot_ops.sink import Sink
-from riot_ops.source import Source
 
 __all__ = ["Query"]
 
@@ -47,7 +47,7 @@ class Query:
 
     def __init__(
         self,
-        flow: Dataflow,
+        flow: Graph,
         stages: Plan,
         streaming: Any,
         sources: dict[str, Any],

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.dead_letters import DeadLetters
-from riot_ops.errors import ConfigError
-from riot_ops.intake import declared, taken
-from riot_ops.task import StatelessTask, Task
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import Operator, StatelessOperator
+from riot_ops.intake.step import declared, taken
 
 __all__ = [
     "ERROR_COLUMN",
@@ -49,7 +49,7 @@ def without_errors(schema: pa.Schema) -> pa.Schema:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted(StatelessTask):
+class Accepted(StatelessOperator):
     """The rows that no task has rejected, without the column that tells."""
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -60,14 +60,14 @@ class Accepted(StatelessTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rejected(StatelessTask):
+class Rejected(StatelessOperator):
     """The rows that a task has rejected."""
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return batch.filter(pc.is_valid(batch.column(ERROR_COLUMN)))
 
 
-def result_schema(task: Task, schema: pa.Schema, errors: bool) -> pa.Schema:
+def result_schema(task: Operator, schema: pa.Schema, errors: bool) -> pa.Schema:
     """The fields of what a task makes of a DataFrame, with the column of errors or without it."""
     schema = declared(schema, "the DataFrame")
     out = task.output_schema(without_errors(schema))

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from riot_ops.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.runtime.spark.blocks import decode, encode
-from riot_ops.sink import Message, Sink, Writer
 
 __all__ = ["Relay"]
 

@@ -8,13 +8,15 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riot_ops.dataflow import Dataflow
-from riot_ops.engine import ARRIVAL, EVENT_TIME
-from riot_ops.errors import ConfigError
-from riot_ops.plan import Plan
-from riot_ops.probe import Probe
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.source import Source
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.plan import Plan
+from riot_ops.measure.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.spark.adapters import pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
 from riot_ops.runtime.spark.bounded import as_logs
@@ -26,8 +28,6 @@ from riot_ops.runtime.spark.session import active
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
 from riot_ops.runtime.spark.stage import StageProcessor
-from riot_ops.source import Source
-from riot_ops.task import KeyedTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ __all__ = ["start"]
 
 
 def start(
-    flow: Dataflow,
+    flow: Graph,
     spark: SparkSession,
     source: Any = None,
     *,
@@ -77,7 +77,7 @@ def start(
     order : "arrival" or "event_time"
         How the records of a key are ordered within a micro-batch.
     fuse : "auto", "exact" or "coarse"
-        See :func:`riot_ops.plan.plan`. "auto" is "coarse" up to four partitions, where one shuffle
+        See :func:`riot_ops.graph.plan.plan`. "auto" is "coarse" up to four partitions, where one shuffle
         less gains more than an uneven spread of keys loses, and "exact" beyond; a continued query
         keeps what it began with.
     compression : "lz4", "zstd" or None, default "lz4"
@@ -95,7 +95,7 @@ def start(
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
-    check_session(spark, keeps_state=any(isinstance(node.task, KeyedTask) for node in flow.kind("task")))
+    check_session(spark, keeps_state=any(isinstance(node.task, KeyedOperator) for node in flow.kind("task")))
     targets, routes = bind_sinks(flow, sinks, out)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
     running: list[Any] = []

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from riot_ops.errors import ConfigError
+from riot_ops.core.errors import ConfigError
 from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from riot_ops.metrics import Summary
+from riot_ops.core.sink import Fan, Sink
+from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.spark.blocks import SINK
-from riot_ops.sink import Fan, Sink
 
 __all__ = ["Outlet", "packed_sink"]
 

@@ -16,11 +16,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from riot_ops.plan import Plan
+from riot_ops.core.source import Source, Split
+from riot_ops.graph.plan import Plan
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Block, Packer, blocks_to_batch
 from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import FLUSH, stage_zero
-from riot_ops.source import Source, Split
 
 __all__ = ["SourceStage", "packed_source"]
 

@@ -24,10 +24,10 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from riot_ops.engine import Engine, merged
-from riot_ops.errors import StateError
+from riot_ops.core.errors import StateError
+from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
-from riot_ops.plan import Plan
+from riot_ops.runtime.engine import Engine, merged
 from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, by_stream, parted
 from riot_ops.runtime.spark.sink import Outlet
 

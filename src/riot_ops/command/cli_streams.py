@@ -1,0 +1,139 @@
+"""The ``riot-ops streams`` command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["EXAMPLES", "streams"]
+
+EXAMPLES = """**Examples**
+
+`riot-ops streams` · the four streams side by side
+
+`riot-ops streams city` · its fields, rates and gaps between messages
+
+`riot-ops streams taxi --plot taxi.png` · how often which message rates occur
+
+`riot-ops streams grid --speedup 1 --json`
+
+`riot-ops streams city --write city.csv --messages 5000` · its messages as a file, for `riot-ops run --input`"""
+
+
+def streams(
+    name: Annotated[str | None, typer.Argument(help="A stream: city, taxi, fit or grid; default: all.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the stream's message rates into this file.")] = None,
+    speedup: Annotated[
+        float | None, typer.Option(help="Event time per wall time; default: as in the benchmark.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write messages into this file, lines of <ms>,<SenML>; .gz compresses.")
+    ] = None,
+    messages: Annotated[int, typer.Option(min=1, help="Of --write: so many.")] = 10_000,
+    sensors: Annotated[
+        int | None, typer.Option(min=1, help="Of --write: sensors (taxis, subjects, meters); default: the stream's.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of --write: seed of the generator.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list, or an object for one stream.")] = False,
+) -> None:
+    """Describe the generated streams, fields, sizes and message rates; or write one into a file."""
+    from riot_ops.core.errors import ConfigError
+    from riot_ops.streams.catalog import CATALOG, catalog_entry
+
+    if write is not None:
+        if name is None:
+            raise ConfigError(f"--write writes one stream: name it, {', '.join(CATALOG)}")
+        written = _write(name, write, messages, sensors, seed)
+        Console().print(f"{written:,} messages: {write}", soft_wrap=True)
+        return
+    if plot is not None:
+        if name is None:
+            raise ConfigError(f"--plot draws one stream: name it, {', '.join(CATALOG)}")
+        from riot_ops.streams.figure import draw_rates
+
+        draw_rates(catalog_entry(name), plot, speedup)
+    console = Console()
+    if name is None:
+        found = [entry.describe(speedup) for entry in CATALOG.values()]
+        print(json.dumps(found, indent=1, ensure_ascii=False)) if as_json else console.print(_overview(found))
+        return
+    figures = catalog_entry(name).describe(speedup)
+    if as_json:
+        print(json.dumps(figures, indent=1, ensure_ascii=False))
+        return
+    console.print(_details(figures))
+    console.print(_fields(figures))
+    if plot is not None:
+        console.print(f"picture: {plot}", soft_wrap=True)
+
+
+def _write(name: str, path: Path, messages: int, sensors: int | None, seed: int) -> int:
+    from riot_ops.core.errors import ConfigError
+    from riot_ops.streams.catalog import generate
+    from riot_ops.streams.writer import write
+
+    try:
+        return write(generate(name, sensors, messages=messages, seed=seed), path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _overview(found: list[dict[str, Any]]) -> Table:
+    table = Table(title="Streams (rates at the benchmark's speed-up unless another is given)")
+    for column in ("stream", "what", "sensors", "period"):
+        table.add_column(column)
+    for column in ("columns", "observed", "bytes (SenML, CSV)", "messages/s (mean, max)"):
+        table.add_column(column, justify="right")
+    table.add_column("distribution")
+    for f in found:
+        rate = f["rate"]
+        table.add_row(
+            f["name"],
+            f["domain"],
+            f"{f['sensors']:,}",
+            f["period"],
+            str(len(f["fields"])),
+            str(sum(field["observed"] for field in f["fields"])),
+            f"{f['bytes']['senml']:,}, {f['bytes']['csv']}",
+            f"{_number(rate['mean'])}, {_number(rate['max'])} ({rate['speedup']:g}×)",
+            f["distribution"],
+        )
+    return table
+
+
+def _details(f: dict[str, Any]) -> Table:
+    rate, gap = f["rate"], f["gap_ms"]
+    table = Table(title=f"{f['name'].upper()}: {f['domain']}", show_header=False)
+    table.add_row("sensors", f"{f['sensors']:,} at these rates; any number with {f['parameter']}=")
+    table.add_row("period", f["period"])
+    table.add_row("message", f"{f['bytes']['senml']:,} bytes as <ms>,<SenML>, {f['bytes']['csv']} as CSV")
+    table.add_row("distribution", f["distribution"])
+    table.add_row(
+        f"messages/s at {rate['speedup']:g}×",
+        f"mean {_number(rate['mean'])}, deviation {_number(rate['std'])}, "
+        f"from {_number(rate['min'])} to {_number(rate['max'])}",
+    )
+    table.add_row("until it repeats", f"{rate['messages']:,} messages in {_number(rate['seconds'])} s")
+    table.add_row("gap between messages", ", ".join(f"{k} {_number(v)}" for k, v in gap.items()) + " ms")
+    return table
+
+
+def _fields(f: dict[str, Any]) -> Table:
+    table = Table(title="Fields")
+    for column in ("field", "unit", "kind", "observed", "valid range"):
+        table.add_column(column)
+    for field in f["fields"]:
+        unit = field["unit"] + (f" (labelled {field['label']})" if field["label"] != field["unit"] else "")
+        kind = "number" if field["kind"] == "v" else "text"
+        bounds = f"{field['bounds'][0]:g} … {field['bounds'][1]:g}" if field["bounds"] else ""
+        table.add_row(field["name"], unit, kind, "yes" if field["observed"] else "", bounds)
+    return table
+
+
+def _number(x: float) -> str:
+    return f"{x:,.0f}" if x >= 1000 else f"{x:.4g}"

@@ -1,0 +1,196 @@
+"""What a run tells while it goes on: how far it is, what is odd, that Ctrl-C was heard."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from riot_ops.measure.metrics import Summary
+
+__all__ = ["Progress", "Rate", "aside", "interrupts_announced", "stderr_to", "warnings_shown"]
+
+LINE_SECONDS = 2.0
+LIVE_SECONDS = 0.25
+RATE_SECONDS = 10.0
+
+T = TypeVar("T")
+
+
+class Rate:
+    """How many per second there were of late, from totals that may grow in jumps, as with micro-batches.
+
+    It spans jumps, so that it does not fall to 0 between them; only after ``over_s`` seconds without
+    one does it begin to fall.
+
+    Examples
+    --------
+    >>> rate = Rate(now=0.0)
+    >>> for second, total in ((1, 0), (2, 200), (3, 200), (4, 400), (5, 400)):
+    ...     rate.add(second, total)
+    >>> rate.per_second(5.0)
+    100.0
+    """
+
+    def __init__(self, now: float, over_s: float = RATE_SECONDS) -> None:
+        self._over = over_s
+        self._points: deque[tuple[float, int]] = deque([(now, 0)])
+
+    def add(self, now: float, total: int) -> None:
+        """Note a total."""
+        if total == self._points[-1][1]:
+            return
+        self._points.append((now, total))
+        while len(self._points) > 2 and self._points[1][0] <= now - self._over:
+            self._points.popleft()
+
+    def per_second(self, now: float) -> float:
+        """The rate; 0 as long as nothing came."""
+        (first, before), (last, total) = self._points[0], self._points[-1]
+        until = last if now - last < self._over else now
+        return (total - before) / (until - first) if until > first else 0.0
+
+
+class Progress:
+    """A line that tells how a run goes: live on a terminal, now and then elsewhere.
+
+    Parameters
+    ----------
+    total : int or None
+        Messages that there are, where that is known.
+    """
+
+    def __init__(self, console: Console, total: int | None) -> None:
+        self._console = console
+        self._total = total
+        self._live = Live("", console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._shown = time.monotonic()
+        self._rate = Rate(self._shown)
+        if self._live is not None:
+            self._live.start()
+
+    def show(self, summary: Summary, extra: str = "") -> None:
+        """Tell of a run; at most now and then."""
+        now = time.monotonic()
+        self._rate.add(now, summary.messages)
+        if now - self._shown < (LIVE_SECONDS if self._live is not None else LINE_SECONDS):
+            return
+        self._shown = now
+        line = progress_line(summary, self._total, self._rate.per_second(now), extra)
+        if self._live is not None:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        elif summary.messages:
+            self._console.print(line, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._live is not None:
+            self._live.stop()
+
+
+def progress_line(summary: Summary, total: int | None, rate: float, extra: str) -> str:
+    """The line; the most important first, as a narrow terminal cuts it.
+
+    >>> progress_line(Summary(messages=5_000), 20_000, 500.0, "")
+    '5,000 messages (25 %)  500/s  0:30 left  lag –  0 rejected'
+    """
+    share = left = ""
+    if total:
+        share = f" ({min(100, 100 * summary.messages // total)} %)"
+        if rate > 0 and summary.messages < total:
+            minutes, seconds = divmod(round((total - summary.messages) / rate), 60)
+            left = f"{minutes}:{seconds:02d} left"
+    blocks = summary.latency.blocks()
+    lag = f"lag {blocks[-1][1] / 1e6:.2f} s" if blocks else "lag –"
+    speed = f"{rate:,.0f}/s" if rate else "–/s"
+    parts = (f"{summary.messages:,} messages{share}", speed, left, lag, f"{summary.errors:,} rejected", extra)
+    return "  ".join(part for part in parts if part)
+
+
+def aside(work: Callable[[], T]) -> T:
+    """The result of work in a thread of its own, for which Ctrl-C does not wait.
+
+    >>> aside(lambda: 2 + 2)
+    4
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # raised where the result is wanted
+            done.set_exception(error)
+
+    # not a pool: at its end the program would wait for it
+    threading.Thread(target=run, daemon=True, name="riot_ops-aside").start()
+    return done.result()
+
+
+@contextlib.contextmanager
+def interrupts_announced(console: Console) -> Iterator[None]:
+    """Say a word at once when Ctrl-C is pressed, whatever the program is doing; to end in order takes a moment."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    ear, mouth = socket.socketpair()
+    mouth.setblocking(False)
+
+    def listen() -> None:
+        while data := ear.recv(64):
+            if signal.SIGINT in data:
+                console.print("stopping … (press Ctrl-C again to stop without waiting)")
+
+    listener = threading.Thread(target=listen, daemon=True, name="riot_ops-interrupts")
+    listener.start()
+    usual = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(usual)
+        mouth.close()
+        listener.join()
+        ear.close()
+
+
+class _ToStderr(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"riot-ops: {record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Show what the library warns of, a line each."""
+    handler, log = _ToStderr(logging.WARNING), logging.getLogger("riot_ops")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Let programs started meanwhile (the JVM) write their standard error to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(path, "wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

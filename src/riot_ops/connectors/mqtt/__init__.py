@@ -1,0 +1,1 @@
+"""MQTT: brokers, published and received messages."""

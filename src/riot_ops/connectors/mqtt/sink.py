@@ -1,0 +1,77 @@
+"""Streams that end at an MQTT broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from riot_ops.connectors.mqtt.publication import MqttPublication
+from riot_ops.connectors.template import template
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.sink import Message, Sink, Writer
+
+__all__ = ["MqttSink"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MqttSink(MqttPublication, Sink):
+    """Publish the records of streams as they come, by default as JSON objects.
+
+    At least once with QoS 1 and 2: a batch is done when the broker has acknowledged all of it, and after
+    a crash it is published again. At most once with QoS 0. Subscribers tell repeated records by their
+    ``seq`` (and ``sub``).
+
+    A record that cannot be published stops the run with :class:`ConnectorError`, since a sink has no
+    errors stream; where that is not wanted, end the dataflow with :class:`riot_ops.tasks.MqttPublish`.
+
+    Parameters
+    ----------
+    topic : str
+        As for :class:`riot_ops.tasks.MqttPublish`; ``{stream}`` is the name of the stream.
+    payload : str or None, default None
+        Field that is the message; None: a JSON object.
+    columns, qos, retain, expiry_s, user_properties
+        As for :class:`riot_ops.tasks.MqttPublish`.
+    url, username, password, ca_file, client_id, protocol, keepalive_s, in_flight, timeout_s
+        As for :class:`~riot_ops.connectors.mqtt.client.MqttConnection`.
+
+    Examples
+    --------
+    >>> from riot_ops.connectors.mqtt.memory import MemoryBroker
+    >>> session = MemoryBroker.of("memory://sink").session("me", ["#"])
+    >>> sink = MqttSink(url="memory://sink", topic="results/{stream}")
+    >>> sink.writer(0, 0).write("out", pa.RecordBatch.from_pydict({"value": [1.5]}))
+    >>> session[0].topic, session[0].payload
+    ('results/out', b'{"value":1.5}')
+    """
+
+    payload: str | None = None
+
+    def writer(self, batch_id: int, partition: int) -> Writer:
+        return _Publishing(self)
+
+
+class _Publishing(Writer):
+    def __init__(self, sink: MqttSink) -> None:
+        self._sink = sink
+
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        sink = self._sink
+        missing = [n for n in sink.fields if n not in batch.schema.names and n != "stream"]
+        if missing:
+            raise ConfigError(f"MqttSink reads the field {missing[0]!r}, which the stream {stream!r} lacks")
+
+        def fail(rows: Sequence[int], reason: str, messages: Sequence[str]) -> None:
+            raise ConnectorError(
+                f"{len(rows)} records of the stream {stream!r} cannot be published ({reason}): {messages[0]}"
+            )
+
+        named = batch
+        if "stream" not in batch.schema.names:
+            named = batch.append_column("stream", pa.array([stream] * batch.num_rows, pa.string()))
+        sink.send(batch, fail, template(sink.topic).render(named))
+
+    def finish(self) -> Message:
+        return {}

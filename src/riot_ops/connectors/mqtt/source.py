@@ -1,0 +1,272 @@
+"""Messages of an MQTT broker as a replayable source."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.connectors.mqtt.client import MqttConnection
+from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_messages
+from riot_ops.connectors.mqtt.subscriber import Receiver
+from riot_ops.connectors.mqtt.subscription import Subscription
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.parameters import Count, Positive
+from riot_ops.core.paths import local_path
+from riot_ops.core.schema import RAW, TIMESTAMP
+from riot_ops.core.source import Offset, Source, Split, register_source
+
+__all__ = ["MqttSource"]
+
+BATCH_ROWS = 8192
+BATCH_BYTES = 64 << 20
+LONGEST_TOPIC = 65_535
+
+SpoolBytes = Annotated[int, msgspec.Meta(ge=4 << 20)]
+
+#: What it delivers.
+MESSAGES = pa.schema([*RAW, pa.field("topic", pa.string())])
+
+
+@register_source
+@dataclass(frozen=True, kw_only=True)
+class MqttSource(MqttConnection, Source):
+    """Receive messages from an MQTT broker through a durable spool (MQS).
+
+    MQTT has no offsets: what is acknowledged is gone. A thread therefore writes messages to a spool on
+    disk, and acknowledges them when they are there; offsets are places in the spool. From the broker to
+    the spool, delivery is exactly once with QoS 2 (as the protocol defines it), at least once with QoS 1
+    and at most once with QoS 0; from the spool on, a range of offsets always gives the same messages. A
+    crash in between makes the broker send again what was not acknowledged: with QoS 1 a message can then
+    come twice, unless ``id_properties`` tell that it is the same.
+
+    While nobody reads, the broker must keep the session: let it last (``session_s``), and let the broker
+    queue enough (Mosquitto: ``max_queued_messages 0``, ``max_inflight_messages``, ``persistence true``).
+    What was published before the first subscription is not received. A source without a checkpoint goes
+    on behind what was committed.
+
+    Parameters
+    ----------
+    topics : tuple of str
+        Topic filters, with ``+`` and ``#``.
+    spool : str
+        Folder for the spool: on a local disk, lasting, of this source alone. On Spark it is written where
+        the driver runs, and must be readable where the executors run.
+    client_id : str
+        Stable name at the broker, of this source alone: the broker keeps the session under it.
+    qos : 0, 1 or 2, default 1
+        Most quality of service; the publisher's own is not raised.
+    session_s : int, seconds, default 604800 (a week)
+        How long the broker keeps the session while nobody is connected (MQTT 5).
+    spool_bytes : int, >= 4 MiB, default 1 GiB
+        When so much waits, nothing more is acknowledged until some of it has been processed.
+    time_property : str or None
+        User property with the event time: microseconds since 1970, or ISO 8601; null where a message
+        lacks it. By default the event time is when the message arrived.
+    id_properties : tuple of str
+        User properties that together identify a message: among the last 10,000, a second one with the
+        same is left out.
+    messages : int or None
+        End after this many messages of the spool.
+    idle_s : float or None, seconds
+        End when no message has come for so long.
+    url, username, password, ca_file, protocol, keepalive_s, in_flight, timeout_s
+        As for :class:`~riot_ops.connectors.mqtt.client.MqttConnection`.
+
+    Shapes and rates
+    ----------------
+    ``seq``, ``event_time``, ``payload`` (binary) and ``topic``; one record per message.
+
+    Errors
+    ------
+    A broker that cannot be reached for ``timeout_s``, a refused login or subscription, an untrusted
+    certificate, and a spool that is damaged, missing or in use raise :class:`ConnectorError` in
+    :meth:`latest`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from riot_ops.connectors.mqtt.memory import MemoryBroker
+    >>> source = MqttSource(
+    ...     url="memory://docs", topics=["city/#"], client_id="me", spool=tempfile.mkdtemp(), messages=2
+    ... )
+    >>> source.open()
+    >>> for text in (b"1", b"2"):
+    ...     MemoryBroker.of("memory://docs").publish("city/a", text)
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("keep")
+    >>> raw = flow.source("raw", schema=source.schema)
+    >>> _ = flow.sink("out", raw)
+    >>> flow.run(source)["raw"].select(["seq", "payload", "topic"]).to_pylist()[1]
+    {'seq': 1, 'payload': b'2', 'topic': 'city/a'}
+    """
+
+    code: ClassVar[str] = "MQS"
+    category: ClassVar[str] = "IO"
+
+    topics: tuple[str, ...]
+    spool: str
+    qos: Literal[0, 1, 2] = 1
+    in_flight: Count = 500
+    session_s: Count = 604_800
+    spool_bytes: SpoolBytes = 1 << 30
+    time_property: str | None = None
+    id_properties: tuple[str, ...] = ()
+    messages: Count | None = None
+    idle_s: Positive | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spool", str(local_path(self.spool, "spool").absolute()))
+        super().__post_init__()
+
+    def validate(self) -> None:
+        super().validate()
+        if self.client_id is None:
+            raise ConfigError("MqttSource needs a client_id: the broker keeps the session under this name")
+        if not self.topics:
+            raise ConfigError("topics must not be empty")
+        for topic in self.topics:
+            _check_filter(topic)
+        if self.protocol == "3.1.1" and (self.time_property or self.id_properties):
+            raise ConfigError("time_property and id_properties need protocol='5': MQTT 3.1.1 has no user properties")
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Subscribe, and return when the broker has confirmed it; else the first reading does."""
+        self._receiver().wait_ready()
+
+    @property
+    def duplicates(self) -> int:
+        """Messages left out in this process because their ``id_properties`` were known."""
+        receiver = _RECEIVERS.get(self.spool)
+        return 0 if receiver is None else receiver[1].duplicates
+
+    def _receiver(self) -> Receiver:
+        with _LOCK:
+            known = _RECEIVERS.get(self.spool)
+            if known is None:
+                receiver = Receiver(
+                    Subscription(
+                        self.connection, self.topics, self.qos, self.session_s, self.time_property, self.id_properties
+                    ),
+                    Spool(Path(self.spool), self.spool_bytes),
+                )
+                known = _RECEIVERS[self.spool] = self, receiver
+            if known[0] != self:
+                raise ConfigError(f"the spool {self.spool} is in use by another source of this process")
+            return known[1]
+
+    def close(self) -> None:
+        with _LOCK:
+            known = _RECEIVERS.pop(self.spool) if self.spool in _RECEIVERS else None
+        if known is not None:
+            known[1].close()
+
+    # -- source ------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        return MESSAGES
+
+    def initial(self) -> Offset:
+        return {"seq": first_number(Path(self.spool))}
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        at = int(start["seq"])
+        if self.messages is not None and at >= self.messages:
+            return start
+        receiver = self._receiver()
+        receiver.wait_ready()
+        end = receiver.spool.end
+        if at > end:
+            raise ConnectorError(
+                f"the spool {self.spool} has {end} messages, the run goes on behind {at}: "
+                "it is not the one that the run was started with"
+            )
+        return {
+            "seq": min(end, *(n for n in (self.messages, None if limit is None else at + limit) if n is not None), end)
+        }
+
+    def finished(self, offset: Offset) -> bool:
+        if self.messages is not None and offset["seq"] >= self.messages:
+            return True
+        known = _RECEIVERS.get(self.spool)
+        if self.idle_s is None or known is None or offset["seq"] < known[1].spool.end:
+            return False
+        return known[1].idle_s() >= self.idle_s
+
+    def waits(self) -> bool:
+        return True
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        a, b = int(start["seq"]), int(end["seq"])
+        edges = [a + (b - a) * i // n for i in range(n + 1)]
+        return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        held: list[Message] = []
+        first, size = int(split["start"]), 0
+        for _, messages in read_messages(Path(self.spool), first, int(split["end"])):
+            for message in messages:
+                held.append(message)
+                size += len(message.payload)
+                if len(held) >= BATCH_ROWS or size >= BATCH_BYTES:
+                    yield _batch(first, held)
+                    first, size, held = first + len(held), 0, []
+        if held:
+            yield _batch(first, held)
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return int(end["seq"] - start["seq"])
+
+    def commit(self, end: Offset) -> None:
+        known = _RECEIVERS.get(self.spool)
+        if known is not None:
+            known[1].spool.commit(int(end["seq"]))
+
+
+_RECEIVERS: dict[str, tuple[MqttSource, Receiver]] = {}
+_LOCK = threading.Lock()
+
+
+@atexit.register
+def _close_all() -> None:
+    for source, _ in list(_RECEIVERS.values()):
+        source.close()
+
+
+def _check_filter(topic: str) -> None:
+    levels = topic.split("/")
+    wrong = (
+        not topic
+        or len(topic.encode()) > LONGEST_TOPIC
+        or "\0" in topic
+        or any("#" in level and level != "#" for level in levels)
+        or any("+" in level and level != "+" for level in levels)
+        or "#" in levels[:-1]
+    )
+    if wrong:
+        raise ConfigError(
+            f"topics: {topic!r} is no topic filter: '+' stands for a whole level, '#' for all the last ones"
+        )
+
+
+def _batch(first: int, messages: list[Message]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.arange(first, first + len(messages))),
+            pa.array([m.time_us for m in messages], pa.int64()).cast(TIMESTAMP),
+            pa.array([m.payload for m in messages], pa.binary()),
+            pa.array([m.topic for m in messages], pa.string()),
+        ],
+        schema=MESSAGES,
+    )

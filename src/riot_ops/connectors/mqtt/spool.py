@@ -1,0 +1,327 @@
+"""A durable queue on disk: what is received is kept here until it has been processed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import struct
+import threading
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from riot_ops.core.errors import ConnectorError
+
+__all__ = ["Message", "Spool", "first_number", "read_messages"]
+
+SUFFIX = ".spool"
+COMMITTED = "committed"
+#: In front of each block: length, checksum, number of its first message, and how many there are.
+HEAD = struct.Struct("<IIqI")
+SEGMENT_BYTES = 16 << 20
+#: Identities of messages that are remembered.
+REMEMBERED = 10_000
+ID_BYTES = 16
+
+
+class Message(msgspec.Struct, array_like=True):
+    """A received message. ``packet`` is its number at the broker for QoS 2, ``id`` who it is."""
+
+    time_us: int | None
+    topic: str | None
+    payload: bytes
+    packet: int = 0
+    id: bytes = b""
+
+
+class _Block(msgspec.Struct, array_like=True):
+    """What is written at once: messages, and what became of packets of QoS 2."""
+
+    messages: Sequence[Message] = ()
+    released: Sequence[int] = ()
+    forget: bool = False  # the broker has a new session: its packet numbers begin anew
+
+
+class _Start(msgspec.Struct, array_like=True):
+    """The first block of a segment: what later ones build on, so that earlier segments may go."""
+
+    unreleased: Sequence[int] = ()
+    ids: bytes = b""
+
+
+class Spool:
+    """The writing end, of which there is one at a time.
+
+    Messages are numbered from 0 on and appended to segment files in blocks; each block is on disk when
+    :meth:`append` returns. :meth:`commit` removes whole segments. A block that a crash has cut off is
+    removed at the next start.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if missing; it must outlive the process.
+    max_bytes : int
+        The spool is :attr:`full` from this size on; several MiB.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> spool = Spool(folder, 1 << 20)
+    >>> spool.append([Message(0, "a", b"1"), Message(0, "a", b"2")])
+    >>> [m.payload for _, messages in read_messages(folder, 1, 2) for m in messages]
+    [b'2']
+    >>> spool.commit(2)
+    >>> spool.end, first_number(folder), len(list(folder.glob("*.spool")))
+    (2, 2, 1)
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.segment_bytes = min(SEGMENT_BYTES, max_bytes // 4)
+        self.size = self._used = self.end = 0
+        self.unreleased: set[int] = set()
+        self._ids: deque[bytes] = deque()
+        self._known: set[bytes] = set()
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._guard = open(folder / ".lock", "wb")  # noqa: SIM115 (held until it is closed)
+        except OSError as error:
+            raise ConnectorError(f"the spool {folder} cannot be opened: {error}") from None
+        try:
+            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._guard.close()
+            raise ConnectorError(
+                f"the spool {folder} is in use by another process: each subscriber needs its own, and one that "
+                "is open here must be closed before a run on Spark",
+                retryable=True,
+            ) from None
+        try:
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more should be appended before something is committed."""
+        return self.size >= self.max_bytes
+
+    def knows(self, identity: bytes) -> bool:
+        """Whether a message of this identity was appended among the last ones."""
+        return identity in self._known
+
+    def _recover(self) -> None:
+        segments = _segments(self.folder)
+        self.size = sum(path.stat().st_size for _, path in segments)
+        if segments:
+            number, path = segments[-1]
+            with open(path, "rb") as file:
+                whole, self.end = self._replay(path, number, file)
+            if whole == 0:  # a segment appears with its first block whole
+                raise ConnectorError(f"the spool {path} has lost its beginning: it is damaged")
+            self._file = open(path, "r+b")  # noqa: SIM115 (stays open)
+            self._file.truncate(whole)
+            self._file.seek(whole)
+            self.size += whole - path.stat().st_size
+            self._used = whole
+        else:
+            self.end = max(_read_committed(self.folder), 0)
+            self._begin()
+
+    def _replay(self, path: Path, number: int, file: IO[bytes]) -> tuple[int, int]:
+        """Read the last segment; returns the length of what is whole in it, and the next number."""
+        whole = 0
+        for first, count, body in _blocks(path, file, torn=True):
+            if whole == 0:
+                start = _decode(path, body, _Start)
+                self.unreleased = set(start.unreleased)
+                for i in range(0, len(start.ids), ID_BYTES):
+                    self._remember(start.ids[i : i + ID_BYTES])
+            else:
+                self._apply(_decode(path, body, _Block))
+            whole, number = file.tell(), first + count
+        return whole, number
+
+    def _apply(self, block: _Block) -> None:
+        if block.forget:
+            self.unreleased.clear()
+        for message in block.messages:
+            if message.packet:
+                self.unreleased.add(message.packet)
+            if message.id:
+                self._remember(message.id)
+        self.unreleased.difference_update(block.released)
+
+    def _remember(self, identity: bytes) -> None:
+        self._ids.append(identity)
+        self._known.add(identity)
+        if len(self._ids) > REMEMBERED:
+            self._known.discard(self._ids.popleft())
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def append(self, messages: Sequence[Message] = (), released: Iterable[int] = (), forget: bool = False) -> None:
+        """Write messages and changes; returns when they are on disk."""
+        block = _Block(messages, list(released), forget)
+        with self._lock:
+            if self._used >= self.segment_bytes:
+                self._begin()
+            self._write(block, len(messages))
+            self._apply(block)
+            self.end += len(messages)
+
+    def _write(self, body: Any, count: int) -> None:
+        assert self._file is not None
+        data = msgspec.msgpack.encode(body)
+        try:
+            self._file.write(HEAD.pack(len(data), zlib.crc32(data), self.end, count) + data)
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):  # a disk that is full: leave no half block
+                self._file.seek(self._used)
+                self._file.truncate(self._used)
+            raise ConnectorError(f"the spool {self.folder} cannot be written: {error}") from None
+        self._used += HEAD.size + len(data)
+        self.size += HEAD.size + len(data)
+
+    def _begin(self) -> None:
+        """Start a new segment; it appears with its first block whole."""
+        path = self.folder / f"{self.end:020d}{SUFFIX}"
+        old, self._used = self._file, 0
+        try:
+            self._file = open(path.with_suffix(".new"), "w+b")  # noqa: SIM115 (stays open)
+            self._write(_Start(sorted(self.unreleased), b"".join(self._ids)), 0)
+            os.replace(path.with_suffix(".new"), path)
+            _sync_folder(self.folder)
+        except OSError as error:
+            raise ConnectorError(f"the spool {self.folder} cannot be written: {error}") from None
+        if old is not None:
+            old.close()
+
+    def commit(self, number: int) -> None:
+        """Everything before a message has been processed: it may go."""
+        with self._lock:
+            if self._file is None or number <= _read_committed(self.folder):
+                return
+            temporary = self.folder / f"{COMMITTED}.new"
+            try:
+                with open(temporary, "wb") as file:
+                    file.write(b"%d" % number)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, self.folder / COMMITTED)
+                segments = _segments(self.folder)
+                if number >= self.end and segments[-1][0] < self.end:
+                    self._begin()
+                    segments = _segments(self.folder)
+                for (_, path), (next_one, _) in itertools.pairwise(segments):
+                    if next_one <= number:
+                        self.size -= path.stat().st_size
+                        path.unlink()
+            except OSError as error:
+                raise ConnectorError(f"the spool {self.folder} cannot be written: {error}") from None
+
+    def close(self) -> None:
+        """Let another process write it; may be called twice."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._guard.close()
+
+
+# -- reading -----------------------------------------------------------------------------------------
+
+
+def first_number(folder: Path) -> int:
+    """The number of the first message that has not been committed."""
+    segments = _segments(folder)
+    return max(segments[0][0] if segments else 0, _read_committed(folder))
+
+
+def read_messages(folder: Path, start: int, end: int) -> Iterator[tuple[int, list[Message]]]:
+    """The messages of a range in order, as ``(number of the first, messages)`` per block.
+
+    Needs no lock and no writer; raises :class:`ConnectorError` where a part is not there (any more).
+    """
+    segments = _segments(folder)
+    at = start
+    for i, (_, path) in enumerate(segments):
+        if at >= end or (i + 1 < len(segments) and segments[i + 1][0] <= at):
+            continue
+        try:
+            with open(path, "rb") as file:
+                for first, count, body in _blocks(path, file, torn=i + 1 == len(segments), since=at):
+                    if first > at or first >= end:
+                        break
+                    if body and count:
+                        found = list(_decode(path, body, _Block).messages)[at - first : end - first]
+                        yield at, found
+                        at += len(found)
+                    if at >= end:
+                        break
+        except FileNotFoundError:
+            break
+    if at < end:
+        raise ConnectorError(f"the spool {folder} does not hold the messages {at} to {end - 1} (any more)")
+
+
+def _segments(folder: Path) -> list[tuple[int, Path]]:
+    return sorted((int(path.stem), path) for path in folder.glob(f"*{SUFFIX}"))
+
+
+def _read_committed(folder: Path) -> int:
+    try:
+        return int((folder / COMMITTED).read_bytes())
+    except FileNotFoundError:
+        return 0
+    except ValueError:
+        raise ConnectorError(f"the file {folder / COMMITTED} is damaged") from None
+
+
+def _blocks(path: Path, file: IO[bytes], torn: bool, since: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """Number of the first message, count and content of each block; blocks before ``since`` without.
+
+    A last block that is not whole ends a segment that may be ``torn``.
+    """
+    while head := file.read(HEAD.size):
+        length, checksum, first, count = HEAD.unpack(head) if len(head) == HEAD.size else (0, 1, 0, 0)
+        if first + count <= since and len(head) == HEAD.size and count:
+            file.seek(length, os.SEEK_CUR)
+            yield first, count, b""
+            continue
+        body = file.read(length)
+        if not length or len(body) < length or zlib.crc32(body) != checksum:
+            if torn and (len(body) < length or not file.read().strip(b"\0")):
+                return
+            raise ConnectorError(f"the spool {path} is damaged near message {first}")
+        yield first, count, body
+
+
+def _decode(path: Path, body: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except msgspec.MsgspecError:
+        raise ConnectorError(f"the spool {path} holds a block that cannot be read") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,166 @@
+"""Stores of blobs and of tables in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.connectors.stores.blob import BlobStore, check_name
+from riot_ops.connectors.stores.sql import SqlTable
+from riot_ops.connectors.stores.table import BATCH, Key, Row, TableStore
+from riot_ops.core.errors import RecordError, excerpt
+from riot_ops.core.secret import Secret
+
+__all__ = ["SqlBlobs", "SqlTableStore"]
+
+
+class SqlBlobs(BlobStore):
+    """Blobs as rows of the table ``blobs``, which the first write makes.
+
+    Parameters
+    ----------
+    url : str
+        Address of the database, without a password.
+    credential : Secret, optional
+        The password.
+    retry_s : float, default 60
+        For how long a call that fails for a passing reason is tried again, in seconds.
+    """
+
+    def __init__(self, url: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> None:
+        columns = pa.schema([("name", pa.string()), ("data", pa.binary())])
+        self._rows = SqlTable(url, "blobs", columns, ("name",), credential, retry_s=retry_s)
+        self.label = self._rows.label
+
+    def create(self) -> None:
+        self._rows.create()
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        import sqlalchemy as sa
+
+        # LIKE would not tell letters of different case apart everywhere
+        begins = sa.func.substr(self._rows.table.c.name, 1, len(prefix)) == prefix
+        return iter(sorted(row["name"] for row in self._rows.read(begins, columns=["name"])))
+
+    def read(self, name: str, most_bytes: int | None = None) -> bytes:
+        import sqlalchemy as sa
+
+        named = self._rows.table.c.name == check_name(name)
+        if most_bytes is not None:
+            size = sa.func.length(self._rows.table.c.data)
+            if self._rows.read(named, size > most_bytes, columns=["name"]):
+                raise RecordError(
+                    f"the blob {excerpt(name)!r} of {self.label} has more than {most_bytes} bytes", reason="too_large"
+                )
+        found = self._rows.read(named)
+        if not found:
+            raise self._missing(name)
+        return bytes(found[0]["data"])
+
+    def write(self, name: str, data: bytes, *, overwrite: bool = True) -> None:
+        import sqlalchemy as sa
+
+        row = {"name": check_name(name), "data": data}
+        if overwrite:
+            if not self._rows.write([row]):
+                raise RecordError(f"{self.label} refuses the blob {excerpt(name)!r}", reason="refused")
+            return
+        self._rows.create()
+
+        def call() -> bool:
+            try:
+                with self._rows.begin() as connection:
+                    connection.execute(sa.insert(self._rows.table), row)
+            except sa.exc.IntegrityError:
+                return False
+            return True
+
+        if not self._rows.run("written", call) and self.read(name) != data:
+            raise self._exists(name)
+
+    def delete(self, name: str) -> None:
+        import sqlalchemy as sa
+
+        self._rows.create()
+        statement = sa.delete(self._rows.table).where(self._rows.table.c.name == check_name(name))
+
+        def call() -> None:
+            with self._rows.begin() as connection:
+                connection.execute(statement)
+
+        self._rows.run("written", call)
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+class SqlTableStore(TableStore):
+    """Rows of a table with the columns ``partition_key``, ``row_key`` and ``data``: the values as MessagePack.
+
+    Parameters
+    ----------
+    url : str
+        Address of the database, without a password.
+    table : str
+        Made by the first use.
+    credential : Secret, optional
+        The password.
+    retry_s : float, default 60
+        For how long a call that fails for a passing reason is tried again, in seconds.
+    """
+
+    def __init__(self, url: str, table: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> None:
+        columns = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("data", pa.binary())])
+        self._rows = SqlTable(url, table, columns, ("partition_key", "row_key"), credential, retry_s=retry_s)
+        self.label = self._rows.label
+
+    def create(self) -> None:
+        self._rows.create()
+
+    def _write(self, chunks: Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
+        import msgspec
+
+        return [
+            rows
+            for rows in chunks
+            if not self._rows.write(
+                [
+                    {"partition_key": r.partition, "row_key": r.row, "data": msgspec.msgpack.encode(r.values)}
+                    for r in rows
+                ]
+            )
+        ]
+
+    def get(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
+        import sqlalchemy as sa
+
+        c = self._rows.table.c
+        distinct = list(dict.fromkeys(keys))
+        found: dict[Key, dict[str, Any]] = {}
+        for i in range(0, len(distinct), BATCH):
+            wanted = sa.tuple_(c.partition_key, c.row_key).in_(distinct[i : i + BATCH])
+            found |= {(r["partition_key"], r["row_key"]): _decoded(r) for r in self._rows.read(wanted)}
+        return [found.get(key) for key in keys]
+
+    def range(self, partition: str, start: str, end: str, most: int | None = None) -> list[Row]:
+        c = self._rows.table.c
+        found = self._rows.read(
+            c.partition_key == partition,
+            c.row_key >= start,
+            c.row_key < end,
+            limit=None if most is None else most + 1,
+        )
+        self._check_count(found, most)
+        return [Row(partition, r["row_key"], _decoded(r)) for r in found]
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    import msgspec
+
+    values: dict[str, Any] = msgspec.msgpack.decode(row["data"])
+    return values

@@ -1,0 +1,128 @@
+"""Records that a task rejects, with reason and original text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.casting import cast, castable, cells
+from riot_ops.core.errors import encodable, short
+from riot_ops.core.schema import EARLIEST, ERRORS, LATEST, TIMESTAMP
+
+__all__ = ["DeadLetters", "json_text", "records_as_json"]
+
+PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
+
+
+class DeadLetters:
+    """Collects the records that a task rejects, with reason and original text."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self.count = 0
+        self._batches: list[pa.RecordBatch] = []
+
+    def reject(
+        self,
+        batch: pa.RecordBatch,
+        rows: npt.NDArray[Any],
+        reason: str,
+        message: str | Sequence[str],
+        raw: pa.Array | None = None,
+    ) -> None:
+        """Reject rows (a mask or indices) of a batch.
+
+        Parameters
+        ----------
+        reason : str
+            Short stable code, such as ``malformed``.
+        message : str or sequence of str
+            What was wrong, for all rows or for each.
+        raw : array, optional
+            Original text of *all* rows of the batch; by default the whole record as JSON.
+        """
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        if index.size == 0:
+            return
+        n = int(index.size)
+        places = pa.array(index)
+        picked = batch.take(places)
+        texts = records_as_json(picked) if raw is None else _as_text(raw.take(places))
+        messages = [message] * n if isinstance(message, str) else message
+        self.count += n
+        self._batches.append(
+            pa.RecordBatch.from_arrays(
+                [
+                    _numbers(picked),
+                    _times(picked),
+                    pa.array([self.task] * n, pa.string()),
+                    pa.array([encodable(str(reason))] * n, pa.string()),
+                    pa.array([encodable(text) for text in messages], pa.string()),
+                    texts,
+                ],
+                schema=ERRORS,
+            )
+        )
+
+    def take(self) -> list[pa.RecordBatch]:
+        """The collected batches; the collector is empty afterwards."""
+        batches, self._batches = self._batches, []
+        return batches
+
+
+def json_text(record: Mapping[str, Any]) -> str:
+    """A record as JSON, whatever it holds.
+
+    >>> json_text({"device": b"ok", "value": {1}})
+    '{"device": "ok", "value": "{1} (set)"}'
+    """
+    try:
+        return encodable(json.dumps(record, default=_plain, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):  # keys that are no texts, a cycle, a depth without an end
+        return encodable(short(record))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return str(value) if isinstance(value, PRINTABLE) else short(value)
+
+
+def _numbers(batch: pa.RecordBatch) -> pa.Array:
+    return _known(batch, "seq", pa.int64())
+
+
+def _times(batch: pa.RecordBatch) -> pa.Array:
+    """The event times; null for those that no reader of the errors could hold."""
+    column = _known(batch, "event_time", TIMESTAMP)
+    numbers = column.cast(pa.int64())
+    fits = pc.and_(pc.greater_equal(numbers, EARLIEST), pc.less_equal(numbers, LATEST))
+    return pc.if_else(fits, column, pa.scalar(None, TIMESTAMP))
+
+
+def _known(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    """A field of the batch, null where it is missing or of another kind."""
+    place = batch.schema.get_field_index(name)
+    if place < 0 or not castable(batch.schema.field(place).type, kind):
+        return pa.nulls(batch.num_rows, kind)
+    return cast(batch.column(place), kind)[0]
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Text of a column that may hold invalid UTF-8, without losing a byte."""
+    return pa.array([None if v is None else v if isinstance(v, str) else _plain(v) for v in cells(column)], pa.string())
+
+
+def records_as_json(batch: pa.RecordBatch) -> pa.Array:
+    """Each record of a batch as JSON text."""
+    columns = [cells(column) for column in batch.columns]
+    rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
+    return pa.array([json_text(dict(zip(batch.schema.names, row, strict=True))) for row in rows], pa.string())

@@ -1,0 +1,62 @@
+"""Paths as users give them: of this machine's file system, also as ``file:`` URIs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from riot_ops.core.errors import ConfigError
+
+__all__ = ["local_path", "scheme_of"]
+
+
+def scheme_of(path: str | os.PathLike[str]) -> str:
+    """The scheme of a URI in lower case; nothing for a plain path.
+
+    >>> scheme_of("s3a://bucket/x"), scheme_of("file:/tmp/x"), scheme_of("out/12:30"), scheme_of("C:/x")
+    ('s3a', 'file', '', '')
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", os.fspath(path))
+    return found[1].lower() if found else ""
+
+
+def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
+    """The path that was given plainly or as a ``file:`` URI, whose escapes (``%20``) are resolved.
+
+    Parameters
+    ----------
+    path : str or path
+    what : str, default "path"
+        What it is, for the error.
+
+    Raises
+    ------
+    ConfigError
+        For URIs of other schemes or hosts, and what is no path at all.
+
+    Examples
+    --------
+    >>> str(local_path("file:///tmp/my%20data")), str(local_path("file:/tmp/x")), str(local_path("out/x"))
+    ('/tmp/my data', '/tmp/x', 'out/x')
+    >>> local_path("s3a://bucket/x", "out")
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: out is an address of the kind s3a:, which is not supported here: give a path, or
+    file:///… of a folder or file that this machine (and on a cluster each worker) sees
+    """
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise ConfigError(f"{what} must be a path, got {path!r}")
+    text = os.fspath(path)
+    scheme = scheme_of(text)
+    if not scheme:
+        return Path(text)
+    if scheme != "file":
+        raise ConfigError(  # without the rest, in which there may be a password
+            f"{what} is an address of the kind {scheme}:, which is not supported here: give a path, or file:///… of "
+            "a folder or file that this machine (and on a cluster each worker) sees"
+        )
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
+        raise ConfigError(f"{what} must be file:///folder/file without a host, and with '?' and '#' as %3F and %23")
+    return Path(unquote(parts.path))

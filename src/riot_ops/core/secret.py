@@ -1,0 +1,133 @@
+"""Passwords, keys and tokens that never show up in a repr, a log, an error or a descriptor."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from typing import Any
+
+from riot_ops.core.errors import ConfigError
+
+__all__ = ["Secret", "check_secret", "is_secret_type", "secret_from_json", "secret_to_json"]
+
+_HOW = "give Secret.env('NAME') or Secret('...')"
+
+
+class Secret:
+    """A value that is used but never shown.
+
+    ``Secret("...")`` holds the value itself; ``Secret.env("NAME")`` reads an environment variable when
+    it is used, on the machine where it is used. In JSON and in the identity of state only
+    ``{"env": "NAME"}`` stands; a value given as such is left out there.
+
+    A secret travels to worker processes together with the task that holds it: the value in the first
+    form, the name alone in the second, which is therefore the better one on a cluster.
+
+    Parameters
+    ----------
+    value : str
+        Not empty.
+
+    Examples
+    --------
+    >>> Secret("pa55")
+    Secret('***')
+    >>> f"{Secret('pa55')}, {Secret.env('BROKER_PASSWORD')!r}"
+    "***, Secret.env('BROKER_PASSWORD')"
+    >>> Secret("pa55").reveal()
+    'pa55'
+    """
+
+    __slots__ = ("_value", "_variable")
+    _value: str | None
+    _variable: str | None
+
+    def __init__(self, value: str) -> None:
+        if not isinstance(value, str) or not value:
+            raise ConfigError("a secret must be a text that is not empty")
+        object.__setattr__(self, "_value", value)
+        object.__setattr__(self, "_variable", None)
+
+    @classmethod
+    def env(cls, name: str) -> Secret:
+        """The secret in an environment variable, read when it is used."""
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            # what is no name may be the secret itself, given by mistake
+            raise ConfigError("Secret.env takes the name of an environment variable: letters, digits and '_'")
+        made = cls.__new__(cls)
+        object.__setattr__(made, "_value", None)
+        object.__setattr__(made, "_variable", name)
+        return made
+
+    @property
+    def variable(self) -> str | None:
+        """The name of the environment variable, or None where the value was given as such."""
+        return self._variable
+
+    def reveal(self) -> str:
+        """The value; raises :class:`ConfigError` where its environment variable is not set."""
+        if self._variable is None:
+            assert self._value is not None
+            return self._value
+        value = os.environ.get(self._variable)
+        if not value:
+            state = "is empty" if value == "" else "is not set"
+            raise ConfigError(f"the environment variable {self._variable}, which holds a secret, {state}")
+        return value
+
+    def __repr__(self) -> str:
+        return "Secret('***')" if self._variable is None else f"Secret.env({self._variable!r})"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return (self._value, self._variable) == (other._value, other._variable)
+
+    def __hash__(self) -> int:
+        return hash((self._value, self._variable))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a Secret cannot be changed")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a Secret cannot be changed")
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (Secret, (self.reveal(),)) if self._variable is None else (Secret.env, (self._variable,))
+
+
+def check_secret(owner: str, name: str, value: Any) -> Secret | None:
+    """The value, if it is a secret or None; raises without showing it otherwise.
+
+    For connectors that are not tasks (those check their parameters by type).
+    """
+    if value is None or isinstance(value, Secret):
+        return value
+    raise ConfigError(f"{owner}: {name} must be a Secret, got {type(value).__name__}; {_HOW}")
+
+
+def is_secret_type(kind: Any) -> bool:
+    """Whether a parameter of this type may be a secret.
+
+    >>> is_secret_type(Secret | None), is_secret_type(str)
+    (True, False)
+    """
+    return kind is Secret or Secret in typing.get_args(kind)
+
+
+def secret_to_json(secret: Secret) -> dict[str, str] | None:
+    """``{"env": NAME}``, or None for a value that must not be written."""
+    return None if secret.variable is None else {"env": secret.variable}
+
+
+def secret_from_json(owner: str, name: str, data: Any) -> Secret | None:
+    """What :func:`secret_to_json` wrote; raises without showing the data otherwise."""
+    if data is None:
+        return None
+    if isinstance(data, dict) and list(data) == ["env"]:
+        return Secret.env(data["env"])
+    raise ConfigError(f'{owner}: {name} must be {{"env": NAME}} in a descriptor, which holds no secrets')

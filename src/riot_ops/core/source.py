@@ -1,0 +1,187 @@
+"""What a source is: a replayable log of records, addressed by offsets.
+
+Both runners drive a source the same way: ask how far one may read now, cut that range into splits,
+read the splits. Since a range of offsets always gives the same records, a replay after a crash
+gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import registry_name
+
+__all__ = ["Offset", "Source", "Split", "WrappedSource", "register_source", "row_splits", "sources"]
+
+#: A position in a source: small, JSON-able, comparable with ``==``.
+Offset = dict[str, Any]
+
+#: A part of a range of offsets, JSON-able. Its key ``due`` (``[first, last]``, microseconds since
+#: the epoch), if present, says when a paced source meant its records to arrive; latency counts
+#: from there.
+Split = dict[str, Any]
+
+
+class Source(ABC):
+    """A replayable log of records.
+
+    Instances are picklable: splits are read in other processes. The records have a column ``seq``
+    (int64, non-null, growing along the log, the same for the same record at every read), and
+    ``event_time`` (timestamp[us, tz=UTC]) where there is one.
+    """
+
+    #: Code of a registered source; what it is, as for tasks.
+    code: ClassVar[str] = ""
+    category: ClassVar[str] = "Custom"
+    pattern: ClassVar[str] = "Source"
+    selectivity: ClassVar[str] = ""
+    stateful: ClassVar[bool] = False
+    #: Whether a range can be read again, which a restart and Spark's workers need.
+    replayable: bool = True
+
+    @classmethod
+    def name(cls) -> str:
+        """Registry name: the class name in snake case."""
+        return registry_name(cls)
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of the records."""
+
+    def declared(self, schema: pa.Schema) -> Source:
+        """The source for a dataflow that declares these fields: it may leave out others, or follow the types.
+
+        Types need not agree: what a source delivers is cast where records come in.
+        """
+        return self
+
+    @abstractmethod
+    def initial(self) -> Offset:
+        """The offset of the first record."""
+
+    @abstractmethod
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        """How far one may read now from start: at most ``limit`` records further.
+
+        Equals ``start`` where nothing is available (yet).
+        """
+
+    @abstractmethod
+    def finished(self, offset: Offset) -> bool:
+        """Whether no record will ever come after the offset."""
+
+    @abstractmethod
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        """Cut the range into at most n consecutive parts of about equal size."""
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The records of a part, in order; batches of any size, none empty."""
+
+    def waits(self) -> bool:
+        """Whether a run has to wait for records, or has no end: as with a paced or an endless source.
+
+        Spark takes what is there and ends only where no source waits; else it polls until all have
+        ended, or it is stopped. By default: whether what can be read now, from the beginning on, is not
+        all. A source that is endless must answer True; one that finds it costly to look, and
+        knows the answer, gives it here.
+        """
+        return not self.finished(self.latest(self.initial()))
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        """Number of records in the range, if known without reading."""
+        return None
+
+    def commit(self, end: Offset) -> None:
+        """Everything before the offset has been processed and will not be read again."""
+
+    def close(self) -> None:
+        """Release what the source holds; may be called twice."""
+
+
+class WrappedSource(Source):
+    """A source that asks another one for everything; subclasses change a part of that."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        return self.source.replayable
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    def declared(self, schema: pa.Schema) -> Source:
+        made = copy.copy(self)
+        made.source = self.source.declared(schema)
+        return made
+
+    def initial(self) -> Offset:
+        return self.source.initial()
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return self.source.latest(start, limit)
+
+    def finished(self, offset: Offset) -> bool:
+        return self.source.finished(offset)
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        return self.source.splits(start, end, n)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return self.source.read(split)
+
+    def waits(self) -> bool:
+        return self.source.waits()
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return self.source.count(start, end)
+
+    def commit(self, end: Offset) -> None:
+        self.source.commit(end)
+
+    def close(self) -> None:
+        self.source.close()
+
+
+def row_splits(start: Offset, end: Offset, n: int) -> list[Split]:
+    """The parts of a range of rows.
+
+    >>> row_splits({"row": 0}, {"row": 5}, 2)
+    [{'start': 0, 'end': 2}, {'start': 2, 'end': 5}]
+    """
+    edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
+    return [{"start": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
+
+
+# -- registry --------------------------------------------------------------------------------------
+
+_REGISTRY: dict[str, type[Source]] = {}
+T = TypeVar("T", bound=type[Source])
+
+
+def register_source(kind: T) -> T:
+    """List a source among the tasks, as the benchmark does."""
+    if not kind.code:
+        raise ConfigError(f"source {kind.__name__} cannot be registered: its code is empty")
+    _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
+    return kind
+
+
+def sources() -> list[type[Source]]:
+    """All registered sources, in order of category and code.
+
+    >>> [kind.code for kind in sources()]
+    ['MQS']
+    """
+    return sorted(set(_REGISTRY.values()), key=lambda s: (s.category, s.code))

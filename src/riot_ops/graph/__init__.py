@@ -1,0 +1,1 @@
+"""Dataflows as data: nodes, edges, what is valid; as JSON, as pictures, as stages."""

@@ -1,0 +1,157 @@
+"""Dataflows as JSON-able data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError, did_you_mean, excerpt
+from riot_ops.core.operator import Operator
+from riot_ops.core.schema import RAW, arrow_type
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.nodes import Distribution, Edge, Node, source_node
+
+__all__ = ["describe", "load"]
+
+FORMAT = "riot_ops.dataflow/1"
+
+#: The functions that a descriptor may name.
+Functions = Mapping[str, Callable[..., Any]]
+MakeTask = Callable[[Mapping[str, Any]], Operator]
+G = TypeVar("G", bound=Graph)
+
+
+def describe(flow: Graph) -> dict[str, Any]:
+    """A dataflow as JSON-able data."""
+    return {
+        "format": FORMAT,
+        "name": flow.name,
+        "nodes": [_node(n) for n in flow.nodes.values()],
+        "edges": [_edge(e) for e in flow.edges],
+    }
+
+
+def _node(node: Node) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": node.id, "kind": node.kind}
+    if node.task is not None:
+        entry["task"] = node.task.to_dict()
+    if node.schema is not None and node.schema != RAW:
+        entry["schema"] = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in node.schema]
+    return entry
+
+
+def _edge(edge: Edge) -> dict[str, Any]:
+    entry: dict[str, Any] = {"from": edge.source, "to": edge.target}
+    spread = edge.distribution
+    if spread.router is not None:
+        raise ConfigError(f"edge {edge.source} -> {edge.target} has a router function, which JSON cannot hold")
+    if spread.kind != "forward":
+        entry["distribution"] = spread.kind
+    if spread.fields:
+        entry["fields"] = list(spread.fields)
+    if spread.parallelism is not None:
+        entry["parallelism"] = spread.parallelism
+    return entry
+
+
+def load(data: Mapping[str, Any], functions: Functions, empty: Callable[[str], G], task: MakeTask) -> G:
+    """The dataflow that was described; nothing is imported because a descriptor says so.
+
+    Parameters
+    ----------
+    functions : mapping of str to function
+        What the descriptor may name.
+    empty : function
+        Makes a graph of a name, without nodes.
+    task : function
+        Makes a task of its description.
+    """
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}")
+    name = data.get("name", "")
+    try:
+        _only(data, "dataflow", "format", "name", "nodes", "edges")
+        for what in ("node", "edge"):
+            for entry in data.get(f"{what}s", ()):
+                if not isinstance(entry, Mapping):
+                    raise ConfigError(
+                        f"the descriptor of {name!r} is not well formed: {excerpt(repr(entry))} is no {what}"
+                    )
+                _only(entry, what, *_KEYS[what])
+        described = msgspec.convert(data, _Described)
+        flow = empty(described.name)
+        for node in described.nodes:
+            flow.place(_loaded(node, functions, task))
+        for edge in described.edges:
+            flow.connect(
+                edge.source, edge.target, Distribution(edge.distribution, tuple(edge.fields), edge.parallelism)
+            )
+    except ConfigError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"the descriptor of {name!r} is not well formed: {excerpt(str(error))}") from None
+    return flow
+
+
+def _loaded(node: _Node, functions: Functions, task: MakeTask) -> Node:
+    if node.kind == "source":
+        fields = node.schema
+        return source_node(
+            node.id,
+            None if fields is None else pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields]),
+        )
+    if node.kind == "sink":
+        return Node(node.id, "sink")
+    data = dict(node.task)
+    name = data.get("function")
+    if name is not None:
+        if name not in functions:
+            raise ConfigError(
+                f"node {node.id!r} needs the function {name!r}: pass it in functions={did_you_mean(name, functions)}"
+            )
+        data["function"] = functions[name]
+    return Node(node.id, "task", task(data))
+
+
+class _Field(msgspec.Struct):
+    name: str
+    type: str
+    nullable: bool = True
+
+
+class _Node(msgspec.Struct):
+    id: str
+    kind: Literal["source", "task", "sink"]
+    task: dict[str, Any] = msgspec.field(default_factory=dict)
+    schema: list[_Field] | None = None
+
+
+class _Edge(msgspec.Struct):
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    distribution: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"
+    fields: list[str] = msgspec.field(default_factory=list)
+    parallelism: int | None = None
+
+
+class _Described(msgspec.Struct):
+    name: str = ""
+    nodes: list[_Node] = msgspec.field(default_factory=list)
+    edges: list[_Edge] = msgspec.field(default_factory=list)
+
+
+_KEYS = {
+    "node": ("id", "kind", "task", "schema"),
+    "edge": ("from", "to", "distribution", "fields", "parallelism"),
+}
+
+
+def _only(entry: Mapping[str, Any], what: str, *known: str) -> None:
+    for name in entry:
+        if name not in known:
+            raise ConfigError(
+                f"unknown key {name!r} of a {what}; known are {', '.join(known)}{did_you_mean(name, known)}"
+            )

@@ -1,0 +1,110 @@
+"""Pictures of dataflows: Mermaid text and SVG."""
+
+from __future__ import annotations
+
+from html import escape
+
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.nodes import Edge, Node
+
+__all__ = ["mermaid", "svg"]
+
+BOX_WIDTH, BOX_HEIGHT, GAP_Y = 150, 44, 26
+#: Least gap between columns, and what a letter on an edge adds.
+GAP_X, LETTER = 50, 6
+COLOURS = {"source": "#dbeafe", "sink": "#e5e7eb", "keyed": "#fde68a", "task": "#dcfce7"}
+
+
+def _label(node: Node) -> str:
+    return node.id if node.task is None else f"{node.id}: {node.task.code or node.task.name()}"
+
+
+def _edge_label(edge: Edge) -> str:
+    spread = edge.distribution
+    if spread.kind == "forward":
+        return ""
+    text = spread.kind + (f"({', '.join(spread.fields)})" if spread.fields else "")
+    return text + (f" x{spread.parallelism}" if spread.parallelism else "")
+
+
+def mermaid(flow: Graph) -> str:
+    """The graph as a Mermaid flowchart.
+
+    >>> from riot_ops import dataflows
+    >>> print(mermaid(dataflows.stats()).splitlines()[0])
+    flowchart LR
+    """
+    names = {node: f"n{i}" for i, node in enumerate(flow.nodes)}
+    shapes = {"source": '(["{}"])', "sink": '[["{}"]]', "task": '["{}"]'}
+    lines = ["flowchart LR"]
+    lines += [f"  {names[n.id]}{shapes[n.kind].format(_label(n))}" for n in flow.nodes.values()]
+    for edge in flow.edges:
+        label = _edge_label(edge)
+        arrow = f'-->|"{label}"|' if label else "-->"
+        lines.append(f"  {names[edge.source]} {arrow} {names[edge.target]}")
+    return "\n".join(lines) + "\n"
+
+
+def svg(flow: Graph) -> str:
+    """The graph as an SVG picture, laid out in layers from left to right."""
+    layer: dict[str, int] = {}
+    for node in flow.order():
+        layer[node.id] = max((layer[e.source] + 1 for e in flow.inputs(node.id) if e.source in layer), default=0)
+    columns: dict[int, list[str]] = {}
+    for name, depth in layer.items():
+        columns.setdefault(depth, []).append(name)
+    tallest = max((len(c) for c in columns.values()), default=1)
+    gap = GAP_X + LETTER * max((len(_edge_label(e)) for e in flow.edges), default=0)
+    place: dict[str, tuple[float, float]] = {}
+    for depth, names in sorted(columns.items()):
+        # beside their inputs, so that edges cross little
+        names.sort(
+            key=lambda n: (
+                sum(place[e.source][1] for e in flow.inputs(n) if e.source in place) / max(1, len(flow.inputs(n)))
+            )
+        )
+        top = (tallest - len(names)) * (BOX_HEIGHT + GAP_Y) / 2
+        for row, name in enumerate(names):
+            place[name] = (20 + depth * (BOX_WIDTH + gap), 20 + top + row * (BOX_HEIGHT + GAP_Y))
+    width = 40 + len(columns) * (BOX_WIDTH + gap) - gap
+    height = 40 + tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '
+        f'viewBox="0 0 {width} {height:.0f}" font-family="sans-serif" font-size="12">',
+        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto"><path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>',
+    ]
+    for edge in flow.edges:
+        parts += _svg_edge(edge, place)
+    for node in flow.nodes.values():
+        x, y = place[node.id]
+        kind = "keyed" if node.task is not None and node.task.stateful else node.kind
+        parts.append(
+            f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
+            f'fill="{COLOURS[kind]}" stroke="#555"/>'
+        )
+        lines = [node.id] if node.task is None else [node.id, node.task.code or node.task.name()]
+        for i, line in enumerate(lines):
+            dy = BOX_HEIGHT / 2 + 4 + (i - (len(lines) - 1) / 2) * 15
+            weight = ' font-weight="bold"' if i == 0 else ' fill="#555"'
+            parts.append(
+                f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{escape(line)}</text>'
+            )
+    return "\n".join([*parts, "</svg>"])
+
+
+def _svg_edge(edge: Edge, place: dict[str, tuple[float, float]]) -> list[str]:
+    (x1, y1), (x2, y2) = place[edge.source], place[edge.target]
+    x1, y1, y2 = x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2, y2 + BOX_HEIGHT / 2
+    middle = (x1 + x2) / 2
+    parts = [
+        f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#555" '
+        'marker-end="url(#arrow)"/>'
+    ]
+    label = _edge_label(edge)
+    if label:
+        parts.append(
+            f'<text x="{middle}" y="{(y1 + y2) / 2 - 5}" text-anchor="middle" font-size="10" '
+            f'fill="#555">{escape(label)}</text>'
+        )
+    return parts

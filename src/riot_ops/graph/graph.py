@@ -1,0 +1,166 @@
+"""The graph of a dataflow as plain data: nodes, edges, schemas, and whether it is valid."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.schema import ERRORS, MOST_DERIVATIONS
+from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node
+
+__all__ = ["Graph"]
+
+
+class Graph:
+    """A DAG of sources, tasks and sinks with named streams. It knows neither how it is written nor where it runs."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a dataflow needs a name, got {name!r}")
+        self.name = name
+        self.nodes: dict[str, Node] = {}
+        self.edges: list[Edge] = []
+
+    def place(self, node: Node) -> None:
+        """Add a node without edges."""
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", node.id):
+            raise ConfigError(f"id {node.id!r}: only letters, digits, '_', '-' and '.' (it names files and metrics)")
+        if node.id in self.nodes or node.id == ERRORS_STREAM:
+            raise ConfigError(
+                f"duplicate name {node.id!r} in the dataflow {self.name!r}"
+                + (" (the stream of rejected records)" if node.id == ERRORS_STREAM else "")
+            )
+        self.nodes[node.id] = node
+
+    def connect(self, source: str, target: str, distribution: Distribution = FORWARD) -> None:
+        """Add an edge between nodes by id."""
+        self.edges.append(Edge(source, target, distribution))
+
+    def inputs(self, node: str) -> list[Edge]:
+        """The edges into a node, in the order they were made."""
+        return [e for e in self.edges if e.target == node]
+
+    def outputs(self, node: str) -> list[Edge]:
+        """The edges out of a node."""
+        return [e for e in self.edges if e.source == node]
+
+    def kind(self, kind: str) -> list[Node]:
+        """The nodes of a kind: source, task or sink."""
+        return [n for n in self.nodes.values() if n.kind == kind]
+
+    def order(self) -> list[Node]:
+        """The nodes so that each comes after its inputs; raises on a cycle."""
+        placed: dict[str, Node] = {}
+        waiting = dict(self.nodes)
+        while waiting:
+            ready = [
+                n
+                for n in waiting.values()
+                if all(e.source in placed or e.source not in self.nodes for e in self.inputs(n.id))
+            ]
+            if not ready:
+                raise ConfigError(f"the dataflow {self.name!r} has a cycle through {', '.join(waiting)}")
+            for node in ready:
+                placed[node.id] = waiting.pop(node.id)
+        return list(placed.values())
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The schema of each stream, by node id; raises if the dataflow is not valid."""
+        self.validate()
+        return self._schemas([])
+
+    def _schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
+        found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
+        derivations: dict[str, int] = {}
+        for node in self.order():
+            if node.kind == "source":
+                assert node.schema is not None
+                found[node.id] = node.schema
+            elif node.kind == "task":
+                given = [found[e.source] for e in self.inputs(node.id) if e.source in found]
+                if not given:
+                    continue
+                schema = given[0]
+                for other, edge in zip(given[1:], self.inputs(node.id)[1:], strict=False):
+                    difference = _difference(schema, other)
+                    if difference:
+                        problems.append(f"{node.id}: its inputs do not agree: {difference} (from {edge.source!r})")
+                for edge in self.inputs(node.id):
+                    for name in edge.distribution.fields:
+                        if name not in schema.names:
+                            problems.append(
+                                f"{node.id}: hash field {name!r} is not in its input; fields are "
+                                f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
+                            )
+                assert node.task is not None
+                copied = any(e.distribution.kind == "broadcast" for e in self.inputs(node.id))
+                before = max(derivations.get(e.source, 0) for e in self.inputs(node.id))
+                derivations[node.id] = before + copied + node.task.derives()
+                if before <= MOST_DERIVATIONS < derivations[node.id]:
+                    problems.append(
+                        f"{node.id}: more than {MOST_DERIVATIONS} times in a row several records are made of one "
+                        "(by a parse, a flat map, a window of time, a broadcast): their numbers do not fit 64 bits"
+                    )
+                if "sub" not in schema.names and (copied or any("sub" in one.names for one in given)):
+                    schema = schema.append(pa.field("sub", pa.int64()))  # tells copies apart; 0 where there is none
+                try:
+                    found[node.id] = node.task.output_schema(schema)
+                except ConfigError as error:
+                    problems.append(f"{node.id}: {error}")
+        return found
+
+    def validate(self) -> None:
+        """Raise :class:`ConfigError` with *all* that is wrong; return if nothing is."""
+        problems: list[str] = []
+        for edge in self.edges:
+            for end in (edge.source, edge.target):
+                if end not in self.nodes:
+                    problems.append(
+                        f"edge {edge.source} -> {edge.target}: no node {end!r}{did_you_mean(end, self.nodes)}"
+                    )
+        pairs = [(e.source, e.target) for e in self.edges]
+        problems += [f"edge {a} -> {b} stands twice" for a, b in sorted({p for p in pairs if pairs.count(p) > 1})]
+        for node in self.nodes.values():
+            ins, outs = self.inputs(node.id), self.outputs(node.id)
+            if node.kind == "source" and ins:
+                problems.append(f"{node.id}: a source has no inputs")
+            if node.kind == "sink" and outs:
+                problems.append(f"{node.id}: a sink has no outputs")
+            if node.kind != "source" and not ins:
+                problems.append(f"{node.id}: not connected: it has no input")
+            if node.kind != "sink" and not outs:
+                problems.append(f"{node.id}: not connected: its output goes nowhere; send it to a sink")
+            if node.kind == "task" and not _agree([e.distribution for e in ins]):
+                problems.append(
+                    f"{node.id}: its input edges have different distributions; merge them first, or spread each "
+                    "over the same number of instances"
+                )
+        if not self.kind("source"):
+            problems.append("there is no source")
+        try:
+            self._schemas(problems)
+        except ConfigError as error:
+            problems.append(str(error))
+        if problems:
+            raise ConfigError(f"the dataflow {self.name!r} is not valid:\n  - " + "\n  - ".join(problems))
+
+
+def _agree(spreads: list[Distribution]) -> bool:
+    """Whether edges into one task can be told apart by nothing, or by the same instances."""
+    if len({(d.kind, d.fields, d.parallelism) for d in spreads}) <= 1:
+        return True
+    named = all(d.kind in ("shuffle", "hash", "broadcast", "custom") and d.parallelism for d in spreads)
+    return named and len({d.parallelism for d in spreads}) == 1
+
+
+def _difference(a: pa.Schema, b: pa.Schema) -> str:
+    for name in dict.fromkeys([*a.names, *b.names]):
+        if name == "sub":  # which need not be there
+            continue
+        if name not in a.names or name not in b.names:
+            return f"only one has the field {name!r}"
+        if a.field(name).type != b.field(name).type:
+            return f"the field {name!r} is {a.field(name).type} and {b.field(name).type}"
+    return ""

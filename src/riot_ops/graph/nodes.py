@@ -1,0 +1,101 @@
+"""What a dataflow's graph is made of: nodes, edges, and how records spread over instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import Operator
+from riot_ops.core.schema import RAW, arrow_type
+from riot_ops.intake.step import declared
+
+__all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router", "source_node"]
+
+#: The stream of rejected records, which every dataflow has.
+ERRORS_STREAM = "errors"
+
+#: A user's routing: gets a batch, returns the instance (0 … parallelism-1) of each row.
+Router = Callable[[pa.RecordBatch], Any]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How the records on an edge spread over the instances of the task behind it.
+
+    ==========  =========================================================================
+    forward     the task's own key decides (the default)
+    shuffle     round robin by message number
+    hash        by the hash of ``fields``
+    broadcast   every instance receives every record
+    one         a single instance receives all
+    custom      ``router`` names the instance of each record
+    ==========  =========================================================================
+
+    An instance has state of its own, so ``shuffle`` into a keyed task counts each key once per
+    instance, as the papers' platforms do. Edges into one task may differ as long as all spread
+    over the same number of instances: readings by ``shuffle(4)``, models by ``broadcast(4)``.
+    """
+
+    kind: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"
+    fields: tuple[str, ...] = ()
+    parallelism: int | None = None
+    router: Router | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fields, str):
+            object.__setattr__(self, "fields", (self.fields,))
+        if self.kind not in ("forward", "shuffle", "hash", "broadcast", "one", "custom"):
+            raise ConfigError(
+                f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}"
+            )
+        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
+            raise ConfigError(f"parallelism must be >= 1, got {self.parallelism!r}")
+        if self.kind == "hash" and not self.fields:
+            raise ConfigError("hash needs at least one field")
+        if self.kind in ("broadcast", "custom") and self.parallelism is None:
+            raise ConfigError(f"{self.kind} needs parallelism, the number of instances")
+        if (self.kind == "custom") != (self.router is not None):
+            raise ConfigError("a custom distribution (and no other) needs a router function")
+
+
+#: The task's own key decides.
+FORWARD = Distribution()
+
+
+@dataclass(frozen=True)
+class Node:
+    """A vertex: a source, a task or a sink."""
+
+    id: str
+    kind: Literal["source", "task", "sink"]
+    task: Operator | None = None
+    schema: pa.Schema | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream of records from one node to another."""
+
+    source: str
+    target: str
+    distribution: Distribution = FORWARD
+
+
+def source_node(name: str, schema: pa.Schema | Mapping[str, Any] | None = None) -> Node:
+    """A source with the fields of its records: their ``seq``, and then those that are declared."""
+    if schema is None:
+        fields = RAW
+    elif isinstance(schema, pa.Schema):
+        fields = schema
+    else:
+        fields = pa.schema([(n, arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
+    if "seq" not in fields.names:
+        fields = fields.insert(0, pa.field("seq", pa.int64(), nullable=False))
+    fields = declared(fields, f"source {name!r}")
+    seq = fields.get_field_index("seq")
+    fields = fields.set(seq, fields.field(seq).with_nullable(False))
+    return Node(name, "source", schema=fields)

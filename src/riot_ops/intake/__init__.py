@@ -1,0 +1,1 @@
+"""Records come in: what they are cast to, and which are rejected."""

@@ -1,0 +1,1 @@
+"""Comma-separated values as bytes."""

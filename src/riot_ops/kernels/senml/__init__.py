@@ -1,0 +1,1 @@
+"""SenML as bytes."""

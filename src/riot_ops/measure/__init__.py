@@ -1,0 +1,1 @@
+"""What a run did: latency, rates, processor time, memory."""

@@ -1,0 +1,225 @@
+"""Runs the steps of a graph over record batches and holds their state; used by both runners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.operator import KeyedOperator, StatelessOperator, applied
+from riot_ops.core.schema import SUB_RANGE
+from riot_ops.graph.lowering import INSTANCE, Route, Step
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.intake.step import Intake
+from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.hashing import HashMemo
+from riot_ops.kernels.jit import kernel
+from riot_ops.runtime.state import KeyedState
+
+__all__ = ["ARRIVAL", "EVENT_TIME", "Engine", "aligned", "in_order", "merged"]
+
+#: Order by message number and place in the message: how the records came.
+ARRIVAL = ("seq", "sub")
+#: Order by event time, ties by arrival.
+EVENT_TIME = ("event_time", "seq", "sub")
+
+Batches = dict[str, list[pa.RecordBatch]]
+
+
+class Engine:
+    """A part of a dataflow, running.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Steps in order, each after those whose output it reads.
+    outputs : set of str
+        Streams to return from :meth:`process`.
+    entries : mapping of stream to steps, optional
+        Which steps read a stream that comes from outside; by default all that name it.
+    order : tuple of str
+        Fields that order the records of a keyed step within what is processed at once.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        outputs: set[str],
+        entries: Mapping[str, set[str]] | None = None,
+        order: tuple[str, ...] = ARRIVAL,
+    ) -> None:
+        self.steps = list(steps)
+        self.outputs = outputs
+        self.entries = entries
+        self.order = order
+        self._memo = HashMemo()
+        self.states = {
+            s.id: KeyedState(s.operator, s.key, self._memo) for s in steps if isinstance(s.operator, KeyedOperator)
+        }
+        self._dead = {s.id: DeadLetters(s.name) for s in steps}
+        self._schemas: dict[str, pa.Schema] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
+
+    def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
+        """Push batches through the steps; returns the batches of each output stream, none empty."""
+        made: Batches = {}
+        self._memo.clear()
+        for step in self.steps:
+            if isinstance(step.operator, Intake):  # what it lets through takes the place of what came in
+                inputs = {**inputs, step.id: self._run(step, inputs.get(step.id, []))}
+                continue
+            batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
+            try:
+                out = self._run(step, batches)
+                if flush and step.id in self.states:
+                    out += self._flushed(step)
+            except Exception as error:
+                error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
+                raise
+            made[step.id] = [b for b in out if b.num_rows]
+        results: Batches = {}
+        for stream in self.outputs:
+            found = made.get(stream, []) if stream in made else [b for b in inputs.get(stream, []) if b.num_rows]
+            if found:
+                results[stream] = found
+        errors = [b for dead in self._dead.values() for b in dead.take()]
+        if errors:
+            results[ERRORS_STREAM] = errors
+        return results
+
+    def _reads(
+        self, step: Step, stream: str, inputs: Mapping[str, list[pa.RecordBatch]], made: Batches
+    ) -> list[pa.RecordBatch]:
+        outside = self.entries is None or step.id in self.entries.get(stream, ())
+        return [*(inputs.get(stream, []) if outside else []), *made.get(stream, [])]
+
+    def _run(self, step: Step, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        if not batches:
+            return []
+        dead = self._dead[step.id]
+        operator = step.operator
+        if step.numbered:
+            batches = [_numbered(b) for b in batches]
+        before = dead.count
+        if isinstance(operator, (Route, Intake)):
+            results = [operator.apply(b, dead) for b in batches]
+        elif isinstance(operator, StatelessOperator):
+            results = [out for b in batches for out in applied(operator, b, dead)]
+        else:
+            results = [self.states[step.id].update(in_order(merged(batches), self.order), dead)]
+            self._schemas[step.id] = results[0].schema
+        taken = sum(b.num_rows for b in batches)
+        self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
+        return [_without_instance(operator, out) for out in results]
+
+    def _flushed(self, step: Step) -> list[pa.RecordBatch]:
+        dead = self._dead[step.id]
+        before = dead.count
+        out = self.states[step.id].flush(dead)
+        self._count(step, 0, dead.count - before)
+        if out is None or not out.num_rows:
+            return []
+        schema = self._schemas.get(step.id, step.schema)  # no record may have come since a restart
+        assert schema is not None
+        columns = [
+            out.column(f.name).cast(f.type) if f.name in out.schema.names else pa.nulls(out.num_rows, f.type)
+            for f in schema
+        ]
+        schema = pa.schema(
+            [f.with_nullable(f.nullable or c.null_count > 0) for f, c in zip(schema, columns, strict=True)]
+        )
+        full = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return [_without_instance(step.operator, full)]
+
+    def _count(self, step: Step, taken: int, rejected: int) -> None:
+        if taken or rejected:
+            t, r = self._counts.get(step.name, (0, 0))
+            self._counts[step.name] = t + taken, r + rejected
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Records that each step took and rejected since this was asked last, by the step's name."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+    def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
+        """The state of each keyed step."""
+        return {name: state.snapshot(kind) for name, state in self.states.items()}
+
+    def restore(self, data: Mapping[str, bytes]) -> None:
+        """Load a snapshot; :class:`StateError` where it belongs to something else."""
+        for name, state in self.states.items():
+            if name in data:
+                state.restore(data[name], f" of step {name!r}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state held."""
+        return sum(s.nbytes for s in self.states.values())
+
+
+def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
+    """How many records of those taken were rejected: one of which only parts were is not among them."""
+    if not letters or isinstance(operator, (Route, Intake)) or not operator.derives():
+        return letters
+    accepted = 0
+    for out in results:  # the rows that come of one record follow one another
+        if out.num_rows and "seq" in out.schema.names:
+            seq = int_column(out.column("seq"))
+            parent = int_column(out.column("sub")) // SUB_RANGE if "sub" in out.schema.names else np.zeros_like(seq)
+            accepted += 1 + int(np.count_nonzero((np.diff(seq) != 0) | (np.diff(parent) != 0)))
+    return max(0, min(letters, taken - accepted))
+
+
+def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if "sub" in batch.schema.names:
+        return batch
+    return batch.append_column("sub", pa.array(np.zeros(batch.num_rows, np.int64)))
+
+
+def _without_instance(operator: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if isinstance(operator, Route) or INSTANCE not in batch.schema.names:
+        return batch
+    return batch.drop_columns([INSTANCE])
+
+
+def aligned(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Batches that differ in the order of fields or in which may be null, with one schema."""
+    schema = batches[0].schema
+    if all(b.schema.equals(schema) for b in batches[1:]):
+        return list(batches)
+    # rows that are left at the end may lack a field that others always have
+    schema = pa.schema([f.with_nullable(any(b.schema.field(f.name).nullable for b in batches)) for f in schema])
+    return [pa.RecordBatch.from_arrays([b.column(f.name) for f in schema], schema=schema) for b in batches]
+
+
+def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema, up to the order of fields and nulls, as one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(aligned(batches))
+
+
+@kernel
+def _sorted(a: Any, b: Any, c: Any) -> bool:
+    for i in range(1, a.size):
+        if a[i - 1] > a[i]:
+            return False
+        if a[i - 1] == a[i]:
+            if b[i - 1] > b[i]:
+                return False
+            if b[i - 1] == b[i] and c[i - 1] > c[i]:
+                return False
+    return True
+
+
+def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
+    """The rows sorted (stably) by the fields of the order that the batch has."""
+    columns: list[npt.NDArray[np.int64]] = [int_column(batch.column(f)) for f in order if f in batch.schema.names]
+    if not columns or batch.num_rows < 2:
+        return batch
+    a, b, c = (*columns, *(columns[-1:] * (3 - len(columns))))
+    if _sorted(a, b, c):
+        return batch
+    return batch.take(pa.array(np.lexsort(columns[::-1])))

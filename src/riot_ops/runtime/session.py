@@ -1,0 +1,131 @@
+"""One running task, fed by hand: for notebooks, unit tests and edge boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.core.casting import is_text, type_of
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator, applied
+from riot_ops.intake.inputs import one_batch
+from riot_ops.intake.step import FIXED, from_records, taken
+from riot_ops.kernels.arrow import joined
+from riot_ops.runtime.state import KeyedState
+
+__all__ = ["Session"]
+
+
+class Session:
+    """A task with its state, one event or batch at a time.
+
+    Attributes
+    ----------
+    errors : list of dict
+        The records that were rejected, as in a dataflow's errors stream.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks
+    >>> average = tasks.BlockAverage(window=2).session()
+    >>> average.push({"value": 1.0}), average.push({"value": 3.0})
+    ([], [{'value': 2.0, 'count': 2}])
+    >>> average.push({"value": "warm"}), average.errors[0]["reason"]
+    ([], 'wrong_type')
+    """
+
+    def __init__(self, task: Operator) -> None:
+        self.task = task
+        self.errors: list[dict[str, Any]] = []
+        self._requires = task.requires()
+        self._kinds = {n: pa.float64() for n, wanted in self._requires.items() if wanted == "number"} | FIXED
+        self._dead = DeadLetters(task.name())
+        self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
+
+    def push(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Process one event; returns what the task emits for it.
+
+        A field that the task reads may be left out where it has no value, but not beside a field that the
+        task does not know, of which it might be the misspelt name (:class:`~riot_ops.core.errors.ConfigError`).
+        """
+        left_out = [name for name in self._requires if name not in event]
+        if left_out and any(name not in self._requires and name not in FIXED for name in event):
+            self.task.check_input(pa.schema([(str(name), pa.null()) for name in event]))
+        names = [*event, *left_out]
+        schema = pa.schema([(name, self._kind(name, event.get(name))) for name in names])
+        return self._process(from_records([event], schema)).to_pylist()  # type: ignore[no-any-return]
+
+    def push_many(self, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Process events one after the other; returns all that the task emits."""
+        return [out for event in events for out in self.push(event)]
+
+    def push_batch(self, batch: Any) -> pa.RecordBatch:
+        """Process records whose rows are in order.
+
+        Parameters
+        ----------
+        batch : record batch or table of Arrow, pandas or Polars frame, or list of dicts
+        """
+        return self._process(one_batch(batch))
+
+    def _process(self, given: pa.RecordBatch) -> pa.RecordBatch:
+        batch = taken(given, self._dead)
+        schema = self.task.output_schema(batch.schema)
+        if given.num_rows and not batch.num_rows:
+            out = pa.RecordBatch.from_pylist([], schema)
+        elif self._state is not None:
+            out = self._state.update(batch, self._dead)
+        else:
+            assert isinstance(self.task, StatelessOperator)
+            out = joined(list(applied(self.task, batch, self._dead)))
+        self._collect()
+        return out
+
+    def flush(self) -> list[dict[str, Any]]:
+        """What the task has left at the end of the stream."""
+        out = self._state.flush(self._dead) if self._state is not None else None
+        self._collect()
+        return [] if out is None else out.to_pylist()
+
+    def snapshot(self) -> bytes:
+        """The state as bytes (empty for a stateless task)."""
+        return self._state.snapshot() if self._state is not None else b""
+
+    def restore(self, data: bytes) -> None:
+        """Continue from a snapshot of a session of an equal task."""
+        if self._state is not None:
+            self._state.restore(data)
+
+    def merge(self, data: bytes) -> None:
+        """Add what an equal task has seen elsewhere, from a snapshot of its session.
+
+        For sketches: they then say what one of them would over all records. Raises
+        :class:`~riot_ops.core.errors.StateError` for tasks whose states cannot be merged.
+
+        >>> from riot_ops import tasks
+        >>> here, there = tasks.DistinctCount().session(), tasks.DistinctCount().session()
+        >>> _ = here.push_many({"value": v} for v in (1.0, 2.0)), there.push_many({"value": v} for v in (2.0, 3.0))
+        >>> here.merge(there.snapshot())
+        >>> here.push({"value": 1.0})
+        [{'value': 3.0}]
+        """
+        if self._state is None:
+            return
+        other = KeyedState(self._state.task)
+        other.restore(data, " to merge")
+        self._state.merge(other)
+
+    def _collect(self) -> None:
+        for batch in self._dead.take():
+            self.errors.extend(batch.to_pylist())
+
+    def _kind(self, name: str, value: Any) -> pa.DataType:
+        """The type of a field: what the task needs, or what the value is."""
+        if (known := self._kinds.get(name)) is not None:
+            return known
+        kind = type_of([value])
+        if self._requires.get(name) == "text" and not is_text(kind):
+            return pa.string()
+        return kind

@@ -1,0 +1,206 @@
+"""Deduplication: pass each record once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Count, Probability
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.hashing import fmix64, hash_columns
+from riot_ops.kernels.jit import kernel
+from riot_ops.sketches.bloom import bloom_size
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+
+__all__ = ["Deduplicate"]
+
+_SIX = np.uint64(6)
+_LOW = np.uint64(63)
+_ONE = np.uint64(1)
+_ZERO = np.uint64(0)
+
+
+@kernel
+def first_of_key(slots: Any, seen: Any, fresh: Any) -> None:
+    for i in range(slots.size):
+        s = slots[i]
+        fresh[i] = not seen[s]
+        seen[s] = True
+
+
+@kernel
+def first_of_value(
+    h1: Any, h2: Any, slots: Any, m: Any, k: Any, capacity: Any, bits: Any, count: Any, current: Any, fresh: Any
+) -> None:
+    """Look each value up in the two filters of its key, and insert it into the current one.
+
+    The filters stand side by side in ``bits[s]``. Bit j of value h is ``mix(h1 + j h2) mod m``, with the
+    64-bit finaliser of MurmurHash3: without it, the bits of a small filter depend on each other.
+    """
+    size = np.uint64(m)
+    words = bits.shape[1] // 2
+    for i in range(h1.size):
+        s = slots[i]
+        now = current[s] * words
+        old = words - now
+        in_now = True
+        in_old = True
+        g = h1[i]
+        for _ in range(k):
+            b = fmix64(g) % size
+            word = np.int64(b >> _SIX)
+            bit = _ONE << (b & _LOW)
+            if bits[s, now + word] & bit == _ZERO:
+                in_now = False
+            if bits[s, old + word] & bit == _ZERO:
+                in_old = False
+            g += h2[i]
+        fresh[i] = not (in_now or in_old)
+        if in_now:
+            continue
+        if count[s] == capacity:  # the older filter is forgotten, and filled anew
+            current[s] = 1 - current[s]
+            count[s] = 0
+            now, old = old, now
+            for j in range(words):
+                bits[s, now + j] = _ZERO
+        g = h1[i]
+        for _ in range(k):
+            b = fmix64(g) % size
+            bits[s, now + np.int64(b >> _SIX)] |= _ONE << (b & _LOW)
+            g += h2[i]
+        count[s] += 1
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate(KeyedTask):
+    """Pass the first record of each identity and drop its repetitions.
+
+    Exactly, where ``by`` is the identity: the keys seen are kept, until they have not been seen for
+    ``ttl``. Or with bounded memory, where ``fields`` are the identity and ``capacity`` is given: per key of
+    ``by``, two Bloom filters for ``capacity`` values each; when the current one is full it becomes the
+    older one, which is forgotten. Repetitions of the latest ``capacity`` different values are always
+    dropped.
+
+    Parameters
+    ----------
+    by : tuple of str, default ()
+        Without capacity: the fields that make a record what it is. With it: the key of which each has
+        filters of its own; empty: one pair for the stream.
+    fields : tuple of str, default ()
+        With capacity: the fields that make a record what it is, within its key.
+    capacity : int >= 1 or None, default None
+        Different values that are remembered at least, at most twice as many.
+    error : float, in (0, 1), default 0.001
+        Most probable share of records that are dropped although they are new (with capacity; half of it
+        is the error of each full filter).
+    ttl : timedelta or text such as "1h", or None
+        A key that has not been seen for longer than this, in event time, counts as new; a repetition counts
+        as seen. None: never. See :class:`KeyedTask`.
+
+    Shapes and rates
+    ----------------
+    record[n] -> record[m], 1:0/1. Exact: O(1) time; 17 bytes of state per identity and its key fields. With
+    capacity: O(k) time; ``2 ceil(-n ln(error / 2) / (ln 2)²)`` bits per key, n the capacity: 32 bits for
+    each value by default.
+
+    Missing values
+    --------------
+    A null is a value like any other: two records with null are repetitions of each other. NaN as well.
+
+    Errors
+    ------
+    No record is rejected.
+
+    References
+    ----------
+    .. [1] B. Bloom, *Space/time trade-offs in hash coding with allowable errors*, CACM 1970.
+    .. [2] A. Kirsch, M. Mitzenmacher, *Less hashing, same performance*, ESA 2006, section 3.
+    .. [3] F. Chang, W. Feng, K. Li, *Approximate caches for packet classification*, INFOCOM 2004, section
+       III: two filters that take turns.
+
+    Examples
+    --------
+    >>> once = Deduplicate(by=("device", "message")).session()
+    >>> [len(once.push({"device": "d1", "message": m})) for m in (1, 2, 1, 2, 3)]
+    [1, 1, 0, 0, 1]
+    >>> lately = Deduplicate(by="device", fields="message", capacity=100_000).session()
+    >>> [len(lately.push({"device": "d1", "message": m})) for m in (1, 2, 1, 2, 3)]
+    [1, 1, 0, 0, 1]
+    """
+
+    code: ClassVar[str] = "DDP"
+    category: ClassVar[str] = "Filter"
+    pattern: ClassVar[str] = "Filter"
+    selectivity: ClassVar[str] = "1:0/1"
+
+    fields: tuple[str, ...] = ()
+    capacity: Count | None = None
+    error: Probability = 0.001
+
+    def validate(self) -> None:
+        if self.capacity is None and (self.fields or not self.by):
+            raise ConfigError(
+                f"deduplicate needs either by, the identity of a record, or fields, the identity, with a capacity: "
+                f"got by = {self.by!r}, fields = {self.fields!r}, capacity = None"
+            )
+        if self.capacity is not None and (not self.fields or len(set(self.fields)) < len(self.fields)):
+            raise ConfigError(
+                f"deduplicate with capacity = {self.capacity!r} needs fields, the different names of at least one "
+                f"field; got {self.fields!r}"
+            )
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {**super().requires(), **dict.fromkeys(self.fields, "any")}
+
+    def _size(self) -> tuple[int, int]:
+        """Bits and hash functions of a filter."""
+        return bloom_size(self.capacity or 1, self.error / 2)
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        if self.capacity is None:
+            return {"seen": StateField("bool", initial=False)}
+        m, _ = self._size()
+        return {
+            "bits": StateField("uint64", shape=2 * -(-m // 64)),
+            "count": StateField("int64"),
+            "current": StateField("int64"),
+        }
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        fresh = np.empty(batch.num_rows, np.bool_)
+        if self.capacity is None:
+            first_of_key(slots, state["seen"], fresh)
+        else:
+            h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows)
+            m, k = self._size()
+            first_of_value(h1, h2, slots, m, k, self.capacity, state["bits"], state["count"], state["current"], fresh)
+        return batch if fresh.all() else batch.filter(pa.array(fresh))
+
+    def merge(self, state: State, other: State) -> State | None:
+        return {"seen": state["seen"] | other["seen"]} if self.capacity is None else None
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "device": ["a", "b", "a", "ü", None, "a", None, "b", "a"],
+                "message": [1.0, 1.0, 1.0, None, float("nan"), 2.0, float("nan"), 0.0, -0.0],
+                "event_time": pa.array([1, 2, 3, 4, 5, 6, 7, 8, 20], pa.int64()).cast(pa.timestamp("s", "UTC")),
+            }
+        ).cast(pa.schema({"device": pa.string(), "message": pa.float64(), "event_time": TIMESTAMP}))
+        yield Case(cls(by=("device", "message")), batch, "exact")
+        yield Case(cls(by=("device",), ttl=timedelta(seconds=5)), batch, "for a time")
+        yield Case(cls(fields=("device", "message"), capacity=3), batch, "one pair of filters")
+        yield Case(cls(by=("device",), fields=("message",), capacity=1, error=0.1), batch, "a pair per device")

@@ -1,0 +1,1 @@
+"""Operators: a user's own function."""

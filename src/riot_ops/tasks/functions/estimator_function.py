@@ -1,0 +1,208 @@
+"""Prediction in batches by any fitted estimator of scikit-learn, or what looks like one."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.errors import ConfigError, RecordError
+from riot_ops.task import Requirement
+from riot_ops.tasks.functions.batch_function import BatchFunction
+
+__all__ = ["EstimatorFunction", "predict"]
+
+Missing = Literal["null", "pass"]
+
+
+def predict(
+    estimator: Any,
+    inputs: str | Iterable[str] | None = None,
+    output: str = "prediction",
+    *,
+    method: str = "predict",
+    kind: Any = None,
+    missing: Missing = "null",
+    name: str | None = None,
+) -> BatchFunction:
+    """A task that adds what a fitted estimator predicts, a batch at a time.
+
+    The estimator is a live object: the task runs in this process, and on Spark workers of one's own, to which
+    Spark pickles it as it does functions. It has no place in a descriptor (``to_dict`` refuses it), since
+    reading a pickle from elsewhere runs what is in it. Where a model has to be stored, sent on or replaced
+    in mid-stream, take :class:`LinearRegressionPredict` or :class:`DecisionTreeClassify`, whose models are data.
+
+    Parameters
+    ----------
+    estimator
+        Fitted; anything with the method, so that models of other libraries with scikit-learn's
+        interface do as well, and whole pipelines.
+    inputs : str or iterable of str, optional
+        Fields in the order of the estimator's features; by default the names with which it was fitted.
+        An estimator fitted with names gets a data frame, others a matrix of float64.
+    output : str, default "prediction"
+        Field for the result.
+    method : str, default "predict"
+        The estimator's method, such as ``predict_proba``.
+    kind : Arrow type or its name, optional
+        Type of the result: by default that of a classifier's labels, a list of numbers for
+        ``predict_proba``, ``predict_log_proba`` and ``transform``, and else float64.
+    missing : "null" or "pass", default "null"
+        Whether a record with a null or NaN input gets null, or the estimator sees a NaN there.
+    name : str, default the estimator's class
+        What the step is called in messages and pictures.
+
+    Notes
+    -----
+    An infinite input rejects the record as ``not_finite``; one over which the estimator fails is rejected
+    as ``function_error``. See :class:`BatchFunction` for the rest.
+
+    Raises
+    ------
+    ConfigError
+        Where the estimator is not fitted, lacks the method, or has other features.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LinearRegression
+    >>> line = LinearRegression().fit([[1.0], [2.0], [3.0]], [3.0, 5.0, 7.0])
+    >>> fare = predict(line, inputs=("miles",), output="fare").session()
+    >>> fare.push({"miles": 10.0}), fare.push({"miles": None})
+    ([{'miles': 10.0, 'fare': 21.0}], [{'miles': None, 'fare': None}])
+    """
+    wanted = (inputs,) if isinstance(inputs, str) else None if inputs is None else tuple(inputs)
+    function = EstimatorFunction(estimator, _inputs(estimator, wanted), output, method, missing)
+    return BatchFunction(
+        function=function,
+        adds={output: _kind(estimator, method) if kind is None else kind},
+        label=type(estimator).__name__ if name is None else name,
+    )
+
+
+@dataclass(frozen=True)
+class EstimatorFunction:
+    """A live estimator as a function of batches."""
+
+    estimator: Any
+    inputs: tuple[str, ...]
+    output: str
+    method: str
+    missing: Missing
+
+    #: Why no descriptor can name it.
+    not_portable = (
+        "a live estimator is no part of a descriptor, since reading it elsewhere would run what is in it; "
+        "take LinearModel.from_sklearn or TreeModel.from_sklearn, or a function at the top of a module that loads it"
+    )
+
+    def __post_init__(self) -> None:
+        if self.missing not in ("null", "pass"):
+            raise ConfigError(f"missing must be 'null' or 'pass', got {self.missing!r}")
+        who = type(self.estimator).__name__
+        if isinstance(self.estimator, type) or not callable(getattr(self.estimator, self.method, None)):
+            raise ConfigError(f"estimator = {self.estimator!r} has no method {self.method!r}; pass a fitted estimator")
+        _check_fitted(self.estimator, who)
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
+        columns = [_plain(batch.column(name)) for name in self.inputs]
+        if any(pc.any(pc.is_inf(c)).as_py() for c in columns if pa.types.is_floating(c.type)):
+            raise RecordError(f"one of {', '.join(self.inputs)} is infinite", reason="not_finite")
+        known = np.ones(batch.num_rows, np.bool_)
+        if self.missing == "null":
+            for column in columns:
+                known &= ~np.asarray(column.is_null(nan_is_null=True))
+        rows = np.flatnonzero(known)
+        if not rows.size:
+            return {}
+        if rows.size < batch.num_rows:
+            columns = [column.filter(pa.array(known)) for column in columns]
+        made = getattr(self.estimator, self.method)(self._given(columns))
+        made = np.asarray(made.toarray() if hasattr(made, "toarray") else made)  # it may be a sparse matrix
+        if len(made) != rows.size:
+            raise ConfigError(f"{self.method} returned {len(made)} rows for {rows.size}; it must give one for each")
+        if rows.size == batch.num_rows:
+            return {self.output: made}
+        results: list[Any] = [None] * batch.num_rows
+        for row, value in zip(rows.tolist(), made.tolist(), strict=True):
+            results[row] = value
+        return {self.output: pa.array(results)}
+
+    @property
+    def reads(self) -> Mapping[str, Requirement]:
+        """The fields that the function reads."""
+        return dict.fromkeys(self.inputs, "any" if self._named else "number")
+
+    @property
+    def _named(self) -> bool:
+        return hasattr(self.estimator, "feature_names_in_")
+
+    def _given(self, columns: list[pa.Array]) -> Any:
+        """What the estimator gets: a data frame where it was fitted with one."""
+        if self._named:
+            return pa.table(dict(zip(self.inputs, columns, strict=True))).to_pandas()
+        return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        dumps = getattr(sys.modules.get("pyspark.cloudpickle"), "dumps", pickle.dumps)
+        try:
+            dumps(self.estimator)
+        except Exception as error:
+            raise ConfigError(
+                f"{type(self.estimator).__name__} cannot be sent to Spark's workers: {error}; run it in process, or "
+                "load it in a function of one's own"
+            ) from None
+        return EstimatorFunction, (self.estimator, self.inputs, self.output, self.method, self.missing)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Numbers as float64, other values as they are."""
+    numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)
+    return column.cast(pa.float64()) if numeric or pa.types.is_decimal(column.type) else column
+
+
+def _check_fitted(estimator: Any, who: str) -> None:
+    if "sklearn" not in sys.modules:  # then it is no estimator of scikit-learn
+        return
+    from sklearn.base import BaseEstimator
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    if isinstance(estimator, BaseEstimator):
+        try:
+            check_is_fitted(estimator)
+        except NotFittedError:
+            raise ConfigError(f"estimator = {estimator!r} is not fitted: call fit before") from None
+
+
+def _inputs(estimator: Any, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The fields in the order of the estimator's features."""
+    who = type(estimator).__name__
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None:
+        known = tuple(str(name) for name in names)
+        if wanted is not None and set(wanted) != set(known):
+            raise ConfigError(f"{who} was fitted with {', '.join(known)}; inputs are {', '.join(wanted)}")
+        return known
+    if not wanted or len(set(wanted)) < len(wanted):
+        raise ConfigError(f"{who} needs inputs, the different names of at least one field; got {wanted!r}")
+    features = getattr(estimator, "n_features_in_", len(wanted))
+    if features != len(wanted):
+        raise ConfigError(f"{who} was fitted with {features} features; inputs are {', '.join(wanted)}")
+    return wanted
+
+
+def _kind(estimator: Any, method: str) -> pa.DataType:
+    """The type of the results where nothing is said."""
+    if method in ("predict_proba", "predict_log_proba", "transform"):
+        return pa.list_(pa.float64())
+    labels = getattr(estimator, "classes_", None)
+    if method == "predict" and isinstance(labels, np.ndarray):
+        kind: pa.DataType = pa.array(labels.tolist()).type
+        return kind
+    return pa.float64()

@@ -1,0 +1,98 @@
+"""A plain Python function that says which records pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, RecordError, short
+from riot_ops.task import Case, StatelessTask, register
+from riot_ops.tasks.functions.function_results import Collector, Row
+from riot_ops.tasks.functions.function_task import FunctionTask
+
+__all__ = ["FilterFunction", "filter_"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FilterFunction(FunctionTask, StatelessTask):
+    """Pass the records for which a plain Python function returns True.
+
+    Parameters
+    ----------
+    function : callable
+        Gets a record as a dict and returns True or False.
+    schema
+        Has no use here: the fields stay.
+    label
+        As for :class:`MapFunction`.
+
+    Shapes and rates
+    ----------------
+    record[n] -> record[m], 1:0/1. Runs at the speed of Python.
+
+    Missing values
+    --------------
+    Up to the function.
+
+    Errors
+    ------
+    ``function_error`` as for :class:`MapFunction`; a result that is not a bool is a ``wrong_type``.
+
+    References
+    ----------
+    None.
+
+    Examples
+    --------
+    >>> warm = filter_(lambda row: row["value"] > 20).session()
+    >>> warm.push({"value": 25}), warm.push({"value": 15})
+    ([{'value': 25}], [])
+    """
+
+    code: ClassVar[str] = "FLT"
+    pattern: ClassVar[str] = "Filter"
+    selectivity: ClassVar[str] = "1:0/1"
+
+    def validate(self) -> None:
+        super().validate()
+        if self.schema is not None:
+            raise ConfigError("filter_function takes no schema: its records keep their fields")
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset()
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        collect = Collector(batch.schema)
+        keep = np.zeros(batch.num_rows, np.bool_)
+        for i, row in enumerate(batch.to_pylist()):
+            with collect.record(i):
+                passed = self.function(row)
+                if not isinstance(passed, bool | np.bool_):
+                    raise RecordError(f"the function returned {short(passed)}, not True or False", reason="wrong_type")
+                keep[i] = passed
+        collect.reject(batch, dead)
+        return batch if keep.all() else batch.filter(pa.array(keep))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict({"value": [1.0, None, float("nan"), -4.0]})
+        yield Case(cls(function=_positive), batch)
+
+
+def filter_(fn: Callable[[Row], bool], name: str | None = None) -> FilterFunction:
+    """A task that passes the records for which ``fn(record)`` is True, see :class:`FilterFunction`.
+
+    >>> filter_(lambda row: row["value"] > 0, name="positive").label
+    'positive'
+    """
+    return FilterFunction(function=fn, label=name)
+
+
+def _positive(row: Row) -> bool:
+    return bool(row["value"] > 0)

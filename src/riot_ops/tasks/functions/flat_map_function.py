@@ -1,0 +1,99 @@
+"""A plain Python function that makes any number of records of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.task import Case, StatelessTask, register
+from riot_ops.tasks.functions.function_results import Collector, Row, add_all
+from riot_ops.tasks.functions.function_task import FunctionTask
+
+__all__ = ["FlatMapFunction", "flat_map"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FlatMapFunction(FunctionTask, StatelessTask):
+    """Replace each record by the records, none or many, that a plain Python function returns.
+
+    Parameters
+    ----------
+    function : callable
+        Gets a record as a dict and returns an iterable of dicts, or None for none; it may be a
+        generator.
+    schema, label
+        As for :class:`MapFunction`.
+
+    Shapes and rates
+    ----------------
+    record[n] -> record[m], 1:N, N at most 4096. The field ``sub`` (int64) is set to the input's (0
+    without one) times 4096 + the place of the result, which keeps records in order.
+
+    Missing values
+    --------------
+    As for :class:`MapFunction`.
+
+    Errors
+    ------
+    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`, and
+    ``too_many``; a record with one bad result gives none at all.
+
+    References
+    ----------
+    None.
+
+    Examples
+    --------
+    >>> words = flat_map(lambda row: ({"word": w} for w in row["text"].split()), schema={"word": "string"})
+    >>> words.session().push({"text": "so it goes"})
+    [{'word': 'so', 'sub': 0}, {'word': 'it', 'sub': 1}, {'word': 'goes', 'sub': 2}]
+    """
+
+    code: ClassVar[str] = "FLM"
+    pattern: ClassVar[str] = "FlatMap"
+    selectivity: ClassVar[str] = "1:N"
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        return self._declared(schema, sub=True)
+
+    def derives(self) -> bool:
+        return True
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        collect = Collector(self.output_schema(batch.schema))
+        for i, row in enumerate(batch.to_pylist()):
+            with collect.record(i):
+                add_all(row, self.function(dict(row)), collect)
+        collect.reject(batch, dead)
+        return collect.batch()
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([1, 2, 3], pa.int64()),
+                "sub": pa.array([0, 1, None], pa.int64()),
+                "text": ["a b", None, "ü"],
+            }
+        )
+        yield Case(cls(function=_words), batch)
+
+
+def flat_map(fn: Callable[[Row], Iterable[Row] | None], schema: Any = None, name: str | None = None) -> FlatMapFunction:
+    """A task that replaces each record by those in ``fn(record)``, see :class:`FlatMapFunction`.
+
+    >>> twice = flat_map(lambda row: [row, row])
+    >>> len(twice.session().push({"value": 1}))
+    2
+    """
+    return FlatMapFunction(function=fn, schema=schema, label=name)
+
+
+def _words(row: Row) -> Iterator[Row]:
+    for word in row["text"].split():
+        yield {"text": word}

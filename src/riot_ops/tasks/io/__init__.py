@@ -1,0 +1,1 @@
+"""Operators: stores, brokers, archives."""

@@ -1,0 +1,1 @@
+"""Operators: work for its own sake."""

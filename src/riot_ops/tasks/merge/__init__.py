@@ -1,0 +1,1 @@
+"""Operators: several records to one."""

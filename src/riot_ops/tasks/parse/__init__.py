@@ -1,0 +1,1 @@
+"""Operators: text to records, records to text and to other fields."""

@@ -1,0 +1,108 @@
+"""Keep some fields of a record, and label it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
+
+__all__ = ["Project"]
+
+CARRIED = ("seq", "sub", "event_time")
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Project(StatelessTask):
+    """Keep some fields of a record and add constant or empty ones, so that streams can be merged.
+
+    Parameters
+    ----------
+    fields : tuple of str
+        Fields to keep, in this order; ``seq``, ``sub`` and ``event_time`` stay anyway.
+    constants : tuple of (str, str), default ()
+        Names and texts of fields to add, such as the name of the analytic; not those that stay anyway.
+    nulls : mapping of str to type, or pyarrow Schema, default none
+        Fields to add that are null, and their Arrow types: what other streams have and this one lacks.
+
+    Shapes and rates
+    ----------------
+    1:1; columns are passed on without copying.
+
+    Missing values
+    --------------
+    Kept as they are.
+
+    Errors
+    ------
+    None at run time; an unknown field is refused when the dataflow is built, and a record without
+    any field as well.
+
+    References
+    ----------
+    .. [1] RIoTBench names a result by its observation type and analytic when it merges them.
+
+    Examples
+    --------
+    >>> label = Project(fields=("value",), constants=(("analytic", "AVG"),)).session()
+    >>> label.push({"value": 2.0, "count": 10})
+    [{'value': 2.0, 'analytic': 'AVG'}]
+    """
+
+    code: ClassVar[str] = "PRJ"
+    category: ClassVar[str] = "Parse"
+
+    fields: tuple[str, ...]
+    constants: tuple[tuple[str, str], ...] = ()
+    nulls: Any = ()
+
+    def validate(self) -> None:
+        object.__setattr__(self, "nulls", canonical_schema(self.name(), self.nulls) if len(self.nulls) else ())
+        names = [*self.fields, *(name for name, _ in (*self.constants, *self.nulls))]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"fields, constants and nulls must not name a field twice, got {names}")
+        for name, text in self.constants:
+            if name in CARRIED:
+                raise ConfigError(f"constants must not name {name!r}: {', '.join(CARRIED)} stay as they are")
+            try:
+                f"{name}{text}".encode()
+            except UnicodeEncodeError:
+                raise ConfigError(f"constants: {name!r} = {text!r} is not Unicode text") from None
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return dict.fromkeys(self.fields, "any")
+
+    def writes(self) -> frozenset[str]:
+        return frozenset(name for name, _ in (*self.constants, *self.nulls))
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        kept = [schema.field(name) for name in self._kept(schema)]
+        if not kept and not self.constants and not self.nulls:
+            raise ConfigError(f"{self.name()} would leave no field; name some of {', '.join(schema.names)}")
+        texts = [pa.field(name, pa.string()) for name, _ in self.constants]
+        return pa.schema([*kept, *texts, *(pa.field(name, arrow_type(kind)) for name, kind in self.nulls)])
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        columns = [batch.column(name) for name in self._kept(batch.schema)]
+        columns += [pa.repeat(pa.scalar(text, pa.string()), batch.num_rows) for _, text in self.constants]
+        columns += [pa.nulls(batch.num_rows, arrow_type(kind)) for _, kind in self.nulls]
+        return pa.RecordBatch.from_arrays(columns, schema=self.output_schema(batch.schema))
+
+    def _kept(self, schema: pa.Schema) -> list[str]:
+        carried = [name for name in CARRIED if name in schema.names and name not in self.fields]
+        return [*carried, *self.fields]
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict({"seq": [0, 1], "key": ["ü", None], "value": [1.0, None]})
+        yield Case(cls(fields=("value",), constants=(("analytic", "AVG"),)), batch)
+        yield Case(cls(fields=("key", "value")), batch)
+        yield Case(cls(fields=("key",), nulls={"model": "string", "error": "double"}), batch, "nulls")

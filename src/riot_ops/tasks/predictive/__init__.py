@@ -1,0 +1,1 @@
+"""Operators: models that predict, and that are learnt."""

@@ -1,0 +1,179 @@
+"""Training of decision trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, ModelError
+from riot_ops.core.parameters import Count, NonNegative
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.models.fit import fit_tree
+from riot_ops.models.model import TreeModel
+from riot_ops.task import Case, register
+from riot_ops.tasks.predictive.linear_regression_train import sets
+from riot_ops.tasks.predictive.training import TrainingTask
+
+__all__ = ["DecisionTreeTrain"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class DecisionTreeTrain(TrainingTask):
+    """Train a classification tree on every so many records, or on each record that holds a whole set.
+
+    The split of a node is the one of largest ``H(node) - Σ n_child / n H(child)``, with H the entropy
+    (or the Gini impurity) of the classes; grown by scikit-learn.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Numeric fields.
+    target_field : str, default "target"
+        Field with the class: text, or numbers taken as their text.
+    classes : tuple of str, default ()
+        Labels in the order of their indexes; a record of another class is rejected. (): those that
+        occur in a set, sorted.
+    criterion : "entropy" or "gini", default "entropy"
+        The H above.
+    max_depth : int >= 1 or None, default None
+        Deepest leaf; None: no limit.
+    min_leaf : int >= 1, default 2
+        Fewest records of a leaf.
+    pruning : float >= 0, default 0
+        Cost of a leaf in minimal cost-complexity pruning; 0: none.
+    seed : int >= 0, default 0
+        Decides between splits that are equally good.
+    size : int >= 1 or None, default 300
+        Records of a key per model, one set after the other. None: each record is a set, its fields
+        being lists of equal length.
+    start_field, end_field : str, default "event_time"
+        Fields with the times (or integer milliseconds since the epoch) that the data span: of the
+        earliest start to the latest end in a set.
+    dataset : str, default "CITY"
+        Beginning of the models' names ``CITY-DTC-<end ms>.model``; with a key, its hash follows.
+        The end in a name is at least 1 ms after that of the key's model before.
+    store : str or None, default None
+        Folder or blob container to write the models to, see :meth:`ModelStore.open`; None: none.
+        Training the same again writes the same.
+    by, ttl
+        Key (models of its own for each key) and time to live, see :class:`KeyedTask`.
+    value, output
+        Not used: ``inputs`` and ``target_field`` name the input, and the results have names of
+        their own.
+
+    Shapes and rates
+    ----------------
+    float64[n, k] -> model, N:1 (1:1 with ``size=None``): a record per model at the arrival of a
+    set's last, with that record's ``seq``, ``sub``, ``event_time`` and key, and ``model`` (the
+    name), ``kind``, ``start_ms``, ``end_ms``, ``rows``, ``metrics`` (JSON: ``accuracy`` on the
+    training data, ``leaves``, ``depth``) and ``content`` (the model's JSON). O(k n log² n) time;
+    the state of a key is its last ``size - 1`` records at most.
+
+    Missing values
+    --------------
+    A record without a usable input, target or time is rejected. In a list, rows with a null, NaN or
+    infinite value are left out.
+
+    Errors
+    ------
+    In the errors stream: ``missing_value``, ``not_finite``, ``unknown_class``; ``uneven``, lists that
+    differ in length; ``untrainable``, for the record that completed a set from which nothing can be
+    learnt (fewer than two classes, in a list one that is not among ``classes``, an input beyond
+    single precision), which drops that set; ``name_taken``, where the store has another model of
+    the same name. Without scikit-learn the first set raises :class:`MissingExtraError`.
+
+    References
+    ----------
+    .. [1] L. Breiman et al., *Classification and Regression Trees*, 1984.
+    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task DTT.
+
+    Examples
+    --------
+    >>> dtt = DecisionTreeTrain(inputs=("x",), target_field="level", size=4).session()
+    >>> days = ((1.0, "low"), (2.0, "low"), (8.0, "high"), (9.0, "high"))
+    >>> rows = dtt.push_many({"x": x, "level": level, "event_time": 7000} for x, level in days)
+    >>> rows[0]["model"], rows[0]["rows"], rows[0]["metrics"]
+    ('CITY-DTC-7.model', 4, '{"accuracy": 1.0, "leaves": 2.0, "depth": 1.0}')
+    >>> TreeModel.from_bytes(rows[0]["content"]).threshold[0]
+    5.0
+    """
+
+    code: ClassVar[str] = "DTT"
+    model_kind: ClassVar[str] = TreeModel.kind
+
+    classes: tuple[str, ...] = ()
+    criterion: Literal["entropy", "gini"] = "entropy"
+    max_depth: Count | None = None
+    min_leaf: Count = 2
+    pruning: NonNegative = 0.0
+    seed: int = 0
+
+    def validate(self) -> None:
+        super().validate()
+        if len(set(self.classes)) < len(self.classes):
+            raise ConfigError(f"classes must not name a class twice, got {self.classes!r}")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed must be 0 to 2^32 - 1, got {self.seed}")
+
+    def usable(self, targets: pa.Array) -> npt.NDArray[np.bool_]:
+        good = targets.is_valid()
+        if pa.types.is_floating(targets.type):
+            good = pc.and_(good, pc.is_finite(targets).fill_null(False))
+        return np.asarray(good)
+
+    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        batch = super().admit(batch, dead)
+        if self.size is None or not self.classes:
+            return batch
+        labels = batch.column(self.target_field).cast(pa.string())
+        known = pc.is_in(labels, pa.array(self.classes, pa.string()))
+        strange = ~np.asarray(known)
+        if not strange.any():
+            return batch
+        dead.reject(batch, strange, "unknown_class", f"the class is not one of {', '.join(self.classes)}")
+        return batch.filter(known)
+
+    def fit(self, inputs: npt.NDArray[np.float64], targets: pa.Array, **facts: Any) -> TreeModel:
+        labels = targets.cast(pa.string()).to_pylist()
+        if self.classes and not set(labels) <= set(self.classes):
+            raise ModelError(f"classes that are not one of {', '.join(self.classes)}")
+        return fit_tree(
+            inputs,
+            labels,
+            self.inputs,
+            self.target_field,
+            classes=self.classes,
+            criterion=self.criterion,
+            max_depth=self.max_depth,
+            min_leaf=self.min_leaf,
+            pruning=self.pruning,
+            seed=self.seed,
+            **facts,
+        )
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        # every set of a case has two classes, also with records between that are rejected
+        n = 24
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(range(n), pa.int64()),
+                "event_time": pa.array([i * 7 % 11 for i in range(n)], TIMESTAMP),
+                "key": ["a", "ü"] * (n // 2),
+                "x": [(-1) ** i * 1e9 / (i + 1) ** 3 for i in range(n)],
+                "y": [i * 5 % 13 / 4 for i in range(n)],
+                "target": ["low", "low", "ü"] * (n // 3),
+            }
+        )
+        yield Case(cls(inputs=("x", "y"), size=12, min_leaf=1), batch)
+        options: dict[str, Any] = {"classes": ("ü", "low", "high"), "criterion": "gini", "max_depth": 2}
+        yield Case(cls(inputs=("x",), size=12, by=("key",), dataset="TAXI", **options), batch, "by key")
+        yield Case(cls(inputs=("x", "y"), size=None, start_field="from", end_field="to"), sets(labels=True), "sets")

@@ -1,0 +1,1 @@
+"""Operators: averages, filters of noise, moments, distinct counts."""
