@@ -14,7 +14,14 @@ from typing import Any
 
 from riot_ops.connectors.mqtt.client import FOLDER, MEMORY, Link, adjusted, paho_client
 from riot_ops.connectors.mqtt.spool import Message, Spool
-from riot_ops.connectors.mqtt.subscription import FolderSubscriber, MemorySubscriber, Received, Subscriber, Subscription
+from riot_ops.connectors.mqtt.subscription import (
+    MOST_HELD,
+    FolderSubscriber,
+    MemorySubscriber,
+    Received,
+    Subscriber,
+    Subscription,
+)
 from riot_ops.core.errors import ConnectorError
 
 __all__ = ["Receiver"]
