@@ -15,7 +15,7 @@ SOURCE = """
 from riot_ops.kernels.jit import kernel
 from {other} import FACTOR
 TABLE = __import__("numpy").array([1, 2, {entry}])
-
+{lines}
 @kernel
 def inner(x):
     return x * FACTOR
@@ -36,7 +36,7 @@ def unrelated(values):
 
 def digests(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> dict[str, bytes]:
     """Of the kernels of a module that is written, imported and forgotten."""
-    given = {"other": "other_of_jit", "entry": 3, "start": 0, "factor": 2, **changes}
+    given = {"other": "other_of_jit", "entry": 3, "start": 0, "factor": 2, "lines": "", **changes}
     (folder / "other_of_jit.py").write_text(f"FACTOR = {given['factor']}\n")
     (folder / "kernels_of_jit.py").write_text(SOURCE.format(**given))
     monkeypatch.syspath_prepend(str(folder))
@@ -105,26 +105,34 @@ def test_only_what_changed_is_compiled_and_once_per_type(tmp_path, monkeypatch):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
 
-    def run(**changes: object) -> list[str]:
-        digests(tmp_path, monkeypatch, **changes)
+    def run(place: str = "first", **changes: object) -> list[str]:
+        folder = tmp_path / place
+        folder.mkdir(exist_ok=True)
+        digests(folder, monkeypatch, **changes)
         done = subprocess.run(
-            [sys.executable, "-c", RUN.format(folder=str(tmp_path))],
+            [sys.executable, "-c", RUN.format(folder=str(folder))],
             env=environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
         return done.stdout.rstrip("\n").split(" ")
 
     assert run() == ["8", "3", "outer,inner,unrelated"]  # inner but once, though it is called with a literal as well
     assert run() == ["8", "3", ""]
+    assert run(place="second", lines="\n# moved\n") == ["8", "3", ""]  # another path, another line, another time
     assert run(factor=3) == ["12", "3", "outer,inner"]  # the file of outer is as it was
 
 
 def test_kept_in_a_folder_of_ones_own(tmp_path):
     """Nothing but the folder that is named gets files."""
-    code = "import numpy as np; from riot_ops.kernels.senml.messages import repeat; repeat(np.arange(2), 2, np.empty(4, np.int64))"
+    code = (
+        "import numba, numpy as np; from riot_ops.kernels.senml.messages import repeat\n"
+        "before = {k: v for k, v in vars(numba.config).items() if k.startswith('CACHE')}\n"
+        "repeat(np.arange(2), 2, np.empty(4, np.int64))\n"
+        "assert before == {k: v for k, v in vars(numba.config).items() if k.startswith('CACHE')}"
+    )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "given"), "XDG_CACHE_HOME": str(tmp_path / "not")}
     environment.pop("NUMBA_DISABLE_JIT", None)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    assert [p.name.partition("-")[0] for p in (tmp_path / "given").iterdir()] == ["senml.repeat"]
+    assert [p.name.partition("-")[0] for p in (tmp_path / "given").iterdir()] == ["kernels.senml.messages.repeat"]
     assert not (tmp_path / "not").exists()
 
 

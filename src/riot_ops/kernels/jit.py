@@ -11,6 +11,7 @@ those that call it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -56,8 +57,8 @@ class Kernel(Generic[P, R]):
                 if numba is None:  # hashes wrap around on purpose, of which NumPy's scalars would warn
                     self._compiled = np.errstate(over="ignore")(self.python)
                 else:
-                    vars(numba.config)["CACHE_DIR"] = str(_cache_directory(self))
-                    self._compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
+                    with _kept_in(_cache_directory(self), vars(numba.config)):
+                        self._compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
         return self._compiled
 
     def inlined(self) -> Any:
@@ -87,7 +88,7 @@ class Kernel(Generic[P, R]):
     def digest(self) -> bytes:
         """A hash of all that goes into the machine code."""
         code = self.python.__code__
-        what = (code.co_code, code.co_consts, code.co_names, code.co_varnames, self.inline)
+        what = (code.co_code, code.co_consts, code.co_names, code.co_varnames, self.inline, _OPTIONS)
         digest = hashlib.blake2b(repr(what).encode())
         for name, value in _globals_of(self.python):
             digest.update(name.encode())
@@ -188,10 +189,55 @@ def _numba() -> Any:
     return numba
 
 
+class CacheLocator:
+    """Tells numba where the machine code of a kernel is: in a directory named by all that went into it.
+
+    By itself numba would ask for the path, the line and the time of the source as well, and compile anew in every
+    environment that the library is installed in.
+    """
+
+    def __init__(self, directory: str, source: str) -> None:
+        self.directory = directory
+        self._py_file = source  # numba names it in warnings
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> CacheLocator:
+        """The locator for the kernel that is being compiled."""
+        return cls(vars(_numba().config)["CACHE_DIR"], py_file)
+
+    def ensure_cache_path(self) -> None:
+        """Make the directory."""
+        os.makedirs(self.directory, exist_ok=True)
+
+    def get_cache_path(self) -> str:
+        """The directory."""
+        return self.directory
+
+    def get_source_stamp(self) -> str:
+        """What has to agree besides the directory: nothing."""
+        return ""
+
+    def get_disambiguator(self) -> str:
+        """What tells functions of one name apart: the directory does."""
+        return ""
+
+
+@contextlib.contextmanager
+def _kept_in(directory: Path, config: dict[str, Any]) -> Iterator[None]:
+    """Let numba keep there what is decorated meanwhile; a user's own functions are none of our business."""
+    ours = {"CACHE_DIR": str(directory), "CACHE_LOCATOR_CLASSES": f"{__name__}.{CacheLocator.__name__}"}
+    before = {name: config.get(name, "") for name in ours}
+    config.update(ours)
+    try:
+        yield
+    finally:
+        config.update(before)
+
+
 def _cache_directory(kernel: Kernel[..., Any]) -> Path:
-    """Where the machine code of a kernel is kept: numba itself looks at no more than the kernel's own file."""
+    """Where the machine code of a kernel is kept."""
     digest = kernel.digest.hex()[:16]
-    return _cache_root() / f"{kernel.python.__module__.rpartition('.')[2]}.{kernel.python.__name__}-{digest}"
+    return _cache_root() / f"{kernel.python.__module__.removeprefix('riot_ops.')}.{kernel.python.__name__}-{digest}"
 
 
 @functools.cache
