@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from riot_ops import task as registry
 from riot_ops import tasks as t
-from riot_ops.core import operator as registry
 from riot_ops.core.errors import ConfigError
 from riot_ops.task import StatelessTask, find_task, register
 
@@ -43,7 +43,7 @@ def test_a_class_of_a_notebook_may_change_its_name():
 @pytest.mark.parametrize("module", ["__main__", "my_package.tasks"])
 @pytest.mark.parametrize(("name", "code"), [("KalmanFilter", "KFX"), ("Smooth", "KAL")])
 def test_the_name_of_another_task_is_refused(module, name, code):
-    with pytest.raises(ConfigError, match=r"riot_ops\.tasks\.kalman_filter\.KalmanFilter has that name"):
+    with pytest.raises(ConfigError, match=r"riot_ops\.tasks\.statistical\.kalman_filter\.KalmanFilter has that name"):
         register(define(name, code, module))
     assert find_task("kalman_filter") is find_task("KAL") is t.KalmanFilter
 

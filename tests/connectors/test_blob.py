@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riot_ops import ConfigError, ConnectorError, RecordError, Secret
 from riot_ops.connectors.retry import in_parallel
-from riot_ops.connectors.stores import blob, open_blobs
+from riot_ops.connectors.stores import open_blobs
 from riot_ops.connectors.stores.blob import check_name
 from riot_ops.connectors.stores.folder import FolderBlobs
 from tests.reference.stores import Blobs
@@ -220,7 +220,7 @@ def test_a_full_disk_leaves_the_old_blob_and_nothing_else(tmp_path, monkeypatch,
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(blob.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConnectorError, match=r"blob 'a' .* cannot be written: No space left on device"):
         store.write("a", b"new", overwrite=overwrite)
     monkeypatch.undo()

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from riot_ops import task as task_module
 from riot_ops import tasks as t
-from riot_ops.core import operator as task_module
 from riot_ops.core.errors import StateError
 from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState, StateField
