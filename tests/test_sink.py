@@ -1,4 +1,4 @@
-"""Parquet files: what a run replaces, refuses and leaves alone."""
+"""Parquet files: what a run replaces, refuses and leaves alone, and how they are packed; the console."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.sink import CallbackSink, ParquetSink
+from riot_ops.core.sink import CallbackSink, ConsoleSink, ParquetSink
 
 ROWS = [{"value": float(i)} for i in range(10)]
 
@@ -47,6 +47,27 @@ def test_dataflows_may_share_a_folder_on_spark(spark, tmp_path):
     for _ in range(2):
         flow("b").start(spark, ROWS[:4], out=tmp_path, overwrite=True).wait()
     assert (rows(tmp_path, "a"), rows(tmp_path, "b")) == (10, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "codec"),
+    [({}, "SNAPPY"), ({"compression": "zstd"}, "ZSTD"), ({"compression": "none"}, "UNCOMPRESSED")],
+)
+def test_how_files_are_packed(options, codec, tmp_path):
+    flow("a").run(ROWS, sinks={"out": ParquetSink(tmp_path, **options)})
+    (path,) = files(tmp_path, "a")
+    assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == codec
+
+
+def test_the_console_shows_the_first_of_each_batch():
+    said = []
+    flow("a").run(ROWS, sinks={"out": ConsoleSink(rows=2, write=said.append)}, batch_size=5)
+    assert len(said) == 6
+    assert said[0].startswith("a: ") and "value=" in said[0]
+    assert said[2] == said[5] == "a: … 3 more"
+    whole = []
+    flow("a").run(ROWS, sinks={"out": ConsoleSink(write=whole.append)})
+    assert len(whole) == 10 and not any("more" in line for line in whole)
 
 
 def test_output_of_an_earlier_run_is_not_mixed_with(tmp_path):
