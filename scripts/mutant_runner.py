@@ -156,6 +156,7 @@ class _Tests:
         self._only = only
         self.failed = ""
         self.late = False
+        self._ended: list[BaseException] = []
 
     def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
         codes = tuple(f"[{code}[" for code in self._job["codes"])
@@ -182,8 +183,12 @@ class _Tests:
             self.failed = report.nodeid
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-        # what a fixture raised, it raises again for each test that wants it
-        self.late |= call.excinfo is not None and isinstance(call.excinfo.value, _TooLong)
+        # what a fixture raised when its time was over, it raises again for each test that wants it
+        if call.excinfo is not None:
+            error = call.excinfo.value
+            self.late |= isinstance(error, _TooLong) or any(error is one for one in self._ended)
+            if self.late:
+                self._ended.append(error)
 
     def measure(self, session: Any) -> str:
         """Run all without a fault, note how long each takes, and return one that fails, if any."""
