@@ -8,8 +8,11 @@ import logging
 
 import pytest
 
+from riot_ops import streams
 from riot_ops.command.feed import Feed
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.streams.catalog import catalog_entry
+from tests.streams.records import table
 
 HEADER = "when,device,temperature,note,humidity"
 ROWS = [f"2024-01-01T00:00:{i:02d}Z,d{i % 3},{20 + i},fine,{50 - i}" for i in range(40)]
@@ -176,3 +179,19 @@ def test_seconds_taken_for_milliseconds_are_pointed_out(file, caplog, first, war
     caplog.set_level(logging.WARNING)
     csv_feed(file(f"when,device,v\n{first},a,1\n"))
     assert ("looks like seconds" in caplog.text) == warns
+
+
+def test_generated_messages_follow_the_seed():
+    for options, seed in (({}, 0), ({"seed": 3}, 3)):
+        made = table(Feed("grid", 50, 10, **options).source(paced=False))
+        assert made.equals(table(streams.generate("grid", 10, messages=50, seed=seed)))
+    assert not made.equals(table(streams.generate("grid", 10, messages=50)))
+
+
+def test_the_pace_of_a_stream_of_the_catalogue():
+    plain = Feed("grid", 50, 10)
+    assert type(plain.source(paced=True)) is type(plain.source(paced=False)), "as fast as possible"
+    paced = Feed("grid", 50, 10, curve="taxi", speed=200.0).source(paced=True)
+    assert paced.curve.mean == pytest.approx(catalog_entry("taxi").curve(200.0).mean)
+    usual = Feed("grid", 50, 10, curve="taxi").source(paced=True)
+    assert usual.curve.mean == pytest.approx(catalog_entry("taxi").curve(1000).mean)
