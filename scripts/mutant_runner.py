@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from _pytest.outcomes import OutcomeException
 from mutations import Mutant
 
 #: Seconds that a mutant may take at least, and how many times as long as without a fault.
@@ -36,7 +37,10 @@ NOTES = "baseline.json"
 PATIENCE = 6
 #: Bytes of memory, so that a loop that never ends does not take all of it.
 MEMORY = 6 << 30
-LIBRARIES = ("numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.csv", "hypothesis", "msgspec", "mmh3")
+LIBRARIES = (
+    *("numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.csv", "hypothesis", "msgspec", "mmh3"),
+    *("sklearn.tree", "sklearn.linear_model"),
+)
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -143,8 +147,8 @@ def _quiet() -> None:
 # -- tests -----------------------------------------------------------------------------------------
 
 
-class _TooLong(BaseException):
-    """Ends a test that takes too long."""
+class _TooLong(OutcomeException):
+    """Ends a test that takes too long; Hypothesis does not try again, and a fixture that it ended raises it again."""
 
 
 class _Tests:
@@ -156,7 +160,6 @@ class _Tests:
         self._only = only
         self.failed = ""
         self.late = False
-        self._ended: list[BaseException] = []
 
     def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
         codes = tuple(f"[{code}[" for code in self._job["codes"])
@@ -183,12 +186,8 @@ class _Tests:
             self.failed = report.nodeid
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-        # what a fixture raised when its time was over, it raises again for each test that wants it
-        if call.excinfo is not None:
-            error = call.excinfo.value
-            self.late |= isinstance(error, _TooLong) or any(error is one for one in self._ended)
-            if self.late:
-                self._ended.append(error)
+        # also where a fixture raises it again
+        self.late |= call.excinfo is not None and isinstance(call.excinfo.value, _TooLong)
 
     def measure(self, session: Any) -> str:
         """Run all without a fault, note how long each takes, and return one that fails, if any."""
