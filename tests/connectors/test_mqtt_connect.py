@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from riot_ops import ConnectorError
-from riot_ops.connectors.mqtt import Link, MqttConnection
+from riot_ops.connectors.mqtt.client import Link, MqttConnection
 
 pytest.importorskip("paho.mqtt.client")
 
