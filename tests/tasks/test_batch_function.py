@@ -118,6 +118,21 @@ def test_only_the_records_that_fail_are_rejected():
     assert len(calls) <= 2 * 2 * 7 + 2  # two walks down to a single record, and a call without rows
 
 
+@pytest.mark.parametrize("at", range(3))
+def test_it_makes_no_difference_which_record_fails(at):
+    def fn(batch):
+        if 13 in batch["value"].to_pylist():
+            raise ValueError("thirteen")
+        return {"double": pc.multiply(batch["value"], 2)}
+
+    values = [1, 2, 3]
+    values[at] = 13
+    batch = pa.RecordBatch.from_pydict({"seq": [0, 1, 2], "value": values})
+    rows, errors = outcome(ro.map_batches(fn, adds={"double": "int64"}), batch)
+    assert [row["double"] for row in rows] == [2 * v for v in values if v != 13]
+    assert [(seq, reason) for seq, reason, _ in errors] == [(at, "function_error")]
+
+
 def test_a_function_that_needs_records_is_not_at_fault():
     """Estimators of scikit-learn take no empty matrix."""
 
