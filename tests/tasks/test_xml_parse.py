@@ -228,6 +228,11 @@ def test_good_and_bad_documents_of_a_batch_keep_their_order():
     assert sorted(e["seq"] for e in session.errors) == [1, 3]
 
 
+def test_what_a_layout_makes_of_a_message():
+    layouts = [XMLParse(), XMLParse(layout="records")]
+    assert [(task.pattern, task.selectivity) for task in layouts] == [("Transform", "1:1"), ("FlatMap", "1:N")]
+
+
 def test_a_field_of_another_name():
     document = '<class><student rollno="7"><firstname>Ada</firstname></student></class>'
     (row,) = XMLParse(field="document").session().push({"payload": "<x/>", "document": document})
