@@ -146,3 +146,16 @@ def test_inline_is_for_the_machine_code_of_callers():
     assert plain.digest != inline.digest
     assert not plain.inlined().targetoptions["forceinline"]
     assert inline.inlined().targetoptions["forceinline"]
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_numba_names_what_other_kernels_call_instead():
+    def zeros(w):
+        return w
+
+    there = kernel(numba="numba.cpython.unsafe.numbers.trailing_zeros")(zeros)
+    assert there.inlined() is not kernel(zeros).inlined()
+    assert there.inlined().__name__ == "trailing_zeros"
+    assert there.digest != kernel(zeros).digest
+    for name in ("numba.cpython.unsafe.numbers.no_such_function", "numba.no_such_module.zeros"):
+        assert kernel(numba=name)(zeros).inlined().py_func.__name__ == "zeros"

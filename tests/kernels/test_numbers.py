@@ -105,3 +105,14 @@ def test_known_hard_cases(text: str) -> None:
     assert status == numbers.NUMBER or text == "18446744073709551615"
     if status == numbers.NUMBER:
         assert bits(value) == bits(float(text))
+
+
+def test_bits_and_bytes_below_a_mark():
+    with np.errstate(over="ignore"):
+        for k in range(64):
+            for above in (0, 1, 0x5A5A5A5A5A5A5A5A):
+                w = np.uint64((above << (k + 1) | 1 << k) & (2**64 - 1))
+                assert numbers.trailing_zeros(w) == numbers.trailing_zeros.python(w) == k
+                assert numbers.lowest(w) == k // 8
+        assert numbers.trailing_zeros(np.uint64(0)) == numbers.trailing_zeros.python(np.uint64(0)) == 64
+        assert numbers.lowest(np.uint64(0)) == 8

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import os
 import tempfile
 import threading
@@ -37,10 +38,11 @@ _LOCK = threading.RLock()
 class Kernel(Generic[P, R]):
     """A loop over arrays; calling it compiles it once per argument types."""
 
-    def __init__(self, function: Callable[P, R], *, inline: bool = False) -> None:
+    def __init__(self, function: Callable[P, R], *, inline: bool = False, numba: str = "") -> None:
         functools.update_wrapper(self, function)
         self.python: Callable[P, R] = function
         self.inline = inline
+        self.numba = numba
         self._compiled: Any = None
         self._inlined: Any = None
 
@@ -70,6 +72,11 @@ class Kernel(Generic[P, R]):
             with _LOCK:
                 numba = _numba()
                 assert numba is not None
+                if self.numba:
+                    module, _, name = self.numba.rpartition(".")
+                    with contextlib.suppress(ImportError, AttributeError):  # numba promises nothing of its inside
+                        self._inlined = getattr(importlib.import_module(module), name)
+                        return self._inlined
                 dispatcher = numba.njit(no_cpython_wrapper=True, forceinline=self.inline, **_OPTIONS)(
                     _resolve_calls(self.python)
                 )
@@ -88,7 +95,7 @@ class Kernel(Generic[P, R]):
     def digest(self) -> bytes:
         """A hash of all that goes into the machine code."""
         code = self.python.__code__
-        what = (code.co_code, code.co_consts, code.co_names, code.co_varnames, self.inline, _OPTIONS)
+        what = (code.co_code, code.co_consts, code.co_names, code.co_varnames, self.inline, self.numba, _OPTIONS)
         digest = hashlib.blake2b(repr(what).encode())
         for name, value in _globals_of(self.python):
             digest.update(name.encode())
@@ -102,17 +109,19 @@ class Kernel(Generic[P, R]):
 @overload
 def kernel(function: Callable[P, R], /) -> Kernel[P, R]: ...
 @overload
-def kernel(*, inline: bool) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
-def kernel(function: Any = None, *, inline: bool = False) -> Any:
+def kernel(*, inline: bool = False, numba: str = "") -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+def kernel(function: Any = None, *, inline: bool = False, numba: str = "") -> Any:
     """Mark a function over arrays and scalars as a kernel.
 
     Kernels may call other kernels and read numbers and arrays that their module defines or imports.
     They allocate no arrays, and know nothing of Arrow, Spark or dictionaries. What LLVM would call, ``inline``
-    puts into the callers: for what each step of a loop needs, at one place or two.
+    puts into the callers: for what each step of a loop needs, at one place or two. ``numba`` names a function of
+    numba's that other kernels call instead, if it is there: an instruction of the processor that Python has no name
+    for.
     """
     if function is None:
-        return functools.partial(Kernel, inline=inline)
-    return Kernel(function, inline=inline)
+        return functools.partial(Kernel, inline=inline, numba=numba)
+    return Kernel(function, inline=inline, numba=numba)
 
 
 def _import_kernel(module: str, name: str) -> Any:

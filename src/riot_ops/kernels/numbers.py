@@ -25,6 +25,7 @@ __all__ = [
     "parse_number",
     "short_number",
     "store8",
+    "trailing_zeros",
 ]
 
 NUMBER = 0
@@ -45,6 +46,9 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 _BYTE = np.uint64(0xFF)
 ONES = np.uint64(0x0101010101010101)
 HIGH = np.uint64(0x8080808080808080)
+_FIVES = np.uint64(0x5555555555555555)
+_THREES = np.uint64(0x3333333333333333)
+_LOW4 = np.uint64(0x0F0F0F0F0F0F0F0F)
 _DOTS = np.uint64(0x2E2E2E2E2E2E2E2E)
 _ZEROS = np.uint64(0x3030303030303030)
 _SIXES = np.uint64(0x7676767676767676)
@@ -122,11 +126,20 @@ def zero_bytes(w: Any) -> Any:
     return (w - ONES) & ~w & HIGH
 
 
+@kernel(numba="numba.cpython.unsafe.numbers.trailing_zeros")
+def trailing_zeros(w: Any) -> Any:
+    """The number of bits below the lowest that is set; 64 where none is."""
+    below = ~w & (w - _U1)
+    below = below - ((below >> _U1) & _FIVES)
+    below = (below & _THREES) + ((below >> np.uint64(2)) & _THREES)
+    below = (below + (below >> np.uint64(4))) & _LOW4
+    return (below * ONES) >> _U56
+
+
 @kernel
 def lowest(marks: Any) -> Any:
-    """The number of the lowest byte with a mark."""
-    below = ((marks & (~marks + _U1)) >> _U7) - _U1
-    return np.int64(((below & ONES) * ONES) >> _U56)
+    """The number of the lowest byte with a mark, 8 without one."""
+    return np.int64(trailing_zeros(marks) >> np.uint64(3))
 
 
 @kernel
@@ -136,7 +149,7 @@ def _eight_digits(d: Any) -> Any:
     return np.int64(((d & _PAIRS) * _MUL1 + ((d >> _U16) & _PAIRS) * _MUL2) >> _U32)
 
 
-@kernel
+@kernel(inline=True)
 def short_number(w: Any, n: Any) -> Any:
     """``(ok, value)`` of the first n (0 to 8) characters of w, without loops.
 
@@ -149,17 +162,17 @@ def short_number(w: Any, n: Any) -> Any:
     if n < 1:
         return False, 0.0
     y = w << np.uint64(64 - 8 * n)
-    whole = n
-    decimals = 0
+    # without a dot, its mark is 0 and its place 8; what follows from that is arithmetic and no branch, since
+    # whether a value has a dot can be guessed no better than the value
     dot = zero_bytes(y ^ _DOTS)
-    if dot != _NOUGHT:
-        mark = dot & (~dot + _U1)
-        decimals = 7 - lowest(dot)
-        whole = n - 1 - decimals
-        y = (y & ~((mark << _U1) - _U1)) | ((y & ((mark >> _U7) - _U1)) << _U8)
-        n = n - 1
-        if whole < 1 or decimals < 1:
-            return False, 0.0
+    mark = dot & (~dot + _U1)
+    dots = np.int64(mark != _NOUGHT)
+    decimals = 7 - lowest(dot) + (1 - dots)
+    n = n - dots
+    whole = n - decimals
+    if whole < 1 or decimals < dots:
+        return False, 0.0
+    y = (y & ~((mark << _U1) - _U1)) | ((y & ((mark >> _U7) - _U1)) << np.uint64(8 * dots))
     shift = np.uint64(64 - 8 * n)
     digits = y ^ (_ZEROS << shift)
     if ((digits | (digits + _SIXES)) & HIGH) != _NOUGHT:

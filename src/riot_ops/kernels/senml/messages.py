@@ -119,9 +119,9 @@ def _marks(w: Any) -> Any:
     return (((w ^ _QUOTES) - ONES) | ((w ^ _SLASHES) - ONES) | (w - _BLANKS) | w) & HIGH
 
 
-@kernel
+@kernel(inline=True)
 def _fits(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
-    """Whether a message fits template t, whose slots then have its places. 8 bytes after the end are readable."""
+    """Whether a message fits template t, whose slots then have its places. 16 bytes after the end are readable."""
     words = templates.words
     n = templates.counts[t]
     q = np.uint64(t * _SLOTS)
@@ -145,37 +145,35 @@ def _fits(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
             return p == end
         s = np.uint64(4) * q
         templates.slots[s] = p
+        # two words at a time, as one decision: how long a value is can be guessed no better than the value
         if templates.slots[s + _2] == STRING:
-            marks = _marks(load8(data, p))
-            while marks == _NOUGHT:
-                p += 8
-                if p > end:
-                    return False
+            step = 16
+            while step == 16 and p < end:
                 marks = _marks(load8(data, p))
-            p += lowest(marks)
+                step = lowest(marks)
+                step += lowest(_marks(load8(data, p + 8))) if marks == _NOUGHT else 0
+                p += step
             if p >= end or byte(data, p) != 34:
                 return False
         else:
             after = (words[word] & _BYTE) * ONES
-            marks = zero_bytes(load8(data, p) ^ after)
-            while marks == _NOUGHT:
-                p += 8
-                if p > end:
-                    return False
+            step = 16
+            while step == 16 and p < end:
                 marks = zero_bytes(load8(data, p) ^ after)
-            p += lowest(marks)
+                step = lowest(marks)
+                step += lowest(zero_bytes(load8(data, p + 8) ^ after)) if marks == _NOUGHT else 0
+                p += step
         templates.slots[s + _1] = p
         q += _1
         k += 1
 
 
-@kernel
+@kernel(inline=True)
 def _fitting(data: Any, start: Any, end: Any, last: Any, known: Any, templates: Any) -> Any:
     """The template that a message fits, the last one tried first; -1 if none does."""
-    if known > 0 and _fits(data, start, end, last, templates):
-        return last
-    for t in range(known):
-        if t != last and _fits(data, start, end, t, templates):
+    for k in range(known):
+        t = last if k == 0 else k - 1 if k <= last else k
+        if _fits(data, start, end, t, templates):
             return t
     return -1
 
@@ -196,9 +194,8 @@ def _parse(
     last = 0
     oldest = 0
     misses = 0
-    room = data.size - 8
+    room = data.size - 16
     for i in range(starts.size):
-        columns.parsed[i] = False
         start = starts[i]
         end = ends[i]
         while end > start and is_space(byte(data, end - 1)):
@@ -206,18 +203,20 @@ def _parse(
         start = skip_space(data, start, end)
         if start == end or (todo.size and not todo[i]):
             continue
-        if end <= room:
-            t = _fitting(data, start, end, last, known, templates)
+        t = _fitting(data, start, end, last, known, templates) if end <= room else -1
+        while True:
+            slots, first, n = scratch.slots, 0, 0
             if t >= 0:
+                slots, first, n = templates.slots, 4 * t * _SLOTS, templates.counts[t]
                 last = t
-                if store_row(data, templates.slots, 4 * t * _SLOTS, templates.counts[t], i, plan, columns):
-                    columns.parsed[i] = True
-                    continue
-        n = scan_general(data, start, end, plan, scratch)
-        if n < 0 or not store_row(data, scratch.slots, 0, n, i, plan, columns):
-            continue
-        columns.parsed[i] = True
-        if use_templates:
+            else:
+                n = scan_general(data, start, end, plan, scratch)
+            stored = n >= 0 and store_row(data, slots, first, n, i, plan, columns)
+            if stored or t < 0:
+                break
+            t = -1
+        columns.parsed[i] = stored
+        if stored and t < 0 and use_templates:
             misses += 1
             # room for a few; then the oldest makes place, not too often
             t = known

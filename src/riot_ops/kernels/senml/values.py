@@ -33,7 +33,6 @@ __all__ = [
     "is_null",
     "is_utf8",
     "make_plan",
-    "milliseconds",
     "new_columns",
     "store_row",
 ]
@@ -112,7 +111,7 @@ def make_plan(
 
 def new_columns(n: int, plan: Plan) -> Columns:
     return Columns(
-        np.empty(n, np.bool_),
+        np.zeros(n, np.bool_),
         np.empty(n, np.int64),
         np.empty(n * plan.n_values),
         np.empty(n * plan.n_texts, np.int64),
@@ -155,11 +154,8 @@ def text_number(data: Any, start: Any, end: Any, quoted: Any) -> Any:
 
 
 @kernel
-def milliseconds(data: Any, start: Any, end: Any, quoted: Any) -> Any:
-    """``(ok, microseconds)`` of a time in milliseconds within some 10,000 years."""
-    ok, whole = parse_integer(data, start, end)
-    if ok:
-        return -MAX_OFFSET <= 1000 * whole <= MAX_OFFSET, 1000 * whole
+def _fraction(data: Any, start: Any, end: Any, quoted: Any) -> Any:
+    """``(ok, microseconds)`` of a time in milliseconds that is not written as an integer."""
     status, value = text_number(data, start, end, quoted)
     if status != NUMBER or not (np.abs(value) < 3.0e14):
         return False, 0
@@ -175,7 +171,7 @@ def is_base(us: Any) -> Any:
     return MIN_TIME <= us <= MAX_TIME
 
 
-@kernel
+@kernel(inline=True)
 def _number(data: Any, start: Any, end: Any, kind: Any) -> Any:
     """``(status, value)`` of a value of any kind."""
     if kind <= PLAIN:
@@ -200,7 +196,7 @@ def _clear_row(i: Any, plan: Any, columns: Any) -> None:
         columns.offsets[np.uint64(c)] = 0
 
 
-@kernel
+@kernel(inline=True)
 def store_row(data: Any, slots: Any, first: Any, n: Any, i: Any, plan: Any, columns: Any) -> Any:
     """Write the row of message i from its n slots, the first at ``slots[first]``; False where it cannot be taken.
 
@@ -239,15 +235,23 @@ def store_row(data: Any, slots: Any, first: Any, n: Any, i: Any, plan: Any, colu
                 if kind == NULL or is_null(data, start, end):
                     return False
                 identified = True
-        elif role == BASE:
-            ok, base = milliseconds(data, start, end, kind == STRING)
-            if not ok or not is_base(base):
+        elif role == BASE or role == OUTER or UNIT < role <= OFFSET:
+            ok, us = parse_integer(data, start, end)
+            if ok:
+                us *= 1000
+            elif role != OUTER:
+                ok, us = _fraction(data, start, end, kind == STRING)
+            if not ok or np.abs(us) > MAX_OFFSET:
                 return False
-        elif role == OUTER:
-            ok, outer = parse_integer(data, start, end)
-            if not ok:
-                return False
-            outer *= 1000
+            if role == OUTER:
+                outer = us
+            elif role == BASE:
+                base = us
+                if not is_base(base):
+                    return False
+            else:
+                columns.offsets[np.uint64(i * plan.n_times + (OFFSET - role))] = us
+                columns.found[1] = 1
         elif role == BASE_UNIT:
             if kind == STRING:
                 unit, unit_end = start, end
@@ -256,12 +260,6 @@ def store_row(data: Any, slots: Any, first: Any, n: Any, i: Any, plan: Any, colu
                 column = i * plan.n_texts + plan.unit_of[UNIT - role]
                 columns.starts[np.uint64(column)] = start
                 columns.lengths[np.uint64(column)] = end - start
-        elif role <= OFFSET:
-            ok, offset = milliseconds(data, start, end, kind == STRING)
-            if not ok:
-                return False
-            columns.offsets[np.uint64(i * plan.n_times + (OFFSET - role))] = offset
-            columns.found[1] = 1
         elif kind == PLAIN and parse_number(data, start, end)[0] == NOT_A_NUMBER:
             return False
     if not identified:
