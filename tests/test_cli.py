@@ -56,6 +56,14 @@ def test_stats_of_the_real_city_sample(shared_data, tmp_path):
     assert "no picture: no sensor has enough values" in text, "the sample has a few messages per sensor"
 
 
+def test_the_number_of_cores_reaches_the_run(tmp_path, monkeypatch):
+    given = []
+    run = ro.Dataflow.run
+    monkeypatch.setattr(ro.Dataflow, "run", lambda *a, **o: (given.append(o.get("cores")), run(*a, **o))[1])
+    stats(tmp_path, "--runner", "local", "--messages", "300", "--cores", "3", "--no-plot")
+    assert given[-1] == 3
+
+
 def test_stats_draws_one_sensor(tmp_path):
     text = stats(tmp_path, "--runner", "local", "--messages", "2000", "--sensors", "20")
     assert f"picture: {tmp_path}" in text.replace("\n", "")

@@ -9,10 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 
-@pytest.mark.parametrize("runner", ["local", pytest.param("spark", marks=pytest.mark.spark)])
-def test_what_was_processed_is_kept(tmp_path, runner):
+@pytest.mark.parametrize(
+    ("runner", "cores"),
+    [
+        pytest.param("local", "1", id="local"),
+        pytest.param("local", "2", id="two-cores"),
+        pytest.param("spark", "2", id="spark", marks=pytest.mark.spark),
+    ],
+)
+def test_what_was_processed_is_kept(tmp_path, runner, cores):
     command = [sys.executable, "-m", "riot_ops", "run", "stats", "--stream", "grid", "--sensors", "50", "--rate", "500"]
-    options = ["--runner", runner, "--messages", "500000", "--out", str(tmp_path)]
+    options = ["--runner", runner, "--cores", cores, "--messages", "500000", "--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

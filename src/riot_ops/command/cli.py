@@ -114,7 +114,9 @@ def run(
     ] = None,
     plot: Annotated[bool, _option(OUTPUT, "Draw one sensor's series as a PNG.")] = True,
     runner: Annotated[str, _option(RUNNER, "spark or local (in this process).")] = "spark",
-    cores: Annotated[int | None, _option(RUNNER, "Cores for local Spark; default: all.", min=1)] = None,
+    cores: Annotated[
+        int | None, _option(RUNNER, "Cores for local Spark, or in this process; default: all.", min=1)
+    ] = None,
     batch: Annotated[int | None, _option(RUNNER, "Most messages per (micro-)batch.", min=1)] = None,
     trigger: Annotated[str | None, _option(RUNNER, "Micro-batch interval on Spark, such as '1 second'.")] = None,
     table: Annotated[str | None, _option(STORES, "Table, such as azure-table://; default: a file in --out.")] = None,

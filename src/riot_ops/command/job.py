@@ -293,6 +293,7 @@ class Job:
                 overwrite=self.overwrite,
                 batch_size=self.batch or 65_536,
                 linger_s=self.linger_s,
+                cores=self.cores,
                 progress=show,
             ).summary
 

@@ -84,6 +84,8 @@ class Operator(ABC):
     pattern: ClassVar[str] = "Transform"
     selectivity: ClassVar[str] = "1:1"
     stateful: ClassVar[bool] = False
+    #: Whether several threads may run it at once; else it gets batches one by one and in order.
+    reentrant: ClassVar[bool] = True
     #: Version of behaviour and state; state of another version is refused.
     version: ClassVar[int] = 1
 

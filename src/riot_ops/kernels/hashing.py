@@ -165,14 +165,22 @@ class HashMemo:
 
     def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
         """As :func:`hash_columns`; the result must not be changed."""
-        place = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
+        place = _place(columns, n)
         if place not in self._known:
             self._known[place] = (columns, *hash_columns(columns, n))
         return self._known[place][1:]
 
+    def add(self, columns: list[pa.Array], n: int, hashes: tuple[U64, U64]) -> None:
+        """Note hashes that are known."""
+        self._known[_place(columns, n)] = (columns, *hashes)
+
     def clear(self) -> None:
         """Forget everything."""
         self._known.clear()
+
+
+def _place(columns: list[pa.Array], n: int) -> tuple[Any, ...]:
+    return n, *((c.type, c.offset, *_addresses(c)) for c in columns)
 
 
 def _addresses(column: pa.Array) -> list[int]:

@@ -20,7 +20,7 @@ from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.jit import kernel
 from riot_ops.runtime.state import KeyedState
 
-__all__ = ["ARRIVAL", "EVENT_TIME", "Engine", "aligned", "in_order", "merged"]
+__all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "in_order", "merged", "numbered"]
 
 #: Order by message number and place in the message: how the records came.
 ARRIVAL = ("seq", "sub")
@@ -43,6 +43,8 @@ class Engine:
         Which steps read a stream that comes from outside; by default all that name it.
     order : tuple of str
         Fields that order the records of a keyed step within what is processed at once.
+    memo : HashMemo, optional
+        Key hashes that are known of what comes next; it is emptied behind each call of :meth:`process`.
     """
 
     def __init__(
@@ -51,12 +53,13 @@ class Engine:
         outputs: set[str],
         entries: Mapping[str, set[str]] | None = None,
         order: tuple[str, ...] = ARRIVAL,
+        memo: HashMemo | None = None,
     ) -> None:
         self.steps = list(steps)
         self.outputs = outputs
         self.entries = entries
         self.order = order
-        self._memo = HashMemo()
+        self._memo = HashMemo() if memo is None else memo
         self.states = {
             s.id: KeyedState(s.operator, s.key, self._memo) for s in steps if isinstance(s.operator, KeyedOperator)
         }
@@ -67,7 +70,6 @@ class Engine:
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
         """Push batches through the steps; returns the batches of each output stream, none empty."""
         made: Batches = {}
-        self._memo.clear()
         for step in self.steps:
             if isinstance(step.operator, Intake):  # what it lets through takes the place of what came in
                 inputs = {**inputs, step.id: self._run(step, inputs.get(step.id, []))}
@@ -89,6 +91,7 @@ class Engine:
         errors = [b for dead in self._dead.values() for b in dead.take()]
         if errors:
             results[ERRORS_STREAM] = errors
+        self._memo.clear()
         return results
 
     def _reads(
@@ -103,7 +106,7 @@ class Engine:
         dead = self._dead[step.id]
         operator = step.operator
         if step.numbered:
-            batches = [_numbered(b) for b in batches]
+            batches = [numbered(b) for b in batches]
         before = dead.count
         if isinstance(operator, (Route, Intake)):
             results = [operator.apply(b, dead) for b in batches]
@@ -174,7 +177,8 @@ def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters:
     return max(0, min(letters, taken - accepted))
 
 
-def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with a ``sub``, 0 where it had none."""
     if "sub" in batch.schema.names:
         return batch
     return batch.append_column("sub", pa.array(np.zeros(batch.num_rows, np.int64)))

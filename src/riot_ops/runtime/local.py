@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,6 @@ from riot_ops.core.paths import local_path
 from riot_ops.core.sink import Fan, Sink
 from riot_ops.core.source import Offset, Source
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.lowering import lower
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
@@ -25,6 +25,7 @@ from riot_ops.runtime.checkpoint import Checkpoint, Saved
 from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine
 from riot_ops.runtime.identity import difference, identity
+from riot_ops.runtime.parallel import WAKE, Pipeline, Wave, engine_for
 
 __all__ = ["Result", "run"]
 
@@ -67,6 +68,7 @@ def run(
     queue_size: int = 4,
     epoch_rows: int = 4_000_000,
     epoch_s: float = 10.0,
+    cores: int | None = None,
     order: str = "arrival",
     checkpoint: str | Path | None = None,
     overwrite: bool = False,
@@ -89,6 +91,10 @@ def run(
         Batches that may wait between the source and the tasks; a full queue holds the source back.
     epoch_rows, epoch_s : int and float
         Output is committed (and the checkpoint written) after so many records or seconds.
+    cores : int, >= 1, optional
+        Threads that run tasks; the results are the same, whatever their number. By default as many as this process
+        has cores, for batches of at least 4,096 records; but one where a task calls functions of the user's, or a
+        store or a broker. Where a number is given, these still get one batch at a time, in order.
     order : "arrival" or "event_time"
         How the records of a key are ordered within a batch.
     checkpoint : path, optional
@@ -102,6 +108,8 @@ def run(
     """
     if batch_size < 1 or queue_size < 1:
         raise ConfigError(f"batch_size and queue_size must be >= 1, got {batch_size} and {queue_size}")
+    if cores is not None and cores < 1:
+        raise ConfigError(f"cores must be >= 1, got {cores}")
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
     bound = bind_sources(flow, source, again=None if checkpoint is None else "a run with a checkpoint")
@@ -109,11 +117,12 @@ def run(
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
     targets, routes = bind_sinks(flow, sinks, out)
-    engine = Engine(lower(flow), set(routes), order=ARRIVAL if order == "arrival" else EVENT_TIME)
+    engine, least = engine_for(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
     watched_sources, watched_sinks = (bound, targets) if probe is None else probe.attach(flow, bound, targets)
     job = _Job(
         flow,
         engine,
+        least,
         watched_sources,
         watched_sinks,
         routes,
@@ -150,7 +159,8 @@ class _Arrival:
 @dataclass
 class _Job:
     flow: Graph
-    engine: Engine
+    engine: Engine | Pipeline
+    least: int  # records of a batch that goes to other threads
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
@@ -163,6 +173,8 @@ class _Job:
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
     ended: bool = False
+    #: Batches under way in other threads, in order.
+    underway: deque[tuple[_Arrival, Wave]] = field(default_factory=deque)
     whole: bool = True  # whether all records of the ranges begun have been processed
 
     def run(self, batch_size: int, linger_s: float, queue_size: int) -> None:
@@ -170,7 +182,9 @@ class _Job:
         self._restore()
         self.started = time.time()
         stop = threading.Event()
-        arrivals: queue.Queue[_Arrival | BaseException | None] = queue.Queue(queue_size)
+        arrivals: queue.Queue[Any] = queue.Queue(queue_size)
+        if isinstance(self.engine, Pipeline):
+            self.engine.tell(arrivals)
         reader = threading.Thread(
             target=self._read,
             args=(arrivals, stop, batch_size, linger_s),
@@ -184,6 +198,7 @@ class _Job:
                 if isinstance(arrival, BaseException):
                     raise arrival
                 self._process(arrival)
+            self._collect()
             if self.probe is not None:
                 self.probe.ended()
             if not self.ended:  # a run that had ended and went on without new records has nothing to add
@@ -202,6 +217,8 @@ class _Job:
             raise
         finally:
             stop.set()
+            if isinstance(self.engine, Pipeline):
+                self.engine.stop()
             while reader.is_alive():  # it may be waiting for room in the queue
                 try:
                     arrivals.get_nowait()
@@ -215,10 +232,12 @@ class _Job:
     def _next(self, arrivals: queue.Queue[Any]) -> Any:
         """What the source gives next; while it is silent, epochs end as well."""
         while True:
+            self._collect(len(self.underway))
             until = self.epoch_started + self.epoch_s - time.time()
             due = self.whole and self.epoch_count > 0
             try:
-                return arrivals.get(timeout=max(until, 0.0) if due else None)
+                if (arrival := arrivals.get(timeout=max(until, 0.0) if due else None)) is not WAKE:
+                    return arrival
             except queue.Empty:
                 self._close_epoch()
                 self._open_epoch()
@@ -227,10 +246,13 @@ class _Job:
         self.whole = False
         if arrival.batch is not None:
             self.ended = False
-            self.summary.messages += arrival.batch.num_rows
             self.epoch_count += arrival.batch.num_rows
-            self._emit(self.engine.process({arrival.source: [arrival.batch]}), arrival.first_us, arrival.last_us)
-            self.summary.batches += 1
+            inputs = {arrival.source: [arrival.batch]}
+            if isinstance(self.engine, Engine) or (arrival.batch.num_rows < self.least and not self.underway):
+                self._done(arrival, self.engine.process(inputs))
+            else:
+                self._collect(self.engine.most - 1)
+                self.underway.append((arrival, self.engine.begin(inputs)))
         if arrival.offset is None:
             return
         self.offsets[arrival.source] = arrival.offset
@@ -241,6 +263,19 @@ class _Job:
         if self.progress is not None:
             self.summary.seconds = time.time() - self.started
             self.progress(self.summary)
+
+    def _collect(self, most: int = 0) -> None:
+        """Take what other threads have finished, in order, and wait until no more than so many are under way."""
+        while self.underway and (len(self.underway) > most or self.underway[0][1].done.is_set()):
+            assert isinstance(self.engine, Pipeline)
+            outputs = self.engine.finish(self.underway[0][1])
+            self._done(self.underway.popleft()[0], outputs)
+
+    def _done(self, arrival: _Arrival, outputs: Mapping[str, list[pa.RecordBatch]]) -> None:
+        assert arrival.batch is not None
+        self.summary.messages += arrival.batch.num_rows
+        self._emit(outputs, arrival.first_us, arrival.last_us)
+        self.summary.batches += 1
 
     def _emit(self, outputs: Mapping[str, list[pa.RecordBatch]], first_us: float, last_us: float) -> None:
         rows = 0
@@ -305,6 +340,7 @@ class _Job:
         self.epoch_count = 0
 
     def _close_epoch(self) -> None:
+        self._collect()
         self.writer.count(self.engine.counts())
         message = self.writer.finish()
         for name, sink in self.sinks.items():

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +24,8 @@ __all__ = ["FunctionTask", "MappingTask", "arrow_type", "canonical_schema"]
 @dataclass(frozen=True, kw_only=True)
 class FunctionTask(Task):
     """What they all share: the function, its name as data, and the check of what it returns."""
+
+    reentrant: ClassVar[bool] = False
 
     function: Any = None
     schema: Any = None

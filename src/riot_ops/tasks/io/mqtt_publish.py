@@ -94,6 +94,7 @@ class MqttPublish(MqttPublication, StatelessTask):
 
     code: ClassVar[str] = "MQP"
     category: ClassVar[str] = "IO"
+    reentrant: ClassVar[bool] = False
     pattern: ClassVar[str] = "Sink"
 
     def requires(self) -> Mapping[str, Requirement]:

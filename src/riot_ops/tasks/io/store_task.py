@@ -48,6 +48,7 @@ class StoreTask(StatelessTask):
     """
 
     category: ClassVar[str] = "IO"
+    reentrant: ClassVar[bool] = False
     #: Parameters that are templates of names or keys.
     templates: ClassVar[tuple[str, ...]] = ()
     #: Whether they are templates of keys.

@@ -101,6 +101,7 @@ class MultiLinePlot(StatelessTask):
 
     code: ClassVar[str] = "PLT"
     category: ClassVar[str] = "Visualization"
+    reentrant: ClassVar[bool] = False  # matplotlib is not
 
     groups: tuple[str, ...] = ("sensor_id", "obs_type")
     line: str | None = "analytic"

@@ -1,0 +1,326 @@
+"""Several cores in one process: batches pass the steps of a dataflow one behind the other.
+
+What depends on no other record is done for several batches at once: steps without state, and of keyed steps bringing
+the records in order and hashing their keys. A keyed step itself, and one that must not run twice at once, takes the
+batches one by one in the order in which they came. So each step sees what it sees on one core, its state is in one
+place, and the results are the same to the last row.
+
+Spreading the *keys* of a step over threads was measured and left: to part the records of STATS by key and to bring the
+results in order again costs as much as two of its tasks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.core.operator import KeyedOperator, Operator
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.lowering import Route, Step, lower
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.intake.step import Intake
+from riot_ops.kernels.hashing import HashMemo
+from riot_ops.runtime.engine import Batches, Engine, in_order, merged, numbered
+
+__all__ = ["ENOUGH", "WAKE", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
+
+#: What who waits for a wave, or for other things, finds in its queue.
+WAKE = object()
+#: Records of a batch from which on it is worth handing it from thread to thread.
+ENOUGH = 4096
+
+
+def engine_for(
+    flow: Graph, outputs: set[str], order: tuple[str, ...], cores: int | None
+) -> tuple[Engine | Pipeline, int]:
+    """What runs a dataflow, and from how many records on a batch should go to other threads."""
+    steps = lower(flow)
+    least = 0
+    if cores is None:
+        cores, least = available() if all(map(reentrant, steps)) else 1, ENOUGH
+    if cores == 1:
+        return Engine(steps, outputs, order=order), 0
+    return Pipeline(steps, outputs, order, cores, f"riot_ops-{flow.name}"), least
+
+
+def available() -> int:
+    """Cores that this process may use.
+
+    >>> available() >= 1
+    True
+    """
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def reentrant(step: Step) -> bool:
+    """Whether a step may run for several batches at once."""
+    operator = step.operator
+    if isinstance(operator, Route):
+        return operator.distribution.kind != "custom"
+    return not isinstance(operator, Operator) or operator.reentrant
+
+
+class Wave:
+    """A batch on its way through the steps."""
+
+    def __init__(
+        self, number: int, inputs: Mapping[str, list[pa.RecordBatch]], flush: bool, missing: list[int]
+    ) -> None:
+        self.number = number
+        self.inputs = inputs
+        self.flush = flush
+        self.made: Batches = {}
+        #: Rejected records by station.
+        self.errors: dict[int, list[pa.RecordBatch]] = {}
+        #: Key hashes of the columns that steps have handed on.
+        self.memo = HashMemo()
+        #: By station: how many of those before it have not finished.
+        self.missing = missing
+        self.left = len(missing)
+        self.failures: dict[int, BaseException] = {}
+        self.done = threading.Event()
+
+
+class _Station:
+    """A place that each wave passes once, after those whose output it reads."""
+
+    #: Whether the waves pass one at a time and in order.
+    ordered = False
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.needs = 0
+        self.followers: list[_Station] = []
+        self.turn = 0  # number of the wave that may pass next
+        self.waiting: dict[int, Wave] = {}
+
+    def run(self, wave: Wave) -> None:
+        raise NotImplementedError
+
+
+class _Gather(_Station):
+    """What keyed steps with the same inputs share: the records in order, the hashes of their keys."""
+
+    def __init__(self, step: Step, order: tuple[str, ...]) -> None:
+        super().__init__()
+        self.name = f"{', '.join(step.inputs)} in order{' with sub' if step.numbered else ''}"
+        self._inputs = step.inputs
+        self._numbered = step.numbered
+        self._order = order
+        self.keys: set[tuple[str, ...]] = set()
+
+    def run(self, wave: Wave) -> None:
+        batches = [b for stream in self._inputs for b in wave.made.get(stream, [])]
+        if not batches:
+            return
+        if self._numbered:
+            batches = [numbered(b) for b in batches]
+        batch = in_order(merged(batches), self._order)
+        for key in self.keys:
+            wave.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)
+        wave.made[self.name] = [batch]
+
+
+class _Run(_Station):
+    """A step, with an engine of its own for each batch that it handles at once."""
+
+    def __init__(self, step: Step, order: tuple[str, ...], gather: _Gather | None) -> None:
+        super().__init__()
+        self.step = step
+        self.ordered = step.keyed or not reentrant(step)
+        self.engines: list[Engine] = []
+        self._free: list[tuple[Engine, HashMemo]] = []
+        self._order = order
+        self._gather = gather
+        if self.ordered:
+            self._free.append(self._engine())
+
+    def _engine(self) -> tuple[Engine, HashMemo]:
+        memo = HashMemo()
+        engine = Engine([self.step], {self.step.id}, None, self._order, memo)
+        self.engines.append(engine)
+        return engine, memo
+
+    def run(self, wave: Wave) -> None:
+        step = self.step
+        if isinstance(step.operator, Intake):
+            inputs = {step.id: wave.inputs.get(step.id, [])}
+        elif self._gather is None:
+            inputs = {stream: wave.made.get(stream, []) for stream in step.inputs}
+        else:
+            inputs = {step.inputs[0]: wave.made.get(self._gather.name, [])}
+        if not wave.flush and not any(inputs.values()):
+            return
+        try:
+            engine, memo = self._free.pop()
+        except IndexError:
+            engine, memo = self._engine()
+        if self._gather is not None and step.key in self._gather.keys:
+            for batch in inputs[step.inputs[0]]:
+                columns = [batch.column(name) for name in step.key]
+                memo.add(columns, batch.num_rows, wave.memo.hash_columns(columns, batch.num_rows))
+        out = engine.process(inputs, flush=wave.flush)
+        self._free.append((engine, memo))
+        wave.made[step.id] = out.get(step.id, [])
+        wave.errors[self.index] = out.get(ERRORS_STREAM, [])
+
+
+class Pipeline:
+    """Runs all steps of a dataflow for several batches at once.
+
+    Parameters
+    ----------
+    steps, outputs, order
+        As for :class:`Engine`.
+    cores : int
+        Threads.
+    name : str
+        Of the threads.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], outputs: set[str], order: tuple[str, ...], cores: int, name: str = "riot_ops"
+    ) -> None:
+        self.outputs = outputs
+        #: Most waves under way: as many as there are cores may be in steps without state, and one waits.
+        self.most = cores + 1
+        self._told: queue.Queue[Any] = queue.Queue(1)
+        self._stations = _stations(steps, order)
+        self._runs = [s for s in self._stations if isinstance(s, _Run)]
+        self._pool = ThreadPoolExecutor(cores, thread_name_prefix=name)
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._last = math.inf  # number of the last wave that is to come to something
+
+    def tell(self, arrivals: queue.Queue[Any]) -> None:
+        """Put :data:`WAKE` into this queue whenever a wave is through."""
+        self._told = arrivals
+
+    def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
+        """Push batches through the steps in this thread, while no wave is under way."""
+        wave = Wave(-1, inputs, flush, [])
+        for station in self._stations:
+            station.run(wave)
+        return self._results(wave)
+
+    def begin(self, inputs: Mapping[str, list[pa.RecordBatch]]) -> Wave:
+        """Push batches through the steps in other threads, behind all waves that were begun before."""
+        wave = Wave(self._begun, inputs, False, [s.needs for s in self._stations])
+        self._pool.submit(self._begin, wave)
+        self._begun += 1
+        return wave
+
+    def finish(self, wave: Wave) -> Batches:
+        """What came out of a wave, once it is through; raises what a step raised."""
+        wave.done.wait()
+        if wave.failures:
+            raise wave.failures[min(wave.failures)]
+        return self._results(wave)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """As :meth:`Engine.counts`."""
+        found: dict[str, tuple[int, int]] = {}
+        for engine in self._engines():
+            for step, (taken, rejected) in engine.counts().items():
+                t, r = found.get(step, (0, 0))
+                found[step] = t + taken, r + rejected
+        return found
+
+    def snapshot(self) -> dict[str, bytes]:
+        """As :meth:`Engine.snapshot`, while no wave is under way."""
+        return {name: data for engine in self._engines() for name, data in engine.snapshot().items()}
+
+    def restore(self, data: Mapping[str, bytes]) -> None:
+        """As :meth:`Engine.restore`."""
+        for engine in self._engines():
+            engine.restore(data)
+
+    def stop(self) -> None:
+        """End the threads; what is under way comes to nothing."""
+        self._last = -1
+        self._pool.shutdown(cancel_futures=True)
+
+    def _engines(self) -> list[Engine]:
+        return [engine for run in self._runs for engine in run.engines]
+
+    def _results(self, wave: Wave) -> Batches:
+        results = {stream: wave.made[stream] for stream in self.outputs if wave.made.get(stream)}
+        errors = [batch for run in self._runs for batch in wave.errors.get(run.index, [])]
+        return {**results, ERRORS_STREAM: errors} if errors else results
+
+    # -- in the threads of the pool ------------------------------------------------------------------
+
+    def _begin(self, wave: Wave) -> None:
+        with self._lock:
+            for station in self._stations:
+                if not station.needs:
+                    self._arrive(station, wave)
+
+    def _arrive(self, station: _Station, wave: Wave) -> None:
+        """Let a wave in, or wait for its turn; the lock is held."""
+        if station.ordered and wave.number != station.turn:
+            station.waiting[wave.number] = wave
+        elif self._last >= 0:
+            self._pool.submit(self._pass, station, wave)
+
+    def _pass(self, station: _Station, wave: Wave) -> None:
+        try:
+            if wave.number <= self._last:
+                station.run(wave)
+        except BaseException as error:  # raised again where the run is
+            wave.failures[station.index] = error
+            self._last = min(self._last, wave.number)
+        with self._lock:
+            if station.ordered:
+                station.turn += 1
+                if (following := station.waiting.pop(station.turn, None)) is not None:
+                    self._arrive(station, following)
+            for follower in station.followers:
+                wave.missing[follower.index] -= 1
+                if not wave.missing[follower.index]:
+                    self._arrive(follower, wave)
+            wave.left -= 1
+            done = not wave.left
+        if done:
+            wave.done.set()
+            with contextlib.suppress(queue.Full):  # then nobody waits there
+                self._told.put_nowait(WAKE)
+
+
+def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
+    """A station for each step, and one before keyed steps that read the same."""
+    found: list[_Station] = []
+    makers: dict[str, _Station] = {}
+    gathers: dict[str, _Gather] = {}
+
+    def add(station: _Station, after: set[_Station]) -> None:
+        station.index, station.needs = len(found), len(after)
+        for one in after:
+            one.followers.append(station)
+        found.append(station)
+
+    for step in steps:
+        before = set() if isinstance(step.operator, Intake) else {makers[stream] for stream in step.inputs}
+        gather: _Gather | None = None
+        if isinstance(step.operator, KeyedOperator):
+            new = _Gather(step, order)
+            gather = gathers.setdefault(new.name, new)
+            if gather is new:
+                add(gather, before)
+            if step.key and not step.operator.pooled:  # a pooled one looks at the records that it holds as well
+                gather.keys.add(step.key)
+            before = {gather}
+        makers[step.id] = _Run(step, order, gather)
+        add(makers[step.id], before)
+    return found

@@ -1,0 +1,377 @@
+"""A run on several cores gives what a run on one gives, to the last row, and fails and stops as it does."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.graph.lowering import lower
+from riot_ops.runtime.engine import ARRIVAL, Engine
+from riot_ops.runtime.parallel import ENOUGH, WAKE, Pipeline, available, reentrant
+from riot_ops.testing import ABORT, ScriptedSource, exact
+from tests.random_flows import SCHEMA, ordered, random_flow, random_input
+from tests.recovery import job
+
+SEEDS = st.integers(0, 2**32).map(random.Random)
+READINGS = {"device": "string", "value": "double"}
+
+
+def readings(n):
+    return pa.table({"device": [f"d{i % 7}" for i in range(n)], "value": [float(i * 37 % 101) for i in range(n)]})
+
+
+def in_order(result, flow, nodes):
+    """The rows of all streams, in the order in which they came out."""
+    streams = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)} & nodes
+    found = {name: list(map(exact, result[name].to_pylist())) for name in streams}
+    errors = [row for row in result["errors"].to_pylist() if row["task"] in nodes]
+    return {**found, "errors": list(map(exact, errors))}
+
+
+def threads():
+    return [one.name for one in threading.enumerate() if one.name.startswith("riot_ops-")]
+
+
+@pytest.fixture
+def two_available(monkeypatch):
+    monkeypatch.setattr("riot_ops.runtime.parallel.available", lambda: 2)
+
+
+# -- the same results ------------------------------------------------------------------------------
+
+
+@given(SEEDS, st.integers(1, 40), st.integers(1, 2), st.sampled_from(["arrival", "event_time"]))
+@settings(max_examples=60)
+def test_any_number_of_cores_gives_the_same_rows_in_the_same_order(choose, batch_size, sources, order):
+    flow = random_flow(choose, sources=sources)
+    records = {n.id: random_input(choose, 60) for n in flow.kind("source")}
+    nodes = ordered(flow)
+    one = flow.run(records, batch_size=batch_size, order=order, cores=1)
+    for cores in (2, 3):
+        several = flow.run(records, batch_size=batch_size, order=order, cores=cores)
+        assert in_order(several, flow, nodes) == in_order(one, flow, nodes)
+        if sources == 1:
+            for what in ("messages", "batches", "rows", "reasons", "steps"):
+                assert getattr(several.summary, what) == getattr(one.summary, what)
+    assert threads() == []
+
+
+@pytest.mark.parametrize("cores", [2, 3])
+def test_each_commit_holds_what_it_holds_on_one_core(tmp_path, cores):
+    files = {}
+    for n in (1, cores):
+        out = tmp_path / str(n)
+        job.dataflow().run(job.table(1000), out=out, batch_size=30, epoch_rows=100, epoch_s=1e9, cores=n)
+        files[n] = {
+            path.relative_to(out): list(map(exact, pa.parquet.read_table(path).to_pylist()))
+            for path in out.glob("*/part-*.parquet")
+        }
+    assert len(files[1]) > 20
+    assert files[cores] == files[1]
+
+
+def test_a_task_that_holds_records_back():
+    flow = ro.Dataflow("join")
+    rows = flow.source(
+        "in",
+        schema={"device": "string", "event_time": "timestamp[us, tz=UTC]", "obs_type": "string", "value": "double"},
+    )
+    flow.sink(
+        "out",
+        rows.to(
+            t.Join(by=("device", "event_time"), schema=None, fields=("a", "b")),
+            id="joined",
+        ),
+    )
+    table = [
+        {"device": f"d{i % 3}", "event_time": 1_000_000 * (i // 6), "obs_type": "ab"[(i // 3) % 2], "value": float(i)}
+        for i in range(120)
+        if i % 11
+    ]
+    one, two = (flow.run(table, batch_size=7, cores=n) for n in (1, 2))
+    assert one["joined"].num_rows > 40
+    for stream in ("joined", "errors"):
+        assert list(map(exact, two[stream].to_pylist())) == list(map(exact, one[stream].to_pylist()))
+
+
+def test_a_source_that_can_be_read_once_and_in_one_piece():
+    flow = ro.Dataflow("once")
+    flow.sink("out", flow.source("in", schema=READINGS).to(t.KalmanFilter(by=("device",)), id="kalman"))
+    rows = readings(300).to_pylist()
+    one, two = (flow.run(iter(rows), batch_size=20, cores=n)["kalman"] for n in (1, 2))
+    assert two.equals(one)
+    assert two.num_rows == 300
+
+
+# -- which threads ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spy(t.StatelessTask):
+    """Notes the threads that run it, and lets others run meanwhile."""
+
+    seen: Any
+
+    def apply(self, batch, dead):
+        self.seen.append(threading.current_thread().name)
+        time.sleep(0.005)
+        return batch
+
+
+def spied(records, **options):
+    flow, spy = ro.Dataflow("spied"), Spy(seen=[])
+    flow.sink("out", flow.source("in", schema=READINGS).to(spy, id="spy").to(t.NoOp(), id="nothing"))
+    flow.run(records, **options)
+    return spy.seen
+
+
+@pytest.mark.usefixtures("two_available")
+def test_by_default_large_batches_go_to_all_cores_and_small_ones_stay():
+    here = threading.current_thread().name
+    assert set(spied(readings(ENOUGH - 1))) == {here}
+    assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH - 1)) == {here}
+    assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH)) == {"riot_ops-spied_0", "riot_ops-spied_1"}
+    assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH, cores=1)) == {here}
+
+
+def test_a_number_of_cores_holds_for_small_batches_as_well():
+    assert set(spied(readings(100), batch_size=5, cores=3)) == {f"riot_ops-spied_{i}" for i in range(3)}
+
+
+def test_all_cores_are_those_of_this_process():
+    import os
+
+    before = os.sched_getaffinity(0)
+    assert available() == len(before)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        assert available() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.usefixtures("two_available")
+@pytest.mark.parametrize("cores", [None, 1, 2])
+def test_functions_of_the_users_get_one_batch_at_a_time_and_in_order(cores):
+    here, running, seen = threading.current_thread(), threading.Lock(), []
+
+    def look(batch):
+        assert running.acquire(blocking=False), "called twice at once"
+        seen.append((batch.column("seq")[0].as_py(), threading.current_thread() is here))
+        time.sleep(random.random() / 200)
+        running.release()
+        return batch
+
+    flow = ro.Dataflow("mine")
+    rows = flow.source("in", schema=READINGS)
+    flow.sink("out", rows.to(ro.map_batches(look), id="mine"))
+    flow.run(readings(10 * ENOUGH), batch_size=ENOUGH, cores=cores)
+    assert [seq for seq, _ in seen] == [i * ENOUGH for i in range(10)]
+    assert {in_this for _, in_this in seen} == {cores != 2}
+
+
+def test_what_may_run_twice_at_once():
+    flow = ro.Dataflow("several")
+    rows = flow.source("in", schema=READINGS)
+    free = rows.shuffle(2).to(t.KalmanFilter(by=("device",)), id="kalman")
+    routed = rows.route(lambda batch: [0] * batch.num_rows, 2).to(t.KalmanFilter(by=("device",)), id="routed")
+    published = rows.to(t.MqttPublish(topic="a", url="memory://a", payload=None), id="published")
+    flow.sink("out", free, routed, published)
+    assert [s.id for s in lower(flow) if not reentrant(s)] == ["in->routed", "published"]
+
+
+@pytest.mark.parametrize("cores", [0, -1])
+def test_cores_are_one_or_more(cores):
+    with pytest.raises(ConfigError, match=f"cores must be >= 1, got {cores}"):
+        ro.Dataflow("none").run([], cores=cores)
+
+
+# -- state -----------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_with_another_number_of_cores(tmp_path):
+    batch = job.table(1200).combine_chunks().to_batches()[0]
+    pieces = [batch.slice(i * 300, 300) for i in range(4)]
+    source = ScriptedSource([pieces[0], ABORT, pieces[1], ABORT, pieces[2], ABORT, pieces[3]])
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
+    for cores in (2, 4, 1):
+        with pytest.raises(ConnectorError, match="ABORT"):
+            job.dataflow().run(source, cores=cores, **options)
+    got = job.dataflow().run(source, cores=3, **options)
+    wanted = job.dataflow().run(ScriptedSource(pieces), cores=1)
+    for stream in ("smooth", "average", "errors"):
+        assert wanted[stream].num_rows
+        assert sorted(map(exact, got[stream].to_pylist())) == sorted(map(exact, wanted[stream].to_pylist()))
+
+
+def test_what_a_checkpoint_holds_is_the_same(tmp_path):
+    for cores in (1, 2):
+        job.dataflow().run(job.table(500), checkpoint=tmp_path / str(cores), batch_size=40, epoch_s=1e9, cores=cores)
+    one, two = (sorted((tmp_path / str(n)).iterdir()) for n in (1, 2))
+    assert [p.name for p in two] == [p.name for p in one]
+    assert [p.read_bytes() for p in two] == [p.read_bytes() for p in one]
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raising(t.StatelessTask):
+    """Raises when a record comes: the earlier record, the later."""
+
+    at: int
+    word: str
+
+    def apply(self, batch, dead):
+        if self.at in batch.column("seq").to_pylist():
+            time.sleep((60 - self.at) / 500)
+            raise LookupError(self.word)
+        return batch
+
+
+def failing(**steps):
+    """A dataflow of which steps raise at some record each."""
+    flow = ro.Dataflow("failing")
+    kalman = flow.source("in", schema=READINGS).to(t.KalmanFilter(by=("device",)), id="kalman")
+    for word, at in steps.items():
+        kalman = kalman.to(Raising(at=at, word=word), id=word)
+    return flow.sink("out", kalman.to(t.BlockAverage(window=2), id="average"))
+
+
+@pytest.mark.parametrize(("first", "second", "wanted"), [(55, 25, "second"), (25, 55, "first"), (25, 26, "first")])
+def test_what_a_step_raises_first_is_raised(first, second, wanted):
+    done = []
+    flow = failing(first=first, second=second)
+    for cores in (1, 2):
+        with pytest.raises(LookupError, match=wanted) as caught:
+            flow.run(readings(100), batch_size=10, cores=cores, sinks=ro.CallbackSink(lambda s, b: done.append(b)))
+        assert caught.value.__notes__ == [f"in the step '{wanted}' (Raising)"]
+        assert sum(b.num_rows for b in done) == 10, "what came before has come out"
+        done.clear()
+    assert threads() == []
+
+
+def test_a_sink_that_raises_ends_the_run():
+    def refuse(stream, batch):
+        raise OSError("full")
+
+    flow = failing()
+    with pytest.raises(OSError, match="full"):
+        flow.run(readings(10_000), batch_size=10, cores=2, sinks=ro.CallbackSink(refuse))
+    assert threads() == []
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_interrupt_keeps_what_is_under_way_unless_it_is_read_again(tmp_path, kept):
+    """A checkpoint has no place within a range of the source; without one, what was begun comes out."""
+    seen = []
+
+    def progress(summary):
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+        seen.append(summary.messages)
+
+    options = {"batch_size": 10, "cores": 2, "out": tmp_path / "out"}
+    folder = {"checkpoint": tmp_path / "checkpoint"} if kept else {}
+    with pytest.raises(KeyboardInterrupt):
+        failing().run(readings(1000), progress=progress, **options, **folder)
+    out = ro.ParquetSink(tmp_path / "out").table("average")
+    assert out.column("seq").to_pylist() == list(range(1, 60, 2))
+    if kept:
+        failing().run(readings(1000), **options, **folder)
+        assert ro.ParquetSink(tmp_path / "out").table("average").num_rows == 500
+    assert threads() == []
+
+
+def test_results_come_out_while_the_source_is_silent():
+    came = threading.Event()
+
+    def rows():
+        yield from readings(10).to_pylist()
+        time.sleep(0.15)  # longer than what waits for more
+        yield {"device": "late", "value": 1.0}
+        assert came.wait(20), "the first records came out only with the next"
+
+    flow = failing()
+    flow.run(rows(), cores=2, epoch_s=1e9, sinks=ro.CallbackSink(lambda s, b: came.set()))
+
+
+def test_no_more_batches_are_under_way_than_can_be_worked_on():
+    pipeline = Pipeline(lower(failing()), {"average"}, ARRIVAL, 3)
+    assert pipeline.most == 4
+    read, done, ahead = 0, 0, 0
+
+    def rows():
+        nonlocal read
+        for row in readings(30_000).to_pylist():
+            read += 1
+            yield row
+
+    def note(stream, batch):
+        nonlocal done, ahead
+        done += 2 * batch.num_rows
+        ahead = max(ahead, read - done)
+
+    failing().run(rows(), batch_size=100, queue_size=1, cores=2, sinks=ro.CallbackSink(note))
+    assert done == 30_000
+    assert ahead <= 2 * 8192 + 700
+
+
+# -- the pipeline by itself ------------------------------------------------------------------------
+
+
+def test_waves_are_told_and_come_out_one_by_one():
+    flow = ro.Dataflow("alone")
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=3, partial=True), id="avg"))
+    batches = random_input(random.Random(1), 40).to_batches(max_chunksize=8)
+    pipeline = Pipeline(lower(flow), {"avg"}, ARRIVAL, 2)
+    engine = Engine(lower(flow), {"avg"})
+    told: queue.Queue[object] = queue.Queue()
+    pipeline.tell(told)
+    waves = [pipeline.begin({"in": [batch]}) for batch in batches]
+    assert [told.get(timeout=20) for _ in waves] == [WAKE] * len(waves)
+    for wave, batch in zip(waves, batches, strict=True):
+        assert pipeline.finish(wave) == engine.process({"in": [batch]})
+    assert pipeline.snapshot() == engine.snapshot()
+    assert pipeline.counts() == engine.counts()
+    assert pipeline.process({}, flush=True) == engine.process({}, flush=True)
+    pipeline.stop()
+
+
+def test_key_hashes_are_made_once(monkeypatch):
+    """Beside the tasks that need them, and by none of these."""
+    from riot_ops.kernels import hashing
+
+    calls = []
+    plain = hashing.hash_columns
+    monkeypatch.setattr(hashing, "hash_columns", lambda columns, n: calls.append(n) or plain(columns, n))
+    flow = ro.Dataflow("hashes")
+    rows = flow.source("in", schema=READINGS)
+    kalman = rows.to(t.KalmanFilter(by=("device",)), id="kalman")
+    average = rows.to(t.BlockAverage(by=("device",), window=2), id="average")
+    flow.sink("out", average, kalman.to(t.SlidingRegression(by=("device",), window=2, horizon=1), id="slr"))
+    flow.run(readings(40), batch_size=10, cores=2)
+    assert calls == [10] * 4
+
+
+def test_time_windows_on_two_cores():
+    flow = ro.Dataflow("windows")
+    window = t.BlockAverage(by=("device",), duration=timedelta(seconds=2), partial=True)
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(window, id="window"))
+    table = random_input(random.Random(3), 200)
+    one, two = (flow.run(table, batch_size=11, cores=n)["window"] for n in (1, 2))
+    assert one.num_rows > 10
+    assert list(map(exact, two.to_pylist())) == list(map(exact, one.to_pylist()))
