@@ -12,7 +12,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.measure.metrics import Summary
-from riot_ops.task import StatelessTask
+from riot_ops.task import StatelessTask, next_sub, with_next_sub
 
 
 def line(i):
@@ -61,7 +61,7 @@ class Halves(StatelessTask):
         return True
 
     def output_schema(self, schema):
-        return schema if "sub" in schema.names else schema.append(pa.field("sub", pa.int64()))
+        return with_next_sub(schema)
 
     def apply(self, batch, dead):
         rows, kept = batch.to_pylist(), []
@@ -70,7 +70,7 @@ class Halves(StatelessTask):
                 if half < 0:
                     dead.reject(batch, np.array([i]), "negative", "a half is negative")
                 else:
-                    kept.append(row | {"sub": (row.get("sub") or 0) * 4096 + place})
+                    kept.append(row | {next_sub(row): place})
         return pa.RecordBatch.from_pylist(kept, schema=self.output_schema(batch.schema))
 
 

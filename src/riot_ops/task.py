@@ -17,6 +17,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.operator import KeyedOperator, Operator, Requirement, State, StateField, StatelessOperator
+from riot_ops.core.order import next_sub, with_next_sub
 from riot_ops.core.parameters import parameters_from_json
 from riot_ops.kernels.arrow import float_column, replace_column, with_field
 from riot_ops.runtime.session import Session
@@ -32,10 +33,12 @@ __all__ = [
     "Task",
     "ValueTask",
     "find_task",
+    "next_sub",
     "register",
     "replace_column",
     "tasks",
     "with_field",
+    "with_next_sub",
 ]
 
 

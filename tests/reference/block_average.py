@@ -51,7 +51,7 @@ def by_time(events: Iterable[Event], duration: int, lateness: int) -> tuple[list
         if not missing(event["value"]):
             windows[key].setdefault(start, []).append(event)
     left = [
-        _result(members, begin + duration, members[-1], 4095)
+        _result(members, begin + duration, members[-1], 2**63 - 1)
         for opened in windows.values()
         for begin, members in sorted(opened.items())
     ]
@@ -64,5 +64,5 @@ def _result(members: list[Event], end: int, closer: Event, place: int) -> Event:
         "value": mean([m["value"] for m in members]),
         "count": len(members),
         "time": end,
-        "sub": closer.get("sub", 0) * 4096 + place,
+        "sub_2" if "sub" in closer else "sub": place,
     }

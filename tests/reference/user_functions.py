@@ -20,9 +20,9 @@ def keyed(fn: Any, initial: Any, by: tuple[str, ...], events: list[dict[str, Any
             failed.append(number)
             continue
         states[key] = copy.deepcopy(state)
-        base = (event.get("sub") or 0) * 4096
+        place = "sub_2" if "sub" in event else "sub"
         out += [
-            {**{n: event[n] for n in ("seq", "event_time") if n in event}, **result, "sub": base + i}
+            {**{n: event[n] for n in ("seq", "sub", "event_time") if n in event}, **result, place: i}
             for i, result in enumerate(results)
         ]
     return out, failed

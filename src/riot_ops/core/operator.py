@@ -135,7 +135,7 @@ class Operator(ABC):
         return frozenset()
 
     def derives(self) -> bool:
-        """Whether records that come of one are numbered by ``sub``; see :data:`riot_ops.core.schema.SUB_RANGE`."""
+        """Whether several records may come of one, told apart by a further ``sub``; see :mod:`riot_ops.core.order`."""
         return False
 
     # -- parameters as data --------------------------------------------------------------------

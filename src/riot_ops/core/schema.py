@@ -15,11 +15,9 @@ __all__ = [
     "EARLIEST",
     "ERRORS",
     "LATEST",
-    "MOST_DERIVATIONS",
     "OBSERVATIONS",
     "RAW",
     "SCHEMAS",
-    "SUB_RANGE",
     "TIMESTAMP",
     "StreamSchema",
     "arrow_type",
@@ -41,7 +39,7 @@ RAW = pa.schema(
 )
 
 #: One observed value. ``seq`` is the number of the message that it came in, ``sub`` the place
-#: within that message: together they order the records of a stream.
+#: within that message: together they order the records of a stream, see :mod:`riot_ops.core.order`.
 OBSERVATIONS = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
@@ -52,11 +50,6 @@ OBSERVATIONS = pa.schema(
         pa.field("value", pa.float64()),
     ]
 )
-
-#: Records derived from one record get its ``seq`` and ``sub = parent * SUB_RANGE + place``.
-SUB_RANGE = 4096
-#: So often in a row, then 64 bits are full.
-MOST_DERIVATIONS = 5
 
 #: A record that could not be processed.
 ERRORS = pa.schema(

@@ -7,8 +7,9 @@ import re
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.schema import ERRORS, MOST_DERIVATIONS
-from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node
+from riot_ops.core.order import is_sub
+from riot_ops.core.schema import ERRORS
+from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, edge_subs
 
 __all__ = ["Graph"]
 
@@ -73,7 +74,6 @@ class Graph:
 
     def _schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
         found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
-        derivations: dict[str, int] = {}
         for node in self.order():
             if node.kind == "source":
                 assert node.schema is not None
@@ -95,16 +95,10 @@ class Graph:
                                 f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
                             )
                 assert node.task is not None
-                copied = any(e.distribution.kind == "broadcast" for e in self.inputs(node.id))
-                before = max(derivations.get(e.source, 0) for e in self.inputs(node.id))
-                derivations[node.id] = before + copied + node.task.derives()
-                if before <= MOST_DERIVATIONS < derivations[node.id]:
-                    problems.append(
-                        f"{node.id}: more than {MOST_DERIVATIONS} times in a row several records are made of one "
-                        "(by a parse, a flat map, a window of time, a broadcast): their numbers do not fit 64 bits"
-                    )
-                if "sub" not in schema.names and (copied or any("sub" in one.names for one in given)):
-                    schema = schema.append(pa.field("sub", pa.int64()))  # tells copies apart; 0 where there is none
+                places = [edge_subs(e, found[e.source]) for e in self.inputs(node.id) if e.source in found]
+                for name in max(places, key=len):  # 0 where an input has none
+                    if name not in schema.names:
+                        schema = schema.append(pa.field(name, pa.int64()))
                 try:
                     found[node.id] = node.task.output_schema(schema)
                 except ConfigError as error:
@@ -157,7 +151,7 @@ def _agree(spreads: list[Distribution]) -> bool:
 
 def _difference(a: pa.Schema, b: pa.Schema) -> str:
     for name in dict.fromkeys([*a.names, *b.names]):
-        if name == "sub":  # which need not be there
+        if is_sub(name):  # which need not be there
             continue
         if name not in a.names or name not in b.names:
             return f"only one has the field {name!r}"

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import KeyedOperator, Operator
-from riot_ops.core.schema import SUB_RANGE
+from riot_ops.core.order import next_sub
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.nodes import Distribution, Edge
+from riot_ops.graph.nodes import Distribution, Edge, edge_subs
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
@@ -45,10 +45,7 @@ class Route:
             rows = np.repeat(np.arange(n), p)
             copies = np.tile(np.arange(p), n)
             batch = batch.take(pa.array(rows))
-            parent = int_column(batch.column("sub")) if "sub" in batch.schema.names else np.zeros(n * p, np.int64)
-            sub = pa.array(parent * SUB_RANGE + copies)
-            position = batch.schema.get_field_index("sub")
-            batch = batch.append_column("sub", sub) if position < 0 else batch.set_column(position, "sub", sub)
+            batch = batch.append_column(next_sub(batch.schema.names), pa.array(copies))
             return batch.append_column(INSTANCE, pa.array(copies, pa.int64()))
         return self._routed(batch, self._instances(batch, p), p, dead)
 
@@ -95,8 +92,8 @@ class Step:
     partition: tuple[str, ...] | None = None
     #: Most instances that it may run in.
     parallelism: int | None = None
-    #: Whether records may come without a ``sub``, as those of another input have one.
-    numbered: bool = False
+    #: Places of records (``sub`` …) that those of another input have, and some may come without.
+    numbered: tuple[str, ...] = ()
     #: What it is called where its id is a planner's own.
     label: str = ""
     #: The schema of its output; None for a route.
@@ -135,7 +132,8 @@ def lower(flow: Graph) -> list[Step]:
             partition = spread.fields  # other fields would spread the records of a key
         elif spread.kind == "one" and partition is not None:
             partition = ()
-        numbered = len({e.distribution.kind == "broadcast" or "sub" in schemas[e.source].names for e in edges}) > 1
+        places = [edge_subs(e, schemas[e.source]) for e in edges]
+        numbered = max(places, key=len) if len({len(one) for one in places}) > 1 else ()
         steps.append(
             Step(node.id, node.task, inputs, key, partition, spread.parallelism, numbered, schema=schemas[node.id])
         )

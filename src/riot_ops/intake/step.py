@@ -20,6 +20,7 @@ import pyarrow as pa
 from riot_ops.core.casting import PER_SECOND, Problem, cast, castable, cells, from_values, plain_schema
 from riot_ops.core.dead_letters import DeadLetters, json_text, records_as_json
 from riot_ops.core.errors import ConfigError, did_you_mean, encodable, short
+from riot_ops.core.order import is_sub
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrow import byte_spans
 from riot_ops.kernels.strings import not_utf8
@@ -44,7 +45,7 @@ def declared(schema: pa.Schema, where: str) -> pa.Schema:
     """The schema as it may be declared: plain types, and ``seq``, ``sub`` and ``event_time`` with theirs."""
     fields = []
     for field in plain_schema(schema):
-        kind = FIXED.get(field.name, field.type)
+        kind = pa.int64() if is_sub(field.name) else FIXED.get(field.name, field.type)
         alike = types.is_integer if types.is_integer(kind) else types.is_timestamp
         if not (field.type.equals(kind) or types.is_null(field.type) or alike(field.type)):
             raise ConfigError(f"{where}: the field {field.name!r} must be {kind}, got {field.type}")

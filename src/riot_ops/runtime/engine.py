@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import KeyedOperator, StatelessOperator, applied
-from riot_ops.core.schema import SUB_RANGE
+from riot_ops.core.order import is_sub, subs
 from riot_ops.graph.lowering import INSTANCE, Route, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
@@ -22,10 +22,10 @@ from riot_ops.runtime.state import KeyedState
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "in_order", "merged", "numbered"]
 
-#: Order by message number and place in the message: how the records came.
-ARRIVAL = ("seq", "sub")
+#: Order by message number, then by the places in what was made of the message: how the records came.
+ARRIVAL = ("seq",)
 #: Order by event time, ties by arrival.
-EVENT_TIME = ("event_time", "seq", "sub")
+EVENT_TIME = ("event_time", "seq")
 
 Batches = dict[str, list[pa.RecordBatch]]
 
@@ -106,7 +106,7 @@ class Engine:
         dead = self._dead[step.id]
         operator = step.operator
         if step.numbered:
-            batches = [numbered(b) for b in batches]
+            batches = [numbered(b, step.numbered) for b in batches]
         before = dead.count
         if isinstance(operator, (Route, Intake)):
             results = [operator.apply(b, dead) for b in batches]
@@ -129,8 +129,7 @@ class Engine:
         schema = self._schemas.get(step.id, step.schema)  # no record may have come since a restart
         assert schema is not None
         columns = [
-            out.column(f.name).cast(f.type) if f.name in out.schema.names else pa.nulls(out.num_rows, f.type)
-            for f in schema
+            out.column(f.name).cast(f.type) if f.name in out.schema.names else _missing(out.num_rows, f) for f in schema
         ]
         schema = pa.schema(
             [f.with_nullable(f.nullable or c.null_count > 0) for f, c in zip(schema, columns, strict=True)]
@@ -172,16 +171,21 @@ def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters:
     for out in results:  # the rows that come of one record follow one another
         if out.num_rows and "seq" in out.schema.names:
             seq = int_column(out.column("seq"))
-            parent = int_column(out.column("sub")) // SUB_RANGE if "sub" in out.schema.names else np.zeros_like(seq)
-            accepted += 1 + int(np.count_nonzero((np.diff(seq) != 0) | (np.diff(parent) != 0)))
+            parents = [seq, *(int_column(out.column(name)) for name in subs(out.schema.names)[:-1])]
+            accepted += 1 + int(np.count_nonzero(np.any([np.diff(one) != 0 for one in parents], axis=0)))
     return max(0, min(letters, taken - accepted))
 
 
-def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with a ``sub``, 0 where it had none."""
-    if "sub" in batch.schema.names:
-        return batch
-    return batch.append_column("sub", pa.array(np.zeros(batch.num_rows, np.int64)))
+def numbered(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The batch with 0 for the places that records of another input have."""
+    for name in names:
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.array(np.zeros(batch.num_rows, np.int64)))
+    return batch
+
+
+def _missing(rows: int, field: pa.Field) -> pa.Array:
+    return pa.array(np.zeros(rows, np.int64)) if is_sub(field.name) else pa.nulls(rows, field.type)
 
 
 def _without_instance(operator: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -219,11 +223,12 @@ def _sorted(a: Any, b: Any, c: Any) -> bool:
 
 
 def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
-    """The rows sorted (stably) by the fields of the order that the batch has."""
-    columns: list[npt.NDArray[np.int64]] = [int_column(batch.column(f)) for f in order if f in batch.schema.names]
+    """The rows sorted (stably) by the fields of the order that the batch has, and by their places in messages."""
+    names = [*(name for name in order if name in batch.schema.names), *subs(batch.schema.names)]
+    columns: list[npt.NDArray[np.int64]] = [int_column(batch.column(name)) for name in names]
     if not columns or batch.num_rows < 2:
         return batch
-    a, b, c = (*columns, *(columns[-1:] * (3 - len(columns))))
-    if _sorted(a, b, c):
+    a, b, c = (*columns[:3], *(columns[-1:] * (3 - len(columns))))
+    if len(columns) <= 3 and _sorted(a, b, c):
         return batch
     return batch.take(pa.array(np.lexsort(columns[::-1])))

@@ -114,7 +114,7 @@ class _Gather(_Station):
 
     def __init__(self, step: Step, order: tuple[str, ...]) -> None:
         super().__init__()
-        self.name = f"{', '.join(step.inputs)} in order{' with sub' if step.numbered else ''}"
+        self.name = f"{', '.join(step.inputs)} in order{' with ' + ', '.join(step.numbered) if step.numbered else ''}"
         self._inputs = step.inputs
         self._numbered = step.numbered
         self._order = order
@@ -125,7 +125,7 @@ class _Gather(_Station):
         if not batches:
             return
         if self._numbered:
-            batches = [numbered(b) for b in batches]
+            batches = [numbered(b, self._numbered) for b in batches]
         batch = in_order(merged(batches), self._order)
         for key in self.keys:
             wave.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)

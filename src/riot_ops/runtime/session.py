@@ -10,6 +10,7 @@ import pyarrow as pa
 from riot_ops.core.casting import is_text, type_of
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator, applied
+from riot_ops.core.order import is_sub
 from riot_ops.intake.inputs import one_batch
 from riot_ops.intake.step import FIXED, from_records, taken
 from riot_ops.kernels.arrow import joined
@@ -51,7 +52,7 @@ class Session:
         task does not know, of which it might be the misspelt name (:class:`~riot_ops.core.errors.ConfigError`).
         """
         left_out = [name for name in self._requires if name not in event]
-        if left_out and any(name not in self._requires and name not in FIXED for name in event):
+        if left_out and any(name not in self._requires and name not in FIXED and not is_sub(name) for name in event):
             self.task.check_input(pa.schema([(str(name), pa.null()) for name in event]))
         names = [*event, *left_out]
         schema = pa.schema([(name, self._kind(name, event.get(name))) for name in names])

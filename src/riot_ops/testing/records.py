@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.core.order import subs
 from riot_ops.runtime.session import Session
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, keyed, numbered, only, same
@@ -186,9 +187,14 @@ def check_derivation(case: Case) -> None:
     batch = numbered(case.batch)
     run.push(batch)
     if case.task.derives():
-        places = Counter((row["seq"], row.get("sub")) for row in (*run.rows, *run.flush()))
+        places = Counter((row["seq"], *(row[name] for name in subs(row))) for row in (*run.rows, *run.flush()))
         assert max(places.values(), default=1) == 1, f"records of one number: {places.most_common(3)}"
         return
-    given = {row.get("sub") or 0 for row in batch.to_pylist()}
-    found = {row.get("sub") or 0 for row in (*run.rows, *run.flush())}
-    assert found <= given, f"the output has sub {min(found - given)}, which no input has, but derives() is False"
+    given = {_places(row) for row in batch.to_pylist()}
+    found = {_places(row) for row in (*run.rows, *run.flush())}
+    assert found <= given, f"the output has the places {min(found - given)}, which no input has; derives() is False"
+
+
+def _places(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of a record in its message; where there is none it is the first."""
+    return tuple(row[name] or 0 for name in subs(row)) or (0,)

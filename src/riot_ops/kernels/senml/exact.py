@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from riot_ops.core.errors import ParseError, RecordError, excerpt
-from riot_ops.core.schema import SUB_RANGE
 from riot_ops.kernels.senml.values import LENIENT, MAX_OFFSET, MAX_TIME, MIN_TIME, Columns, Plan
 
 __all__ = [
@@ -275,10 +274,6 @@ def parse_records(
     base = _base_time(outer, document)
     base = fallback if base is None else base
     base_unit = _unit(document, "bu") if units else None
-    if len(records) > SUB_RANGE:
-        raise RecordError(
-            f"the message has {len(records)} records; at most {SUB_RANGE} are allowed", reason="out_of_range"
-        )
     found, bad = [], []
     for k, record in enumerate(records):
         try:

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, RecordError, did_you_mean
+from riot_ops.core.order import carried
 from riot_ops.task import Case, register
-from riot_ops.tasks.functions.function_results import CARRIED, failure
+from riot_ops.tasks.functions.function_results import failure
 from riot_ops.tasks.functions.function_task import MappingTask
 
 __all__ = ["BatchFunction", "map_batches"]
@@ -134,7 +135,7 @@ class BatchFunction(MappingTask):
         for field in schema:
             if field.name in found:
                 columns.append(_column(field, found[field.name]))
-            elif self.adds is None and field.name in CARRIED and field.name in batch.schema.names:
+            elif self.adds is None and field.name in carried(batch.schema.names):
                 columns.append(batch.column(field.name))
             else:
                 columns.append(pa.nulls(batch.num_rows, field.type))
@@ -142,7 +143,7 @@ class BatchFunction(MappingTask):
 
     def _columns(self, result: Any, schema: pa.Schema) -> Mapping[str, Any]:
         """The columns of a result, by name."""
-        names = [name for name in schema.names if self.adds is not None or name not in CARRIED]
+        names = [name for name in schema.names if self.adds is not None or name not in carried(schema.names)]
         if isinstance(result, pa.RecordBatch | pa.Table):
             columns = dict(zip(result.schema.names, result.columns, strict=True))
         elif isinstance(result, Mapping):

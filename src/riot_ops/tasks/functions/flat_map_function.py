@@ -31,8 +31,8 @@ class FlatMapFunction(FunctionTask, StatelessTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:N, N at most 4096. The field ``sub`` (int64) is set to the input's (0
-    without one) times 4096 + the place of the result, which keeps records in order.
+    record[n] -> record[m], 1:N. A further field ``sub`` (int64; ``sub_2`` where the input has a ``sub``) is the
+    place of the result, which keeps records in order.
 
     Missing values
     --------------
@@ -40,8 +40,8 @@ class FlatMapFunction(FunctionTask, StatelessTask):
 
     Errors
     ------
-    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`, and
-    ``too_many``; a record with one bad result gives none at all.
+    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`; a record with one bad
+    result gives none at all.
 
     References
     ----------

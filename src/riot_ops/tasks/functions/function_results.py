@@ -15,13 +15,11 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError, exception_text, short
-from riot_ops.core.schema import SUB_RANGE
+from riot_ops.core.order import carried, next_sub, subs
 
-__all__ = ["CARRIED", "Collector", "Row", "add_all", "as_dict", "failure"]
+__all__ = ["Collector", "Row", "add_all", "as_dict", "failure"]
 
 Row = dict[str, Any]
-#: Fields that a result has from its record where it does not set them.
-CARRIED = ("seq", "sub", "event_time")
 
 
 def as_dict(result: Any) -> Mapping[str, Any]:
@@ -37,12 +35,11 @@ def add_all(row: Row, results: Any, collect: Collector) -> None:
         return
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
         raise RecordError(f"the function returned {short(results)}, not an iterable of dicts", reason="wrong_type")
-    parent = {name: row[name] for name in CARRIED if name in row}
-    base = (row.get("sub") or 0) * SUB_RANGE
+    parent = {name: row[name] for name in carried(row)}
+    places = {name: row[name] for name in subs(row)}
+    place = next_sub(row)
     for i, result in enumerate(results):
-        if i == SUB_RANGE:
-            raise RecordError(f"the function returned more than {SUB_RANGE} results for a record", reason="too_many")
-        collect.add({**parent, **as_dict(result), "sub": base + i})
+        collect.add({**parent, **as_dict(result), **places, place: i})
 
 
 def failure(error: Exception) -> tuple[str, str]:

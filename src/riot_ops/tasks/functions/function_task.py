@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried, next_sub
 from riot_ops.task import Requirement, StatelessTask, Task, replace_column, with_field
-from riot_ops.tasks.functions.function_results import CARRIED
 
 __all__ = ["FunctionTask", "MappingTask", "arrow_type", "canonical_schema"]
 
@@ -90,11 +90,12 @@ class FunctionTask(Task):
 
     def _declared(self, schema: pa.Schema, *, sub: bool) -> pa.Schema:
         """The output schema: what is declared, and the fields that order records."""
+        place = pa.field(next_sub(schema.names), pa.int64())
         if self.schema is not None:
             made = _fields(self.schema)
-            carried = [schema.field(name) for name in CARRIED if name in schema.names and name not in made.names]
-            schema = pa.schema([*carried, *made])
-        return with_field(schema, pa.field("sub", pa.int64())) if sub else schema
+            own = [schema.field(name) for name in carried(schema.names) if name not in made.names]
+            schema = pa.schema([*own, *made])
+        return with_field(schema, place) if sub else schema
 
 
 @dataclass(frozen=True, kw_only=True)

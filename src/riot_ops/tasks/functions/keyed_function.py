@@ -43,7 +43,7 @@ class KeyedFunction(FunctionTask, KeyedTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:N, N at most 4096; ``sub`` as for :class:`FlatMapFunction`. Runs at the
+    record[n] -> record[m], 1:N; ``sub`` as for :class:`FlatMapFunction`. Runs at the
     speed of Python; the state is what the function makes it.
 
     Missing values
@@ -52,9 +52,8 @@ class KeyedFunction(FunctionTask, KeyedTask):
 
     Errors
     ------
-    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`, and
-    ``too_many``; a state that is no JSON value, or anything but a pair, is a ``wrong_type``. After any
-    of them the state is as before.
+    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`; a state that is no JSON
+    value, or anything but a pair, is a ``wrong_type``. After any of them the state is as before.
 
     References
     ----------

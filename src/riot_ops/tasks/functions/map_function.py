@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.order import carried
 from riot_ops.task import Case, register
-from riot_ops.tasks.functions.function_results import CARRIED, Collector, Row, as_dict
+from riot_ops.tasks.functions.function_results import Collector, Row, as_dict
 from riot_ops.tasks.functions.function_task import MappingTask
 
 __all__ = ["MapFunction", "map_"]
@@ -69,7 +70,7 @@ class MapFunction(MappingTask):
         collect = Collector(self._returned(batch.schema))
         whole = self.adds is None
         for i, row in enumerate(batch.to_pylist()):
-            parent = {name: row[name] for name in CARRIED if name in row} if whole else {}
+            parent = {name: row[name] for name in carried(row)} if whole else {}
             with collect.record(i):
                 collect.add({**parent, **as_dict(self.function(row))})
         return self._joined(collect.reject(batch, dead), collect.batch())

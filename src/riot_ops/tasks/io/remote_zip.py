@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import byte_spans
@@ -26,7 +27,6 @@ from riot_ops.tasks.visualization.multi_line_plot import file_name
 __all__ = ["RemoteZip"]
 
 #: What an archive keeps of its last entry.
-CARRIED = ("seq", "sub", "event_time")
 MOST_ENTRIES, MOST_BYTES = 65_535, 1 << 30
 
 
@@ -124,8 +124,8 @@ class RemoteZip(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        carried = [schema.field(n) for n in CARRIED if n in schema.names and n not in self.by]
-        return pa.schema([*carried, *(schema.field(n) for n in self.by), *self._made()])
+        own = [schema.field(n) for n in carried(schema.names) if n not in self.by]
+        return pa.schema([*own, *(schema.field(n) for n in self.by), *self._made()])
 
     def _made(self) -> list[pa.Field]:
         return [pa.field("name", pa.string()), pa.field("data", pa.binary()), pa.field("entries", pa.int64())]

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried, is_sub
 from riot_ops.task import Case, Requirement, StatelessTask, register
 from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
 
 __all__ = ["Project"]
 
-CARRIED = ("seq", "sub", "event_time")
+FIXED = ("seq", "sub", "event_time")
 
 
 @register
@@ -69,8 +70,8 @@ class Project(StatelessTask):
         if len(set(names)) < len(names):
             raise ConfigError(f"fields, constants and nulls must not name a field twice, got {names}")
         for name, text in self.constants:
-            if name in CARRIED:
-                raise ConfigError(f"constants must not name {name!r}: {', '.join(CARRIED)} stay as they are")
+            if name in FIXED or is_sub(name):
+                raise ConfigError(f"constants must not name {name!r}: {', '.join(FIXED)} stay as they are")
             try:
                 f"{name}{text}".encode()
             except UnicodeEncodeError:
@@ -97,8 +98,8 @@ class Project(StatelessTask):
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema(batch.schema))
 
     def _kept(self, schema: pa.Schema) -> list[str]:
-        carried = [name for name in CARRIED if name in schema.names and name not in self.fields]
-        return [*carried, *self.fields]
+        own = [name for name in carried(schema.names) if name not in self.fields]
+        return [*own, *self.fields]
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.schema import SUB_RANGE, TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.core.order import next_sub, subs
+from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrow import byte_spans, int_column, readonly, strings_from_spans
 from riot_ops.kernels.senml import messages as senml
 
@@ -145,6 +146,9 @@ def assembled(
         named["meta"] = _joined_meta(layout, columns.base, texts, times)
     if "seq" in schema.names:
         named["seq"] = _repeated_column(batch.column("seq"), times)
+    for name in subs(schema.names):
+        if name in batch.schema.names:
+            named[name] = _repeated_column(batch.column(name), times)
     if layout.wide:
         named["event_time"] = _times(columns.base)
         for j, name in enumerate(layout.fields):
@@ -159,10 +163,7 @@ def assembled(
             if columns.found[1]
             else _repeated(columns.base, times)
         )
-        named["obs_type"], named["sub"] = _constant_columns(layout.fields, n)
-        if "sub" in batch.schema.names:
-            parents = SUB_RANGE * int_column(batch.column("sub"))
-            named["sub"] = pa.array((parents[:, None] + np.arange(times)).ravel())
+        named["obs_type"], named[next_sub(batch.schema.names)] = _constant_columns(layout.fields, n)
         named["value"] = _floats(columns.values, has_missing)
         if layout.with_text:
             chosen = plan.text_of[:times]

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError
-from riot_ops.core.schema import SUB_RANGE, TIMESTAMP
+from riot_ops.core.order import carried, next_sub, subs
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import PIECE_BYTES, byte_spans, int_column, pieces, readonly, text_sizes
 from riot_ops.kernels.senml import messages as senml
 from riot_ops.kernels.senml.exact import Bad, Record, parse_message, parse_records, patch
@@ -56,7 +57,7 @@ def observations(task: Parsing, batch: pa.RecordBatch, dead: DeadLetters) -> Ite
     if pa.types.is_null(payload.type):
         payload = payload.cast(pa.binary())
     # of the input nothing else is needed: what is taken of it is small
-    around = batch.select([n for n in ("seq", "event_time", "sub") if n in batch.schema.names and n != task.field])
+    around = batch.select([n for n in carried(batch.schema.names) if n != task.field])
     if not around.num_columns:
         around = pa.RecordBatch.from_arrays([pa.nulls(len(payload))], ["_"])
     sizes = text_sizes(payload)
@@ -202,10 +203,8 @@ def _bytes(text: str | None) -> int:
 def _records(batch: pa.RecordBatch, schema: pa.Schema, found: list[tuple[int, str | None, Record]]) -> pa.RecordBatch:
     index = pa.array([i for i, _, _ in found], pa.int64())
     places = np.array([r.place for _, _, r in found], np.int64)
-    if "sub" in batch.schema.names:
-        places += SUB_RANGE * int_column(batch.column("sub"))[index.to_numpy()]
     named = {
-        "sub": pa.array(places),
+        next_sub(batch.schema.names): pa.array(places),
         "event_time": pa.array([r.time for *_, r in found], pa.int64()).cast(TIMESTAMP),
         "sensor_id": pa.array([s for _, s, _ in found], pa.string()),
         "obs_type": pa.array([r.name for *_, r in found], pa.string()),
@@ -213,8 +212,9 @@ def _records(batch: pa.RecordBatch, schema: pa.Schema, found: list[tuple[int, st
         "text": pa.array([r.text for *_, r in found], pa.string()),
         "unit": pa.array([r.unit for *_, r in found], pa.string()),
     }
-    if "seq" in schema.names:
-        named["seq"] = batch.column("seq").take(index)
+    for name in ("seq", *subs(batch.schema.names)):
+        if name in schema.names:
+            named[name] = batch.column(name).take(index)
     return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.order import next_sub, subs
 from riot_ops.core.parameters import Bytes
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrow import joined
@@ -65,7 +66,7 @@ class SenMLParse(StatelessTask):
     with ``layout="wide"``. Time grows with the bytes of the messages; no state. Much output comes in several
     batches.
 
-    Columns: seq (if the input has it), sub (``4096 * sub`` of the input, if any, plus the place of
+    Columns: seq (if the input has it), its ``sub`` if it has one, a further ``sub`` (the place of
     the field), event_time, sensor_id, obs_type, value, then text (if a field is text, or with
     ``raw``), unit (with ``units``) and meta. In layout "wide": seq, event_time, sensor_id, a column per field, meta.
     Other input columns are dropped.
@@ -88,7 +89,7 @@ class SenMLParse(StatelessTask):
     a list or an object; a unit, or without a schema a name, that is no text). Of a message: ``empty``;
     ``invalid_utf8``; ``malformed`` (no JSON, or no SenML); ``too_deep`` (nested deeper than 32);
     ``missing_id`` (the schema's id field is missing); ``too_large``; ``not_a_number`` and ``out_of_range`` of
-    its base time; ``out_of_range`` (more than 4096 records without a schema).
+    its base time.
 
     References
     ----------
@@ -161,6 +162,7 @@ class SenMLParse(StatelessTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         seq = [schema.field("seq")] if "seq" in schema.names else []
+        places = [schema.field(name) for name in subs(schema.names) if name != self.field]
         time, sensor = pa.field("event_time", TIMESTAMP), pa.field("sensor_id", pa.string())
         meta = [pa.field("meta", pa.string())] if self.meta else []
         if self.layout == "wide":
@@ -169,12 +171,13 @@ class SenMLParse(StatelessTask):
                 pa.field(name, pa.string() if is_text else pa.float64())
                 for name, is_text in zip(layout.fields, layout.is_text, strict=True)
             ]
-            return pa.schema([*seq, time, sensor, *fields, *meta])
+            return pa.schema([*seq, *places, time, sensor, *fields, *meta])
         text = [pa.field("text", pa.string())] if self.schema is None or layout_of(self).with_text else []
         return pa.schema(
             [
                 *seq,
-                pa.field("sub", pa.int64(), nullable=False),
+                *places,
+                pa.field(next_sub(schema.names), pa.int64(), nullable=False),
                 time,
                 sensor,
                 pa.field("obs_type", pa.string()),

@@ -12,14 +12,17 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import next_sub, with_next_sub
 from riot_ops.core.parameters import Bytes, Count
-from riot_ops.core.schema import SUB_RANGE
-from riot_ops.kernels.arrow import PIECE_BYTES, int_column, joined, pieces, strings_from_spans, text_sizes
+from riot_ops.kernels.arrow import PIECE_BYTES, joined, pieces, strings_from_spans, text_sizes
 from riot_ops.kernels.xml.documents import GROWTH, Documents, read_documents
 from riot_ops.kernels.xml.exact import fold
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["XMLParse"]
+
+#: Records of a document that are kept.
+EVERY = int(np.iinfo(np.int64).max)
 
 
 @register
@@ -56,9 +59,8 @@ class XMLParse(StatelessTask):
     Shapes and rates
     ----------------
     text[n] -> two of int64[n], 1:1; with "records" text[m] per field, 1:N. O(bytes) time, no state.
-    With "records", much output comes in several batches, and
-    ``sub`` is set to that of the input row (0 without one) times 4096 + the record's
-    place. Lengths are counted in characters (code points).
+    With "records", much output comes in several batches, and a further field ``sub`` (int64; ``sub_2`` where the
+    input has a ``sub``) is the record's place in its document. Lengths are counted in characters (code points).
 
     Missing values
     --------------
@@ -68,8 +70,7 @@ class XMLParse(StatelessTask):
     Errors
     ------
     ``malformed`` (with line and column), ``forbidden_doctype`` (any DOCTYPE, so no entity can be
-    declared), ``too_large``, ``too_deep``, ``too_many`` (over 4096 records in a document, with
-    "records"), ``missing`` (null). Nothing is ever fetched.
+    declared), ``too_large``, ``too_deep``, ``missing`` (null). Nothing is ever fetched.
 
     References
     ----------
@@ -136,7 +137,7 @@ class XMLParse(StatelessTask):
             for name in ("checksum", "records"):
                 schema = with_field(schema, pa.field(name, pa.int64()))
             return schema
-        schema = with_field(schema.remove(schema.get_field_index(self.field)), pa.field("sub", pa.int64()))
+        schema = with_next_sub(schema.remove(schema.get_field_index(self.field)))
         for name in self.columns:
             schema = with_field(schema, pa.field(name, pa.string()))
         return schema
@@ -147,7 +148,7 @@ class XMLParse(StatelessTask):
     def writes(self) -> frozenset[str] | None:
         if self.layout == "document":
             return frozenset({"checksum", "records"})
-        return frozenset({self.field, "sub", *self.columns})
+        return frozenset({self.field, *self.columns})
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return joined(list(self.batches(batch, dead)))
@@ -171,7 +172,7 @@ class XMLParse(StatelessTask):
         dead.reject(batch, null, "missing", f"{self.field} is null", documents)
         dead.reject(batch, large, "too_large", f"the document is longer than {self.max_bytes} bytes", documents)
         good = ~(null | large)
-        most = SUB_RANGE if self.layout == "records" else 0
+        most = EVERY if self.layout == "records" else 0
         read = read_documents(documents, good, self.record, self.fields, self.max_depth, most)
         for reason, rows in read.refused.items():
             index = np.array([d for d, _ in rows], np.int64)
@@ -193,9 +194,7 @@ class XMLParse(StatelessTask):
         dead: DeadLetters,
     ) -> Iterator[pa.RecordBatch]:
         """One row per record: the columns of its document, its place, its values."""
-        many = read.records > SUB_RANGE
-        dead.reject(batch, many, "too_many", f"more than {SUB_RANGE} records in a document", documents)
-        kept = np.where(many, 0, read.records)  # of the others the values were not kept either
+        kept = read.records
         begin = np.cumsum(kept) - kept
         schema = self.output_schema(batch.schema)
         around = batch.drop_columns([self.field, *(c for c in self.columns if c in batch.schema.names)])
@@ -223,8 +222,7 @@ class XMLParse(StatelessTask):
             # mostly all of them, which need not be gathered
             rows = slice(row[0], row[-1] + 1) if row.size and row[-1] - row[0] < row.size else row
             columns = {name: around.column(name).take(pa.array(origin)) for name in around.schema.names}
-            sub = int_column(columns["sub"]) if "sub" in columns else 0
-            columns["sub"] = pa.array(sub * SUB_RANGE + place)
+            columns[next_sub(around.schema.names)] = pa.array(place)
             for name, begins, ends in zip(self.columns, read.starts, read.ends, strict=True):
                 columns[name] = strings_from_spans(read.data, begins[rows], ends[rows] - begins[rows])
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

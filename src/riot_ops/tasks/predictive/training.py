@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
+from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
@@ -131,7 +132,7 @@ class TrainingTask(KeyedTask):
         return pa.schema([*(schema.field(name) for name in self._carried(schema)), *RESULTS])
 
     def _carried(self, schema: pa.Schema) -> list[str]:
-        return list(dict.fromkeys(n for n in ("seq", "sub", "event_time", *self.by) if n in schema.names))
+        return list(dict.fromkeys([*carried(schema.names), *self.by]))
 
     def writes(self) -> frozenset[str] | None:
         return frozenset(RESULTS.names)

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried, next_sub, subs
 from riot_ops.core.parameters import Count
-from riot_ops.core.schema import SUB_RANGE
-from riot_ops.kernels.arrow import int_column, joined
+from riot_ops.kernels.arrow import joined
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
 __all__ = ["Accumulator", "full_blocks"]
@@ -47,8 +47,8 @@ class Accumulator(KeyedTask):
     A set has the fields of the key and the groups, ``batch_id`` (int64), which numbers the blocks of
     a key from 0, and every other field as a list over the set's records, in order of
     ``event_time``, then of arrival; the list of event times is called ``times``. Its own ``seq``
-    and ``event_time``, where the input has them, are those of the block's last record, and ``sub``
-    (``4096 * sub`` of that record plus the place in the block) tells sets of one block apart.
+    and ``event_time``, where the input has them, are those of the block's last record, and a further
+    ``sub`` (``sub_2`` where the input has a ``sub``), the place in the block, tells sets of one block apart.
 
     Missing values
     --------------
@@ -93,24 +93,23 @@ class Accumulator(KeyedTask):
         for name in (BLOCK, TIMES):
             if name in schema.names:
                 raise ConfigError(f"{self.name()} makes the field {name!r}, which its input has already")
-        own = [pa.field("sub", pa.int64()) if name == "sub" else schema.field(name) for name in self._own(schema)]
+        own = [schema.field(name) for name in self._own(schema)]
+        place = [pa.field(next_sub(schema.names), pa.int64())] if "seq" in schema.names else []
         lists = [
             pa.field(TIMES if name == "event_time" else name, pa.list_(schema.field(name).type))
             for name in self._gathered(schema)
         ]
-        return pa.schema([*own, *self._parts(schema), pa.field(BLOCK, pa.int64()), *lists])
+        return pa.schema([*own, *place, *self._parts(schema), pa.field(BLOCK, pa.int64()), *lists])
 
     def _own(self, schema: pa.Schema) -> list[str]:
         """Fields that a set has of its own: what orders the records of a stream."""
-        order = ["seq", "sub"] if "seq" in schema.names else []
-        own = [*order, *(["event_time"] if "event_time" in schema.names else [])]
-        return [name for name in own if name not in (*self.by, *self.groups)]
+        return [name for name in carried(schema.names) if name not in (*self.by, *self.groups)]
 
     def _parts(self, schema: pa.Schema) -> list[pa.Field]:
         return [schema.field(name) for name in dict.fromkeys((*self.by, *self.groups))]
 
     def _gathered(self, schema: pa.Schema) -> list[str]:
-        left = {"seq", "sub", *self.by, *self.groups}
+        left = {"seq", *subs(schema.names), *self.by, *self.groups}
         return [name for name in schema.names if name not in left]
 
     def derives(self) -> bool:
@@ -154,12 +153,8 @@ class Accumulator(KeyedTask):
             values = pa.ListArray.from_arrays(offsets, found.column(name))
             made[TIMES if name == "event_time" else name] = values
         for name in self._own(pool.schema):
-            if name == "sub":
-                within = np.arange(starts.size) - np.searchsorted(last, last)
-                parents = int_column(pool.column("sub"))[last] if "sub" in pool.schema.names else 0
-                made["sub"] = pa.array(SUB_RANGE * parents + within)
-            else:
-                made[name] = pool.column(name).take(pa.array(last))
+            made[name] = pool.column(name).take(pa.array(last))
+        made[next_sub(pool.schema.names)] = pa.array(np.arange(starts.size) - np.searchsorted(last, last))
         schema = self.output_schema(pool.schema)
         return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import next_sub
 from riot_ops.core.parameters import Count
-from riot_ops.core.schema import SUB_RANGE
 from riot_ops.kernels.arrow import float_column, int_column
 from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.kernels.windows import NEVER, slide, tumble, tumble_time
@@ -25,9 +25,11 @@ __all__ = ["BlockAverage"]
 
 #: Readings of a window where nothing is said.
 READINGS = 10
-#: Most windows of one key that lateness may keep open (below SUB_RANGE).
+#: Most windows of one key that lateness may keep open.
 MAX_OPEN = 1024
 ORDER = ("seq", "sub")
+#: Place of what is left at the end, behind all that its last record gave.
+LAST = np.iinfo(np.int64).max
 
 
 @register
@@ -65,10 +67,9 @@ class BlockAverage(ValueTask):
 
     A result is the record that completed the window, with the mean in the output field and the
     number of readings in ``count``. For a window of time it is the record that closed it, with the
-    window's end as ``event_time``; as a record can close several, ``sub`` (int64) becomes 4096 times
-    its own (0 without one) plus the place of the window among them, where there is a ``seq``. What is
-    left at the end has the ``seq`` and ``sub`` of the last record in the window, in a window of time
-    with 4095 for the place.
+    window's end as ``event_time``; as a record can close several, a further ``sub`` (int64) is the
+    place of the window among them, where there is a ``seq``. What is left at the end has the ``seq``
+    and ``sub`` of the last record in the window, in a window of time with 2^63 - 1 for the place.
 
     Missing values
     --------------
@@ -155,7 +156,7 @@ class BlockAverage(ValueTask):
         if self.duration is not None:
             check_time_field(self.name(), schema)
             if "seq" in schema.names:
-                schema = with_field(schema, pa.field("sub", pa.int64()))
+                schema = with_field(schema, pa.field(next_sub(schema.names), pa.int64()))
         return with_field(schema, pa.field("count", pa.int64()))
 
     def derives(self) -> bool:
@@ -163,7 +164,7 @@ class BlockAverage(ValueTask):
 
     def writes(self) -> frozenset[str] | None:
         fields = {self.target, "count"}
-        return frozenset(fields if self.duration is None else {*fields, "event_time", "sub"})
+        return frozenset(fields if self.duration is None else {*fields, "event_time"})
 
     def state_fields(self) -> Mapping[str, StateField]:
         room = 0 if self.duration is None else self._open
@@ -251,8 +252,7 @@ class BlockAverage(ValueTask):
             kind = batch.schema.field("event_time").type
             closing = replace_column(closing, "event_time", from_microseconds(ends[:found], kind))
             if "seq" in batch.schema.names:
-                parent = int_column(closing.column("sub")) if "sub" in batch.schema.names else 0
-                closing = replace_column(closing, "sub", pa.array(parent * SUB_RANGE + places[:found]))
+                closing = closing.append_column(next_sub(batch.schema.names), pa.array(places[:found]))
             parts.append(self._output(closing, means[:found], counts[:found]))
             if row == values.size:
                 break
@@ -293,8 +293,7 @@ class BlockAverage(ValueTask):
             if slots.size and state[name][place].min() != NEVER:
                 columns[name] = pa.array(state[name][place])
         if self.duration is not None and "seq" in columns:
-            parent = np.maximum(state["sub"][place], 0)
-            columns["sub"] = pa.array(parent * SUB_RANGE + (SUB_RANGE - 1))
+            columns[next_sub(columns)] = pa.array(np.full(slots.size, LAST))
         columns[self.target] = pa.array((state["total"][place] + state["rest"][place]) / (n[place] * self._scale))
         columns["count"] = pa.array(n[place])
         return pa.RecordBatch.from_pydict(columns)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column
@@ -28,7 +29,6 @@ PREDICTED = pa.list_(pa.float64())
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 #: What is kept of a set besides its groups.
-CARRIED = ("seq", "sub", "event_time", "batch_id")
 
 
 class Points(NamedTuple):
@@ -150,7 +150,7 @@ class MultiLinePlot(StatelessTask):
         return pa.schema([*(schema.field(n) for n in self._kept(schema)), (NAME, pa.string()), (DATA, pa.binary())])
 
     def _kept(self, schema: pa.Schema) -> list[str]:
-        kept = {*CARRIED, *self.groups} - {NAME, DATA}
+        kept = {*carried(schema.names), "batch_id", *self.groups} - {NAME, DATA}
         return [name for name in schema.names if name in kept]
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
