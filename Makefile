@@ -1,13 +1,15 @@
-# make setup · run · test · test-all · bench · mutants: each works as the first command on a fresh clone.
+# make setup · run · test · test-fast · test-one · test-all · bench · mutants: each works as the first command on a fresh clone.
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
 # two at a time: each may start a Spark of its own
 WORKERS := -n 2 --dist loadfile
+# files of tests lie in memory where there is room: many wait for the disk, few are about it
+MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4096 ] 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 # images set it; every worker of Spark would compile our sources anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-all bench mutants lint docs clean
+.PHONY: setup run test test-fast test-one test-all bench mutants lint docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,10 +29,18 @@ lint: setup
 	$(VENV)/bin/mypy
 
 test: lint
-	$(PY) -m pytest $(WORKERS) -m "not slow" tests src README.md docs/howto
+	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src README.md docs/howto
+
+# neither Spark nor servers: for the work in between
+test-fast: setup
+	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not (slow or spark or integration)" tests src README.md docs/howto
+
+# the tests of one file: make test-one FILE=src/riot_ops/tasks/merge/join.py
+test-one: setup
+	$(PY) scripts/test_one.py $(FILE)
 
 test-all: lint
-	HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src README.md docs/howto
+	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src README.md docs/howto
 
 bench: setup
 	@for name in kernels keyed stats latency growth models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done

@@ -91,7 +91,7 @@ def tests_of(file: str, settings: dict[str, Any]) -> list[str]:
     for place, tests in settings.get("tests", {}).items():
         if _belongs(file, place):
             found += [t for t in tests if t not in found]
-    if _codes(file) and (contract := "tests/contract/test_contract.py") not in found:
+    if codes_of(file) and (contract := "tests/contract/test_contract.py") not in found:
         found.append(contract)
     return found
 
@@ -100,7 +100,7 @@ def _belongs(file: str, place: str) -> bool:
     return file == place or (place.endswith("/") and file.startswith(place))
 
 
-def _codes(file: str) -> list[str]:
+def codes_of(file: str) -> list[str]:
     """Codes of the tasks in a file: the contract suite runs for these alone."""
     return re.findall(r'code: ClassVar\[str\] = "(\w+)"', (ROOT / PACKAGE / file).read_text(encoding="utf-8"))
 
@@ -167,7 +167,7 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
     job = {
         "file": file,
         "tests": tests_of(file, settings),
-        "codes": _codes(file),
+        "codes": codes_of(file),
         "skipped": settings.get("skipped", []),
         "servers": any(_belongs(file, place) for place in settings.get("servers", ())),
         "spark": file.startswith("runtime/spark/"),

@@ -15,6 +15,8 @@ settings.register_profile(
 settings.register_profile("search", settings.get_profile("default"), max_examples=300, derandomize=False)
 # a failure is enough to know of: `make mutants` does not look for the smallest
 settings.register_profile("mutants", settings.get_profile("default"), phases=(Phase.explicit, Phase.generate))
+# Java code that runs for seconds is not worth a second compiler; the launcher of Spark reads this
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
