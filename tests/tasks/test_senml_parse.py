@@ -222,9 +222,10 @@ def test_nothing_of_a_message_that_is_not_its_own() -> None:
         assert together.drop_columns(["seq"]).to_pylist() == [row for rows in alone for row in rows]
 
 
-def test_sub_of_the_input_is_the_leading_part() -> None:
+def test_a_message_that_has_a_place_gives_a_further_one() -> None:
     out, _ = three_ways(CITY, [line()] * 2, sub=pa.array([0, 3]))
-    assert out["sub"].to_pylist() == [0, 1, 2, 3, 4, 12288, 12289, 12290, 12291, 12292]
+    assert out["sub"].to_pylist() == [0] * 5 + [3] * 5
+    assert out["sub_2"].to_pylist() == [*range(5), *range(5)]
 
 
 def test_base_names() -> None:
@@ -256,7 +257,12 @@ def test_generic() -> None:
         [3, "dev1", "dev1", None, None],
     ]
     assert out["event_time"].cast(pa.int64()).to_pylist() == [1_002_000, 10**6, 10**6, 10**6]
-    assert errors == {2: "not_a_number", 3: "out_of_range"}
+    assert errors == {2: "not_a_number"}
+
+
+def test_a_message_may_have_many_records() -> None:
+    out, errors = run(SenMLParse(), ['{"bn":"d","e":[' + "{}," * 4999 + "{}]}"])
+    assert (out["sub"].to_pylist(), errors) == (list(range(5000)), {})
 
 
 @pytest.mark.parametrize(

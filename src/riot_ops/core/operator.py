@@ -131,7 +131,7 @@ class Operator(ABC):
                 raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {kind}")
 
     def writes(self) -> frozenset[str] | None:
-        """The fields that the task changes or adds; None where any may change."""
+        """The fields that the task changes or adds, but for the place that :meth:`derives` adds; None: any."""
         return frozenset()
 
     def derives(self) -> bool:
