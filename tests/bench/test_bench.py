@@ -19,7 +19,7 @@ from riot_ops.bench.kernels import CODES, task_under_test
 from riot_ops.bench.keyed import kalman_flow
 from riot_ops.bench.measure import Measure
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.streams.city import CitySource
 
 MESSAGES, FILES, SENSORS = 1200, 3, 7
@@ -185,6 +185,37 @@ def test_plain_python_stats_gives_the_same(city: Path, expected: dict[str, Any],
         theirs = by_record(pq.read_table(tmp_path / f"{kind}.parquet"))
         assert rows[kind] == len(ours)
         same(ours, theirs, ["seq", "sub", "event_time", "sensor_id", "obs_type"])
+
+
+def test_plain_python_counts_what_riot_ops_counts(tmp_path: Path) -> None:
+    """Also where a sensor's first reading is missing, as with many sensors some are."""
+    from riot_ops.bench.opponents.stats_python import stats
+
+    lines = LineFiles(write_city(tmp_path / "city", 4000, 2, 300), 2000)
+    parsed = t.SenMLParse(schema="city").session().push_batch(next(lines.batches(0))).to_pandas()
+    first = parsed.drop_duplicates(["sensor_id", "obs_type"])
+    assert first["value"].isna().any()
+    counted = block_stats().run(lines, sinks=Discard()).summary.rows
+    assert stats(lines.files) == counted
+
+
+@pytest.mark.parametrize("theirs", [{"avg": 1}, None], ids=["differ", "agree"])
+def test_counting_is_measured_where_both_sides_agree(
+    city: Path, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, int] | None
+) -> None:
+    from riot_ops.bench import stats
+    from riot_ops.bench.opponents import stats_python
+
+    monkeypatch.setattr(stats, "EACH", MESSAGES // FILES)
+    if theirs is not None:
+        monkeypatch.setattr(stats_python, "stats", lambda files: theirs)
+        with pytest.raises(RiotError, match=r"do not agree on the number of records: .*\{'avg': 1\}"):
+            list(stats._counting(city, MESSAGES // FILES, MESSAGES, 1))
+        return
+    found = {m.measure: m for m in stats._counting(city, MESSAGES // FILES, MESSAGES, 1)}
+    assert all(m.value > 0 for m in found.values())
+    reaches = {name: m.reach for name, m in found.items() if m.unit == "ratio"}
+    assert reaches == {"stats/local-all-cores-vs-one": 1.6, "stats/count-only-vs-plain-python": 12}
 
 
 @pytest.mark.spark

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from riot_ops.bench.data import LineFiles, block_stats, needs, write_city
+from riot_ops.bench.data import Discard, LineFiles, block_stats, needs, write_city
 from riot_ops.bench.measure import Measure, median, one_core, seconds
 from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
+from riot_ops.core.errors import RiotError
+from riot_ops.runtime.parallel import available
 
 __all__ = ["measures"]
 
@@ -29,6 +31,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
         yield Measure("stats/local", local, "messages/s", how.format(large))
         yield Measure("stats/plain-python", plain, "messages/s", how.format(small) + "; orjson, dicts")
         yield Measure("stats/local-vs-plain-python", local / plain, "ratio", "orjson and dicts, one core each", 10)
+        yield from _counting(data, small, large, repetitions)
         with spark_session() as spark:
             for i in range(WARM):
                 _on_spark(spark, base / f"out-warm-up-{i}", data, large)
@@ -66,6 +69,39 @@ def _in_process(base: Path, data: Path, small: int, large: int, repetitions: int
         ours = seconds(lambda: flow.run(many, out=base / "local", overwrite=True), repetitions)
         theirs = seconds(lambda: stats(few.files, base / "plain"), repetitions, warm=0)
     return large / ours, small / theirs
+
+
+def _counting(data: Path, small: int, large: int, repetitions: int) -> Iterator[Measure]:
+    """The same with nothing written: records of each stream are counted; the sides take turns."""
+    from riot_ops.bench.opponents.stats_python import stats
+
+    flow = block_stats()
+    few, many = _part(data, small), _part(data, large)
+
+    def ours(source: LineFiles) -> dict[str, int]:
+        return flow.run(source, sinks=Discard()).summary.rows
+
+    with one_core():
+        counted, wanted = ours(few), stats(few.files)
+    if counted != wanted:
+        raise RiotError(f"the sides do not agree on the number of records: {counted} and {wanted}")
+    ours(many)  # on all cores
+    one, several, plain = list[float](), list[float](), list[float]()
+    for _ in range(2 * repetitions + 1):
+        with one_core():
+            one.append(seconds(lambda: ours(many), 1, warm=0) / large)
+            plain.append(seconds(lambda: stats(few.files), 1, warm=0) / small)
+        several.append(seconds(lambda: ours(many), 1, warm=0) / large)
+    how = "{:,} messages of CITY, 1,000 sensors, {}, SenML text to counts, nothing written"
+    cores = f"{available()} cores"
+    yield Measure("stats/count-only", 1 / median(one), "messages/s", how.format(large, "one core"))
+    yield Measure("stats/count-only-all-cores", 1 / median(several), "messages/s", how.format(large, cores))
+    yield Measure("stats/count-only-plain-python", 1 / median(plain), "messages/s", how.format(small, "one core"))
+    gain = median(a / b for a, b in zip(one, several, strict=True))
+    yield Measure("stats/local-all-cores-vs-one", gain, "ratio", f"{cores} against one, nothing written", 1.6)
+    gain = median(a / b for a, b in zip(plain, one, strict=True))
+    against = "orjson and dicts, one core each, nothing written"
+    yield Measure("stats/count-only-vs-plain-python", gain, "ratio", against, 12)
 
 
 def _part(data: Path, messages: int) -> LineFiles:

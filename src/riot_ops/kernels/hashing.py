@@ -165,22 +165,18 @@ class HashMemo:
 
     def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
         """As :func:`hash_columns`; the result must not be changed."""
-        place = _place(columns, n)
+        place = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
         if place not in self._known:
             self._known[place] = (columns, *hash_columns(columns, n))
         return self._known[place][1:]
 
-    def add(self, columns: list[pa.Array], n: int, hashes: tuple[U64, U64]) -> None:
-        """Note hashes that are known."""
-        self._known[_place(columns, n)] = (columns, *hashes)
+    def share(self, other: HashMemo) -> None:
+        """Know what another one knows, now and later, and let it know as well, until :meth:`clear`."""
+        self._known = other._known
 
     def clear(self) -> None:
-        """Forget everything."""
-        self._known.clear()
-
-
-def _place(columns: list[pa.Array], n: int) -> tuple[Any, ...]:
-    return n, *((c.type, c.offset, *_addresses(c)) for c in columns)
+        """Forget everything; who shares it keeps it."""
+        self._known = {}
 
 
 def _addresses(column: pa.Array) -> list[int]:

@@ -83,7 +83,7 @@ class Wave:
         self.made: Batches = {}
         #: Rejected records by station.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
-        #: Key hashes of the columns that steps have handed on.
+        #: Key hashes of the columns that steps hand on.
         self.memo = HashMemo()
         #: By station: how many of those before it have not finished.
         self.missing = missing
@@ -156,20 +156,17 @@ class _Run(_Station):
         step = self.step
         if isinstance(step.operator, Intake):
             inputs = {step.id: wave.inputs.get(step.id, [])}
-        elif self._gather is None:
-            inputs = {stream: wave.made.get(stream, []) for stream in step.inputs}
+        elif self._gather is not None and self._gather.name in wave.made:
+            inputs = {step.inputs[0]: wave.made[self._gather.name]}
         else:
-            inputs = {step.inputs[0]: wave.made.get(self._gather.name, [])}
+            inputs = {stream: wave.made.get(stream, []) for stream in step.inputs}
         if not wave.flush and not any(inputs.values()):
             return
         try:
             engine, memo = self._free.pop()
         except IndexError:
             engine, memo = self._engine()
-        if self._gather is not None and step.key in self._gather.keys:
-            for batch in inputs[step.inputs[0]]:
-                columns = [batch.column(name) for name in step.key]
-                memo.add(columns, batch.num_rows, wave.memo.hash_columns(columns, batch.num_rows))
+        memo.share(wave.memo)
         out = engine.process(inputs, flush=wave.flush)
         self._free.append((engine, memo))
         wave.made[step.id] = out.get(step.id, [])
@@ -210,7 +207,7 @@ class Pipeline:
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
         """Push batches through the steps in this thread, while no wave is under way."""
         wave = Wave(-1, inputs, flush, [])
-        for station in self._stations:
+        for station in self._runs:  # each brings the records in order by itself
             station.run(wave)
         return self._results(wave)
 

@@ -35,7 +35,8 @@ class SensorState:
 
     def __init__(self) -> None:
         self.total, self.n = 0.0, 0
-        self.x, self.p = 0.0, P0
+        self.x: float | None = None  # before the first reading
+        self.p = P0
         self.window: deque[float] = deque(maxlen=WINDOW)
 
     def average(self, z: float) -> float | None:
@@ -48,17 +49,20 @@ class SensorState:
         self.total, self.n = 0.0, 0
         return mean
 
-    def smooth(self, z: float | None) -> float:
-        """The Kalman filter's estimate."""
+    def smooth(self, z: float | None) -> float | None:
+        """The Kalman filter's estimate; there is none before the first reading."""
         self.p += Q
         if z is not None:
             gain = self.p / (self.p + R)
-            self.x += gain * (z - self.x)
+            x = self.x or 0.0
+            self.x = x + gain * (z - x)
             self.p *= 1.0 - gain
         return self.x
 
-    def predict(self, y: float) -> list[float] | None:
+    def predict(self, y: float | None) -> list[float] | None:
         """The next ten values on the line through the last ten."""
+        if y is None:
+            return None
         window = self.window
         window.append(y)
         if len(window) < WINDOW:
@@ -110,11 +114,25 @@ COLUMNS = pa.schema(
 SCHEMAS = {"avg": COLUMNS, "slr": COLUMNS.append(pa.field("predictions", pa.list_(pa.float64()))), "dac": COLUMNS}
 
 
-class Results:
+class Counted:
+    """Rows of one kind, of which only the number is kept."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def add(self, *row: Any) -> None:
+        """Count a row."""
+        self.rows += 1
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class Results(Counted):
     """Rows of one kind, written to a Parquet file a hundred thousand at a time."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self.rows = 0
+        super().__init__()
         self._schema = SCHEMAS[kind]
         self._file = pq.ParquetWriter(folder / f"{kind}.parquet", self._schema)
         self._held: list[tuple[Any, ...]] = []
@@ -139,10 +157,11 @@ class Results:
         self._file.close()
 
 
-def stats(files: Iterable[str], folder: Path) -> dict[str, int]:
-    """Run STATS over text files of CITY; returns the number of rows of each kind."""
-    folder.mkdir(parents=True, exist_ok=True)
-    avg, slr, dac = (Results(folder, kind) for kind in ("avg", "slr", "dac"))
+def stats(files: Iterable[str], folder: Path | None = None) -> dict[str, int]:
+    """Run STATS over text files of CITY; returns the number of rows of each kind, which are written to a folder."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    avg, slr, dac = (Counted() if folder is None else Results(folder, kind) for kind in ("avg", "slr", "dac"))
     states: dict[tuple[str, str], SensorState] = {}
     sketches = {name: HyperLogLog() for name in FIELDS}
     seq = 0
