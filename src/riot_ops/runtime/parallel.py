@@ -81,6 +81,8 @@ class Wave:
         self.inputs = inputs
         self.flush = flush
         self.made: Batches = {}
+        #: By station of that kind: what keyed steps read.
+        self.gathered: dict[int, pa.RecordBatch] = {}
         #: Rejected records by station.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
         #: Key hashes of the columns that steps hand on.
@@ -114,7 +116,6 @@ class _Gather(_Station):
 
     def __init__(self, step: Step, order: tuple[str, ...]) -> None:
         super().__init__()
-        self.name = f"{', '.join(step.inputs)} in order{' with ' + ', '.join(step.numbered) if step.numbered else ''}"
         self._inputs = step.inputs
         self._numbered = step.numbered
         self._order = order
@@ -129,7 +130,7 @@ class _Gather(_Station):
         batch = in_order(merged(batches), self._order)
         for key in self.keys:
             wave.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)
-        wave.made[self.name] = [batch]
+        wave.gathered[self.index] = batch
 
 
 class _Run(_Station):
@@ -156,8 +157,8 @@ class _Run(_Station):
         step = self.step
         if isinstance(step.operator, Intake):
             inputs = {step.id: wave.inputs.get(step.id, [])}
-        elif self._gather is not None and self._gather.name in wave.made:
-            inputs = {step.inputs[0]: wave.made[self._gather.name]}
+        elif self._gather is not None and self._gather.index in wave.gathered:
+            inputs = {step.inputs[0]: [wave.gathered[self._gather.index]]}
         else:
             inputs = {stream: wave.made.get(stream, []) for stream in step.inputs}
         if not wave.flush and not any(inputs.values()):
@@ -299,7 +300,7 @@ def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
     """A station for each step, and one before keyed steps that read the same."""
     found: list[_Station] = []
     makers: dict[str, _Station] = {}
-    gathers: dict[str, _Gather] = {}
+    gathers: dict[Any, _Gather] = {}
 
     def add(station: _Station, after: set[_Station]) -> None:
         station.index, station.needs = len(found), len(after)
@@ -312,7 +313,7 @@ def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
         gather: _Gather | None = None
         if isinstance(step.operator, KeyedOperator):
             new = _Gather(step, order)
-            gather = gathers.setdefault(new.name, new)
+            gather = gathers.setdefault((step.inputs, step.numbered), new)
             if gather is new:
                 add(gather, before)
             if step.key and not step.operator.pooled:  # a pooled one looks at the records that it holds as well
