@@ -220,6 +220,10 @@ class KeyedOperator(Operator):
         """
         return None
 
+    def decode_state(self, table: pa.Table) -> pa.Table:
+        """State for people: given a table of the fields of the keys and those of the state, by default as they are."""
+        return table
+
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         """Output at the end of a bounded stream, such as partial windows (``keys[i]`` is slot i)."""
         return None

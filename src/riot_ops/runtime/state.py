@@ -9,7 +9,6 @@ touched since the one before, so that its size follows the work done and not the
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -25,12 +24,11 @@ from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.hashing import HashMemo, hash_columns
 from riot_ops.kernels.index import KeyIndex
 from riot_ops.kernels.timestamps import microseconds
+from riot_ops.runtime.snapshot import META, NAMES, from_ipc, pack_snapshot, to_ipc, unpack_snapshot
 
-__all__ = ["KeyedState", "key_numbers", "pack_snapshot"]
+__all__ = ["KeyedState", "key_numbers"]
 
 SNAPSHOT_FORMAT = "1"
-_META = b"riot_ops.state"
-_NAMES = b"riot_ops.output"
 
 
 class KeyedState:
@@ -227,25 +225,16 @@ class KeyedState:
         self._touched[: self.index.size] = False
         self._saved = self.index.size
         rows = pa.RecordBatch.from_pydict(columns)
-        rows = rows.replace_schema_metadata({_META: json.dumps(self._identity(kind)).encode()})
-        keys = keys.replace_schema_metadata({_NAMES: json.dumps(self._names).encode()})
-        return pack_snapshot(new, _to_ipc(rows), _to_ipc(keys))
+        rows = rows.replace_schema_metadata({META: json.dumps(self._identity(kind)).encode()})
+        keys = keys.replace_schema_metadata({NAMES: json.dumps(self._names).encode()})
+        return pack_snapshot(new, to_ipc(rows), to_ipc(keys))
 
     def restore(self, data: bytes, where: str = "") -> None:
         """Load a full snapshot, or the delta that follows what is loaded.
 
         Raises :class:`StateError` where the snapshot belongs to another task, version or parameters.
         """
-        try:
-            # the keys stay as they came, and must not hold the rest
-            checksum, new, rows_ipc, keys_ipc = msgspec.msgpack.decode(data, type=tuple[int, int, memoryview, bytes])
-            if checksum != _checksum(new, rows_ipc, keys_ipc):
-                raise ValueError("the checksum does not fit")
-            rows, keys = _from_ipc(rows_ipc), _from_ipc(keys_ipc)
-            identity = json.loads((rows.schema.metadata or {})[_META])
-            names = json.loads((keys.schema.metadata or {})[_NAMES])
-        except (msgspec.MsgspecError, pa.ArrowInvalid, KeyError, ValueError) as error:
-            raise StateError(f"the state{where} is damaged or not riot_ops state: {error}") from None
+        identity, names, new, rows, keys = unpack_snapshot(data, where)
         self._check_identity(identity, where)
         if identity["kind"] == "full":
             self._reset()
@@ -343,7 +332,7 @@ def _encode(field: StateField, array: Any, slots: npt.NDArray[np.int64]) -> pa.A
         encode = msgspec.json.encode
         return pa.array([encode(array[s]) for s in slots], pa.binary())
     if field.dtype == "rows":
-        return pa.array([None if array[s] is None else _to_ipc(array[s]) for s in slots], pa.binary())
+        return pa.array([None if array[s] is None else to_ipc(array[s]) for s in slots], pa.binary())
     values = array[: len(slots)] if slots.size and slots[-1] == len(slots) - 1 else array[slots]
     flat = pa.array(np.ascontiguousarray(values).ravel())
     return pa.FixedSizeListArray.from_arrays(flat, field.shape) if field.shape else flat
@@ -355,7 +344,7 @@ def _decode(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[
             array[s] = msgspec.json.decode(data)
     elif field.dtype == "rows":
         for s, data in zip(slots, column.to_pylist(), strict=True):
-            array[s] = None if data is None else _from_ipc(data)
+            array[s] = None if data is None else from_ipc(data)
     elif field.shape:
         array[slots] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), field.shape)
     else:
@@ -367,28 +356,3 @@ def _tail(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
     if start < batch.num_rows:
         return batch.slice(start)
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in batch.schema], schema=batch.schema)
-
-
-def pack_snapshot(new: int, rows: bytes | memoryview, keys: bytes | memoryview) -> bytes:
-    """A snapshot of its parts: rows and keys as Arrow IPC, and the slot that the first of the keys belongs to."""
-    return msgspec.msgpack.encode([_checksum(new, rows, keys), new, rows, keys])
-
-
-def _checksum(new: int, *parts: bytes | memoryview) -> int:
-    """CRC-32 of a snapshot's parts; not of their whole, of which there need not be a copy then."""
-    checksum = zlib.crc32(str(new).encode())
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    return checksum
-
-
-def _to_ipc(batch: pa.RecordBatch) -> memoryview:
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, batch.schema) as writer:
-        writer.write_batch(batch)
-    return memoryview(out.getvalue())
-
-
-def _from_ipc(data: bytes | memoryview) -> pa.RecordBatch:
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
-from riot_ops.runtime.state import KeyedState, pack_snapshot
+from riot_ops.runtime.snapshot import pack_snapshot
+from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, exact, keyed, only, same
 

@@ -181,6 +181,15 @@ class BlockAverage(ValueTask):
             fields["time"] = StateField("int64", initial=NEVER)
         return fields
 
+    def decode_state(self, table: pa.Table) -> pa.Table:
+        """Sums as they are: ``total`` and ``rest`` are two parts of each, scaled against overflow."""
+        parts = [table.column(name).combine_chunks() for name in ("total", "rest")]
+        flat = [np.asarray(part if self.duration is None else part.flatten()) for part in parts]
+        sums = pa.array((flat[0] + flat[1]) / self._scale)
+        if self.duration is not None:
+            sums = pa.FixedSizeListArray.from_arrays(sums, self._open)
+        return table.drop_columns(["rest"]).set_column(table.column_names.index("total"), "total", sums)
+
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:

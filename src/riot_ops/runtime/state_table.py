@@ -1,0 +1,162 @@
+"""State as a table: what a task knows of each key, from its snapshots alone.
+
+A snapshot names its fields and their types, so that the task need not be there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError, StateError, did_you_mean
+from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.parameters import duration, parameters_from_json
+from riot_ops.runtime.checkpoint import Checkpoint
+from riot_ops.runtime.snapshot import from_ipc, unpack_snapshot
+
+__all__ = ["of_step", "saved_state", "stacked", "state_table"]
+
+
+def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
+    """The state that a full snapshot and the deltas after it hold.
+
+    Parameters
+    ----------
+    snapshots : sequence of bytes
+        In order.
+    where : str, default ""
+        Whose state it is, for errors.
+
+    Returns
+    -------
+    pyarrow.Table
+        One row per key, with the fields of the key and of the state, as the task that wrote them decodes them (by
+        :meth:`~riot_ops.core.operator.KeyedOperator.decode_state`): arrays as lists, any JSON value as text, rows
+        that a task holds back as a list of structs. A key that its time to live has ended is left out. Where a task
+        has no key, or one state for all keys, there is one row.
+
+    Raises
+    ------
+    StateError
+        For anything else than what was written.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks
+    >>> counts = tasks.BlockAverage(by=("device",), window=3).session()
+    >>> _ = counts.push_many({"device": d, "value": v} for d, v in (("a", 1.0), ("b", 5.0), ("a", 2.0)))
+    >>> state_table([counts.snapshot()]).select(["device", "n", "total"]).to_pylist()
+    [{'device': 'a', 'n': 2, 'total': 3.0}, {'device': 'b', 'n': 1, 'total': 5.0}]
+    """
+    parts: list[pa.Table] = []
+    keys: list[pa.Table] = []
+    identity: dict[str, Any] = {}
+    for data in snapshots:
+        identity, _, new, rows, added = unpack_snapshot(data, where)
+        if identity["kind"] == "full":
+            parts, keys = [], []
+        parts.append(pa.Table.from_batches([rows.replace_schema_metadata(None)]))
+        if added.num_rows:
+            held = stacked(keys)
+            if held.num_rows > new:
+                held = held.slice(0, new)
+            keys = [held, pa.Table.from_batches([added.replace_schema_metadata(None)])]
+    if not parts:
+        raise StateError(f"the state{where} is empty: there is no snapshot")
+    rows = pa.concat_tables(parts)
+    places = _live(rows, _duration(identity["parameters"].get("ttl")))
+    rows, known = rows.take(places), stacked(keys)
+    names = known.column_names
+    columns = list(known.take(rows.column("slot")).columns) if names else []
+    for name, (dtype, _) in identity["fields"].items():
+        names, columns = [*names, name], [*columns, _readable(rows.column(f"state.{name}"), dtype)]
+    table, task = pa.Table.from_arrays(columns, names=names), _task_of(identity)
+    return table if task is None else task.decode_state(table)
+
+
+def _task_of(identity: dict[str, Any]) -> KeyedOperator | None:
+    """The task that wrote a snapshot; none where it is not known here, or has a function as parameter."""
+    waiting: list[type[Any]] = [KeyedOperator]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.code and (kind.name(), kind.version) == (identity["task"], identity["version"]):
+            try:
+                found: KeyedOperator = kind(**parameters_from_json(kind, kind.name(), identity["parameters"]))
+            except ConfigError:
+                return None
+            return found
+    return None
+
+
+def stacked(tables: Iterable[pa.Table]) -> pa.Table:
+    """Tables one below the other; a field that one lacks, or that has no type there, is null in it."""
+    found = [table for table in tables if table.num_columns]
+    return pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
+
+
+def saved_state(folder: Path, step: str) -> pa.Table:
+    """The state of a step in the checkpoint of a run in process."""
+    checkpoint = Checkpoint(folder)
+    newest = checkpoint.newest()
+    if newest is None:
+        raise StateError(f"{folder} is no checkpoint: nothing has been saved there")
+    return state_table([of_step(checkpoint.read(newest).state, step, str(folder))], f" of step {step!r}")
+
+
+def of_step(states: dict[str, Any], step: str, checkpoint: str) -> Any:
+    """What is there of a step; KeyError where there is nothing."""
+    if step not in states:
+        raise KeyError(
+            f"the checkpoint {checkpoint} has no state of a step {step!r}; there are {', '.join(states) or 'none'}"
+            f"{did_you_mean(step, states)}"
+        )
+    return states[step]
+
+
+def _live(rows: pa.Table, ttl: timedelta | None) -> npt.NDArray[np.int64]:
+    """The newest row of each slot, of keys that are alive, in the order of slots."""
+    slots = rows.column("slot").to_numpy()
+    # of equal ones the first is taken, and the last is wanted
+    _, last = np.unique(slots[::-1], return_index=True)
+    places = np.asarray(slots.size - 1 - last, np.int64)
+    if ttl is None or not places.size:
+        return places
+    seen = rows.column("last").to_numpy()
+    places = places[seen.max() - seen[places] <= ttl // timedelta(microseconds=1)]
+    # a key that came back has a new slot, and the old one is there still
+    hashes = np.stack([rows.column(h).to_numpy()[places] for h in ("h1", "h2")])
+    _, first = np.unique(hashes[:, ::-1], axis=1, return_index=True)
+    return np.sort(places[places.size - 1 - first])
+
+
+def _duration(text: str | None) -> timedelta | None:
+    """A time to live, as an identity has it: beside a function it is written as Python does."""
+    if text is None or not text.startswith("datetime"):
+        return None if text is None else duration(text)
+    return timedelta(**{unit: int(number) for unit, number in re.findall(r"(\w+)=(-?\d+)", text)})
+
+
+def _readable(column: pa.ChunkedArray, dtype: str) -> pa.ChunkedArray:
+    if dtype == "json":
+        return column.cast(pa.string())
+    if dtype == "rows":
+        return _held(column.to_pylist())
+    return column
+
+
+def _held(cells: list[bytes | None]) -> pa.ChunkedArray:
+    """Record batches as lists of structs, of all the fields that one of them has."""
+    tables = [None if data is None else pa.Table.from_batches([from_ipc(data)]) for data in cells]
+    whole = stacked(t.replace_schema_metadata(None) for t in tables if t is not None)
+    ends = np.cumsum([0, *(0 if t is None else t.num_rows for t in tables)])
+    items = whole.to_struct_array().combine_chunks() if whole.num_columns else pa.nulls(0, pa.struct([]))
+    mask = pa.array([t is None for t in tables], pa.bool_())
+    return pa.chunked_array([pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=mask)])
