@@ -19,6 +19,7 @@ from riot_ops.runtime.local import Result, run
 from riot_ops.task import Task
 
 if TYPE_CHECKING:
+    from riot_ops.runtime.spark.frames import Frames
     from riot_ops.runtime.spark.query import Query
 
 __all__ = ["Dataflow", "Stream", "merge"]
@@ -174,6 +175,24 @@ class Dataflow(Graph):
         from riot_ops.runtime.spark.runner import start
 
         return start(self, spark, source, **options)
+
+    def transform(self, df: Any, **options: Any) -> Any:
+        """Apply it, with one source and one stream of results, to a batch or streaming Spark ``DataFrame``.
+
+        See :func:`riot_ops.runtime.spark.frames.transform_flow` for the options.
+        """
+        from riot_ops.runtime.spark.frames import transform_flow
+
+        return transform_flow(self, df, **options)
+
+    def frames(self, source: Any, **options: Any) -> Frames:
+        """All its streams over a Spark ``DataFrame``, or one for each source.
+
+        See :func:`riot_ops.runtime.spark.frames.frames` for the options.
+        """
+        from riot_ops.runtime.spark.frames import frames
+
+        return frames(self, source, **options)
 
     # -- descriptor --------------------------------------------------------------------------------
 

@@ -321,6 +321,5 @@ def main() -> Any:
     try:
         return app()
     except RiotError as error:
-        # notes say where it happened, such as in which step
-        print("riot-ops:", "; ".join([str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
+        print(f"riot-ops: {error}", file=sys.stderr)
         sys.exit(2)

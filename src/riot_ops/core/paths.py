@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["local_path", "scheme_of"]
+__all__ = ["as_uri", "local_path", "scheme_of"]
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -60,3 +60,14 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
         raise ConfigError(f"{what} must be file:///folder/file without a host, and with '?' and '#' as %3F and %23")
     return Path(unquote(parts.path))
+
+
+def as_uri(path: str | os.PathLike[str], what: str = "checkpoint") -> str:
+    """A path of this machine as a URI, which no default file system elsewhere takes; other URIs stay.
+
+    >>> as_uri("/tmp/x"), as_uri("file:///tmp/x"), as_uri("s3a://bucket/x")
+    ('file:/tmp/x', 'file:/tmp/x', 's3a://bucket/x')
+    """
+    if not isinstance(path, str | os.PathLike) or scheme_of(path) in ("", "file"):
+        return f"file:{local_path(path, what).absolute()}"
+    return str(path)

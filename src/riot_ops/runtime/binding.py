@@ -106,11 +106,13 @@ def _iterated(name: str, given: Iterator[Any], schema: pa.Schema) -> Source:
 def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     """The declared columns of a Spark DataFrame; ``seq`` may be missing, its rows are then numbered."""
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
     wanted = schema if "seq" in frame.columns else pa.schema([f for f in schema if f.name != "seq"])
     names = pa.schema([pa.field(column, pa.null()) for column in frame.columns])
     check_types(name, names, wanted)
-    picked = frame.select(*("`{}`".format(n.replace("`", "``")) for n in wanted.names))
+    # not by select, of which a declarative pipeline would not tell the fields
+    picked = frame.to(StructType([frame.schema[n] for n in wanted.names]))
     check_types(name, to_arrow_schema(picked.schema, timezone="UTC"), wanted)
     return picked
 

@@ -19,10 +19,12 @@ if not all(map(_installed, ("pyspark", "pandas", "google.protobuf"))):
 
 from riot_ops.runtime.spark.session import configure, session  # noqa: E402
 
-__all__ = ["Query", "configure", "register", "session", "start", "transform"]
+__all__ = ["Frames", "Query", "configure", "read_state", "register", "session", "start", "transform"]
 
 _LAZY = {
+    "Frames": "riot_ops.runtime.spark.frames",
     "Query": "riot_ops.runtime.spark.query",
+    "read_state": "riot_ops.runtime.spark.state_reader",
     "register": "riot_ops.runtime.spark.formats",
     "start": "riot_ops.runtime.spark.runner",
     "transform": "riot_ops.runtime.spark.adapters",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from riot_ops.core.dead_letters import DeadLetters
@@ -20,7 +22,9 @@ from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine, merged
 from riot_ops.runtime.spark.blocks import (
-    BLOCKS_DDL,
+    BLOCKS,
+    LEFT_OVER,
+    Block,
     Packer,
     blocks_of,
     blocks_to_batch,
@@ -39,22 +43,42 @@ from riot_ops.runtime.spark.rejected import (
     newly_rejected,
     passed_on,
     result_schema,
+    without_errors,
 )
 from riot_ops.runtime.spark.sink import Outlet
-from riot_ops.runtime.spark.stage import StageProcessor, stage_zero
+from riot_ops.runtime.spark.stage import FLUSH, OWNERS, StageProcessor, stage_zero
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["in_utc", "numbered", "pack_stage_zero", "transform"]
+__all__ = [
+    "PASSED_ON",
+    "Chain",
+    "check_options",
+    "in_utc",
+    "labels_of",
+    "looked_at",
+    "numbered",
+    "order_of",
+    "pack_stage_zero",
+    "partitions_of",
+    "transform",
+    "unpacked",
+    "usual_fuse",
+]
+
+#: A function for ``mapInArrow``.
+Pack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 BATCH_ROWS = 65_536
 BATCH_SECONDS = 0.5
-# streams beside the one that has the task's name, which knows no dots
+FEW_PARTITIONS = 4
+#: What Spark says where a pipeline's function asks a DataFrame of the pipeline for something.
+NO_ANALYSIS = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+#: A source beside the one task, whose name knows no dots.
 SOURCE = "rows.all"
-#: Rows that no task has rejected yet, and those that one has.
-ACCEPTED = "rows.accepted"
-PASSED_ON = "rows.rejected"
+#: Rows that a task has rejected already; no node can have that name.
+PASSED_ON = "_rejected"
 
 
 def transform(
@@ -65,6 +89,7 @@ def transform(
     order: Literal["auto", "arrival", "event_time"] = "auto",
     partitions: int | None = None,
     compression: str | None = "lz4",
+    streaming: bool | None = None,
 ) -> DataFrame:
     """Apply a task to a batch or streaming DataFrame.
 
@@ -85,7 +110,43 @@ def transform(
         Buckets of keys; by default ``spark.sql.shuffle.partitions``.
     compression : "lz4", "zstd" or None, default "lz4"
         Codec of the packed blocks.
+    streaming : bool, optional
+        Whether the DataFrame is a streaming one, where it may not be asked: in a function of a declarative pipeline,
+        which also has its fields from ``df.to(schema)`` alone.
     """
+    check_options(errors, order, partitions, compression)
+    schema, streaming = looked_at(df, streaming)
+    check_session(df.sparkSession, keeps_state=streaming and isinstance(task, KeyedOperator))
+    result = result_schema(task, schema, errors == "column")
+    if not isinstance(task, KeyedOperator):
+        return df.mapInArrow(_stateless(task, result), from_arrow_schema(result))
+    flow = Graph(task.name())
+    flow.place(source_node(SOURCE, without_errors(schema)))
+    flow.place(Node(task.name(), "task", task))
+    flow.place(Node("out", "sink"))
+    flow.connect(SOURCE, task.name())
+    flow.connect(task.name(), "out")
+    chain = Chain(plan(flow), order_of([schema], order), partitions_of(df, partitions), compression)
+    return unpacked(chain.over({SOURCE: df}, streaming), task.name(), result)
+
+
+def looked_at(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, bool]:
+    """The fields of a DataFrame, and whether it is a streaming one; of a stopped session it would tell nothing."""
+    check_session(df.sparkSession, keeps_state=False)
+    try:
+        schema = to_arrow_schema(df.schema, timezone="UTC")
+        return schema, bool(df.isStreaming) if streaming is None else streaming
+    except PySparkException as error:
+        if error.getCondition() != NO_ANALYSIS:
+            raise
+        raise ConfigError(
+            "in a function of a declarative pipeline a DataFrame may not be asked for its fields, nor whether it is a "
+            "stream: give df.to(schema) and streaming=True (or False)"
+        ) from None
+
+
+def check_options(errors: str, order: str, partitions: int | None, compression: str | None) -> None:
+    """Refuse what no function on DataFrames takes."""
     if errors not in ("column", "drop"):
         raise ConfigError(f"errors must be 'column' or 'drop', got {errors!r}")
     if order not in ("auto", "arrival", "event_time"):
@@ -94,66 +155,129 @@ def transform(
         raise ConfigError(f"compression must be None, 'lz4' or 'zstd', got {compression!r}")
     if partitions is not None and partitions < 1:
         raise ConfigError(f"partitions must be >= 1, got {partitions}")
-    check_session(df.sparkSession, keeps_state=df.isStreaming and isinstance(task, KeyedOperator))
-    schema = to_arrow_schema(df.schema, timezone="UTC")
-    result = result_schema(task, schema, errors == "column")
-    if not isinstance(task, KeyedOperator):
-        return df.mapInArrow(_stateless(task, result), from_arrow_schema(result))
+
+
+def order_of(schemas: Iterable[pa.Schema], order: str) -> tuple[str, ...]:
+    """The fields that order rows; by themselves, by event time where a DataFrame has it and no ``seq``."""
     if order == "auto":
-        order = "event_time" if "event_time" in schema.names and "seq" not in schema.names else "arrival"
-    spark = df.sparkSession
-    partitions = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    return _keyed(task, df, schema, result, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression)
+        by_time = any("event_time" in s.names and "seq" not in s.names for s in schemas)
+        return EVENT_TIME if by_time else ARRIVAL
+    return ARRIVAL if order == "arrival" else EVENT_TIME
 
 
-def _keyed(
-    task: KeyedOperator,
-    df: DataFrame,
-    schema: pa.Schema,
-    result: pa.Schema,
-    order: tuple[str, ...],
-    partitions: int,
-    compression: str | None,
-) -> DataFrame:
-    steps: list[tuple[str, str, Operator]] = [(SOURCE, task.name(), task)]
-    if ERROR_COLUMN in schema.names:
-        steps = [(SOURCE, PASSED_ON, Rejected()), (SOURCE, ACCEPTED, Accepted()), (ACCEPTED, task.name(), task)]
-    flow = Graph(task.name())
-    flow.place(source_node(SOURCE, schema))
-    flow.place(Node("out", "sink"))
-    for source, name, operator in steps:
-        flow.place(Node(name, "task", operator))
-        flow.connect(source, name)
-    for name in (task.name(), PASSED_ON):
-        if name in flow.nodes:
-            flow.connect(name, "out")
-    stages = plan(flow)
-    labels = {1: bucket_labels(partitions if task.by else 1, partitions)}
-    packed = df.mapInArrow(pack_stage_zero(stages, SOURCE, labels, order, compression), BLOCKS_DDL)
-    if df.isStreaming:
-        processor = StageProcessor(stages, 1, labels, uuid.uuid4().hex, order, compression)
-        done = packed.groupBy("bucket").transformWithStateInPandas(
-            processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
-        )
-    else:
-        done = packed.groupBy("bucket").applyInArrow(_whole_bucket(stages, labels, order), BLOCKS_DDL)
-    return done.mapInArrow(_unpack(task.name(), result), from_arrow_schema(result))
+def partitions_of(df: DataFrame, partitions: int | None) -> int:
+    """The number of buckets of keys, by default that of the session's shuffles."""
+    return partitions or int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
-def _whole_bucket(stages: Plan, labels: dict[int, list[int]], order: tuple[str, ...]) -> Callable[[pa.Table], pa.Table]:
+def usual_fuse(partitions: int) -> Literal["exact", "coarse"]:
+    """What ``fuse="auto"`` means: a shuffle less gains more on few partitions than an uneven spread of keys loses."""
+    return "coarse" if partitions <= FEW_PARTITIONS else "exact"
+
+
+# -- the stages of a plan ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The stages of a plan over DataFrames: stage 0 in a pass over the rows, each later one behind a shuffle.
+
+    Parameters
+    ----------
+    plan : Plan
+    order : tuple of str
+        Fields that order the rows of a key.
+    partitions : int
+        Buckets of keys.
+    compression : str or None
+        Codec of the packed blocks.
+    owner : dict
+        What must agree, besides the tasks, for a checkpoint to be continued.
+    """
+
+    plan: Plan
+    order: tuple[str, ...]
+    partitions: int
+    compression: str | None
+    owner: dict[str, Any] = field(default_factory=dict)
+
+    def over(self, sources: Mapping[str, DataFrame], streaming: bool) -> DataFrame:
+        """What ends in a sink, as packed blocks; rows of ``PASSED_ON`` are those with a text in ``_error``."""
+        labels = labels_of(self.plan, self.partitions)
+        if any(ERROR_COLUMN in df.columns for df in sources.values()):
+            self.plan.stages[0].outputs.add(PASSED_ON)
+            self.plan.sinks.add(PASSED_ON)
+        blocks = from_arrow_schema(BLOCKS)
+        packed = None
+        for name, df in sources.items():
+            pack = pack_stage_zero(self.plan, name, labels, self.order, self.compression)
+            rows = df.mapInArrow(_owned(pack, list(labels)) if streaming else pack, blocks)
+            packed = rows if packed is None else packed.union(rows)
+        assert packed is not None
+        run = uuid.uuid4().hex
+        owner = {"the query": {"partitions": self.partitions, "order": self.order[0]}, **self.owner}
+        for stage in self.plan.stages[1:]:
+            grouped = packed.groupBy("bucket")
+            if streaming:
+                processor = StageProcessor(
+                    self.plan, stage.index, labels, run, self.order, self.compression, owner=owner
+                )
+                packed = grouped.transformWithStateInPandas(
+                    processor, outputStructType=blocks, outputMode="append", timeMode="None"
+                ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
+            else:
+                whole = _whole_bucket(self.plan, stage.index, labels, self.order, self.compression)
+                packed = grouped.applyInArrow(whole, blocks)
+        return packed
+
+
+def _owned(pack: Pack, stages: list[int]) -> Pack:
+    """The blocks, and where there are any one more for each stage, at which it looks whose its state is."""
+
+    def owned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        anything = False
+        for blocks in pack(batches):
+            anything = True
+            yield blocks
+        if anything and stages:
+            yield blocks_to_batch([Block(stage, OWNERS, FLUSH, 0, 0.0, 0.0, b"") for stage in stages])
+
+    return owned
+
+
+def labels_of(stages: Plan, partitions: int) -> dict[int, list[int]]:
+    """The labels of the buckets of each stage behind a shuffle."""
+    return {
+        s.index: bucket_labels(min(s.parallelism or partitions, partitions) if s.partition else 1, partitions)
+        for s in stages.stages[1:]
+    }
+
+
+def _whole_bucket(
+    stages: Plan, index: int, labels: dict[int, list[int]], order: tuple[str, ...], compression: str | None
+) -> Callable[[pa.Table], pa.Table]:
     """All blocks of a bucket of a bounded DataFrame at once; there is no state to keep."""
 
     def process(table: pa.Table) -> pa.Table:
-        stage = stages.stages[1]
-        engine = Engine(stage.steps, stage.outputs, stage.entries, order)
-        packer = Packer(stages, 1, labels, None, table.column("bucket")[0].as_py())
-        packer.stamp(0.0, 0.0)
-        here, passing = parted(blocks_of(table), stage.index)
-        inputs = {stream: [merged(batches)] for stream, batches in by_stream(here).items()}
-        blocks = [*passing, *packer.add(engine.process(inputs, flush=True)), *packer.close()]
+        stage = stages.stages[index]
+        here, blocks = parted(blocks_of(table), index)
+        if here:
+            engine = Engine(stage.steps, stage.outputs, stage.entries, order)
+            packer = Packer(stages, index, labels, compression, table.column("bucket")[0].as_py())
+            packer.stamp(0.0, 0.0)
+            read = by_stream(here)
+            late = {s.removeprefix(LEFT_OVER): read.pop(s) for s in list(read) if s.startswith(LEFT_OVER)}
+            blocks += packer.add(engine.process(_joined(read)))
+            packer.left_over = True
+            blocks += packer.add(engine.process(_joined(late), flush=True))
+            blocks += packer.close()
         return pa.Table.from_batches([blocks_to_batch(blocks)])
 
     return process
+
+
+def _joined(streams: Mapping[str, list[pa.RecordBatch]]) -> dict[str, list[pa.RecordBatch]]:
+    return {stream: [merged(batches)] for stream, batches in streams.items()}
 
 
 def pack_stage_zero(
@@ -163,7 +287,7 @@ def pack_stage_zero(
     order: tuple[str, ...],
     compression: str | None,
     outlet: Outlet | None = None,
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> Pack:
     """The function that runs stage 0 over the rows of a DataFrame and packs the result."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -172,9 +296,24 @@ def pack_stage_zero(
         packer = Packer(stages, 0, labels, compression, writer=writer)
         now = time.time() * 1e6
         packer.stamp(now, now)
-        return stage_zero(stages, stream, numbered(batches), order, packer)
+        return stage_zero(stages, _parted_rows(stream, numbered(batches)), order, packer)
 
     return pack
+
+
+def _parted_rows(stream: str, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+    """The rows of a source, apart from those that a task has rejected, which go around all of them."""
+    dead = DeadLetters(stream)
+    for batch in batches:
+        if ERROR_COLUMN not in batch.schema.names:
+            yield {stream: [batch]}
+        else:
+            yield {stream: [Accepted().apply(batch, dead)], PASSED_ON: [Rejected().apply(batch, dead)]}
+
+
+def unpacked(packed: DataFrame, stream: str, result: pa.Schema) -> DataFrame:
+    """The rows of a stream from packed blocks, with those that were rejected."""
+    return packed.mapInArrow(_unpack(stream, result), from_arrow_schema(result))
 
 
 def _unpack(step: str, result: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -13,7 +13,7 @@ from riot_ops.core.errors import ConfigError, excerpt
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PROVIDER", "ROCKSDB", "check_session"]
+__all__ = ["PROVIDER", "ROCKSDB", "check_session", "is_connect", "refuse_connect"]
 
 #: Spark's store of state, and the only one that arbitrary state works with.
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -31,24 +31,40 @@ def check_session(spark: SparkSession, *, keeps_state: bool) -> None:
     keeps_state : bool
         Whether there is state to be kept in Spark's store.
     """
-    if not hasattr(spark, "_jsc"):  # a session of Spark Connect cannot be looked into
-        return
     if is_stopped(spark):
         raise ConfigError("the Spark session has been stopped: start another one, riot_ops.runtime.spark.session()")
-    provider = str(spark.conf.get(PROVIDER, ""))
+    provider = _provider(spark)
     # clusters of some vendors have one of their own by that name
-    if keeps_state and not provider.endswith(".RocksDBStateStoreProvider"):
+    if keeps_state and provider is not None and not provider.endswith(".RocksDBStateStoreProvider"):
         raise ConfigError(
             f"keyed tasks keep their state in Spark's RocksDB store, but {PROVIDER} is {provider or 'not set'}: "
             "riot_ops.runtime.spark.configure(spark) sets what this session needs"
         )
-    if spark.sparkContext not in _SEEN:
+    # a function of a declarative pipeline, which has such a session, must not run anything
+    if not is_connect(spark) and spark.sparkContext not in _SEEN:
         _check_workers(spark)
         _SEEN.add(spark.sparkContext)
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect, with its JVM elsewhere."""
+    return not hasattr(spark, "_jsc")
+
+
+def refuse_connect(connect: bool, what: str) -> None:
+    """Raise :class:`ConfigError` where something needs the JVM and there is only Spark Connect."""
+    if connect:
+        raise ConfigError(
+            f"{what} needs Spark's JVM, which a session of Spark Connect does not reach; there, flow.transform, "
+            "flow.frames(…).write_each and task.transform work"
+        )
+
+
 def is_stopped(spark: SparkSession) -> bool:
     """Whether a session, or the JVM behind it, is no more."""
+    if is_connect(spark):
+        remote: Any = spark
+        return bool(remote.is_stopped)
     from py4j.protocol import Py4JError
 
     context = spark._jsc  # noqa: SLF001 (PySpark has no public word for it)
@@ -56,6 +72,16 @@ def is_stopped(spark: SparkSession) -> bool:
         return spark.sparkContext._jsc is None or bool(context.sc().isStopped())  # noqa: SLF001
     except (Py4JError, OSError):
         return True
+
+
+def _provider(spark: SparkSession) -> str | None:
+    """The store of state; None where the session does not tell, as some vendors' do."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return str(spark.conf.get(PROVIDER, ""))
+    except PySparkException:
+        return None
 
 
 def _check_workers(spark: SparkSession) -> None:

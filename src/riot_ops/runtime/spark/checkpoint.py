@@ -21,6 +21,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
 from riot_ops.runtime.identity import difference, identity
+from riot_ops.runtime.spark.adapters import usual_fuse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["SparkCheckpoint"]
 
 FORMAT = 2
-FEW_PARTITIONS = 4
 #: In Spark's log, for a source of which nothing has been read.
 NO_OFFSET = "-"
 
@@ -91,7 +91,7 @@ class SparkCheckpoint:
             usual = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
             partitions = usual if found is None else found.partitions
         if fuse == "auto":
-            fuse = "coarse" if partitions <= FEW_PARTITIONS else "exact"
+            fuse = usual_fuse(partitions)
         stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
         state = {
             f"state of step {s.id!r}": {"key": list(s.key), "stage": stage.index}

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, StatelessOperator
+from riot_ops.core.schema import ERRORS
 from riot_ops.intake.step import declared, taken
 
 __all__ = [
@@ -24,9 +25,11 @@ __all__ = [
     "Rejected",
     "accepted",
     "apply_around",
+    "as_letters",
     "newly_rejected",
     "passed_on",
     "result_schema",
+    "without_errors",
 ]
 
 #: Text of the task, the reason, the message and the raw record, as JSON; null in rows that were not rejected.
@@ -119,9 +122,29 @@ def passed_on(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.RecordBat
     if ERROR_COLUMN not in result.names:
         _log.warning("%d records that an earlier task rejected were dropped", batch.num_rows)
         return
-    # a field of the same name but another type is another field
-    same = [f.name for f in batch.schema if f.name in result.names and f.type == result.field(f.name).type]
+    # a field of the same name but another type is another field, unless it is a number as narrow as may be
+    same = [f.name for f in batch.schema if f.name in result.names and _alike(f.type, result.field(f.name).type)]
     yield _filled(batch.select(same), result)
+
+
+def as_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows that an earlier task rejected, as the errors of a dataflow, of which their texts were made."""
+    rows = []
+    for row in batch.select([n for n in ("seq", "event_time", ERROR_COLUMN) if n in batch.schema.names]).to_pylist():
+        text = row.pop(ERROR_COLUMN)
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict):  # a text of the user's own
+            told = {"message": text}
+        texts = {k: v if v is None or isinstance(v, str) else json.dumps(v) for k, v in told.items()}
+        rows.append({**row, **texts, "task": texts.get("task") or "", "reason": texts.get("reason") or "rejected"})
+    return pa.RecordBatch.from_pylist(rows, schema=ERRORS)
+
+
+def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
+    return bool(kind == other or (pa.types.is_integer(kind) and other == pa.int64()))
 
 
 def newly_rejected(batches: Iterable[pa.RecordBatch], result: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -17,10 +17,10 @@ from riot_ops.measure.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME
-from riot_ops.runtime.spark.adapters import pack_stage_zero
-from riot_ops.runtime.spark.blocks import BLOCKS_DDL, bucket_labels
+from riot_ops.runtime.spark.adapters import labels_of, pack_stage_zero
+from riot_ops.runtime.spark.blocks import BLOCKS_DDL
 from riot_ops.runtime.spark.bounded import as_logs
-from riot_ops.runtime.spark.check import check_session
+from riot_ops.runtime.spark.check import check_session, is_connect, refuse_connect
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
@@ -95,6 +95,7 @@ def start(
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
+    refuse_connect(is_connect(spark), "flow.start")
     check_session(spark, keeps_state=any(isinstance(node.task, KeyedOperator) for node in flow.kind("task")))
     targets, routes = bind_sinks(flow, sinks, out)
     temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
@@ -180,10 +181,7 @@ class _Builder:
         self._compression = compression
         self._max_records = max_records
         self._run = uuid.uuid4().hex
-        self._labels = {
-            s.index: bucket_labels(_buckets(s.partition, s.parallelism, partitions), partitions)
-            for s in stages.stages[1:]
-        }
+        self._labels = labels_of(stages, partitions)
 
     def build(self, sources: dict[str, Any]) -> DataFrame:
         frames = [self._read(name, source) for name, source in sources.items()]
@@ -230,7 +228,3 @@ class _Builder:
         label = f"riot_ops_source_{uuid.uuid4().hex}"
         self._spark.dataSource.register(packed_source(label, stage))
         return self._spark.readStream.format(label).load()
-
-
-def _buckets(partition: tuple[str, ...], parallelism: int | None, partitions: int) -> int:
-    return 1 if not partition else min(parallelism or partitions, partitions)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB
+from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB, refuse_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,9 +104,11 @@ def session(
         Further Spark settings; they win. Those that cannot be changed any more are logged as a warning.
     """
     from pyspark import SparkContext
+    from pyspark.sql.utils import is_remote
 
     if cores is not None and cores < 1:
         raise ConfigError(f"cores must be >= 1, got {cores}")
+    refuse_connect(is_remote(), "riot_ops.runtime.spark.session")
     running = SparkContext._active_spark_context  # noqa: SLF001 (PySpark has no public word for it)
     if running is not None and running._jsc is not None:  # noqa: SLF001
         return _beside(cores or running.defaultParallelism, settings or {})

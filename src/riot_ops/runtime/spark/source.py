@@ -53,7 +53,8 @@ class SourceStage:
         packer = Packer(self.plan, 0, self.labels, self.compression, writer=writer)
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
-        yield from stage_zero(self.plan, self.stream, self.source.read(split), self.order, packer)
+        inputs = ({self.stream: [batch]} for batch in self.source.read(split))
+        yield from stage_zero(self.plan, inputs, self.order, packer)
 
     def _marks(self) -> list[Block]:
         now = time.time() * 1e6

@@ -28,10 +28,11 @@ from riot_ops.core.errors import StateError
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
 from riot_ops.runtime.engine import Engine, merged
+from riot_ops.runtime.identity import difference
 from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, by_stream, parted
 from riot_ops.runtime.spark.sink import Outlet
 
-__all__ = ["FLUSH", "StageProcessor", "stage_zero"]
+__all__ = ["FLUSH", "OWNERS", "StageProcessor", "stage_zero"]
 
 #: Stream name of the block that tells a bucket that a source, named in the payload, has ended.
 FLUSH = ""
@@ -44,6 +45,9 @@ GENERATION = StructType([StructField("generation", LongType())])
 DATA = StructType([StructField("data", BinaryType())])
 #: The generation under which the head is kept, before all those of links.
 HEAD = (-1,)
+
+#: Label of a bucket without records, that knows what the state belongs to.
+OWNERS = -1
 
 HELPER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
@@ -96,7 +100,8 @@ class StageProcessor(StatefulProcessor):
     """Runs one stage of a plan for each bucket; see the module's text.
 
     What the tasks have left is put out when all ``sources`` have ended. Without an ``outlet`` what ends
-    in a sink is put out as blocks.
+    in a sink is put out as blocks. Where no manifest in the checkpoint tells
+    what it belongs to, the bucket ``OWNERS`` does, with the ``owner``: an earlier one must have been equal.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class StageProcessor(StatefulProcessor):
         compression: str | None,
         sources: frozenset[str] = frozenset(),
         outlet: Outlet | None = None,
+        owner: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         self._plan = plan
         self._stage = plan.stages[stage]
@@ -118,12 +124,16 @@ class StageProcessor(StatefulProcessor):
         self._compression = compression
         self._sources = sources
         self._outlet = outlet
+        self._owner = owner or {}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._chain = handle.getMapState("chain", GENERATION, DATA)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         bucket = int(key[0])
+        if bucket == OWNERS:
+            yield from self._owned(rows)
+            return
         here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stage.index)
         if passing:
             yield blocks_to_batch(passing).to_pandas()
@@ -132,6 +142,21 @@ class StageProcessor(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+    def _owned(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """Refuse state that another query wrote, before any of it is used in vain."""
+        here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stage.index)
+        if passing:
+            yield blocks_to_batch(passing).to_pandas()
+        stored = self._chain.getValue(HEAD) if here else None
+        if stored is not None:
+            differs = difference(msgspec.json.decode(stored[0]), self._owner)
+            if differs:
+                raise StateError(
+                    f"the checkpoint is of another query: {differs}; use the old values or a new checkpoint"
+                )
+        elif here:
+            self._chain.updateValue(HEAD, (msgspec.json.encode(self._owner),))
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
         head, cached = self._load(bucket)
@@ -224,14 +249,14 @@ class StageProcessor(StatefulProcessor):
 
 
 def stage_zero(
-    plan: Plan, stream: str, batches: Iterable[pa.RecordBatch], order: tuple[str, ...], packer: Packer
+    plan: Plan, inputs: Iterable[Mapping[str, list[pa.RecordBatch]]], order: tuple[str, ...], packer: Packer
 ) -> Iterator[pa.RecordBatch]:
-    """Run stage 0 over the records of a source; yields its blocks."""
+    """Run stage 0 over the records of a source, by stream; yields its blocks."""
     stage = plan.stages[0]
     engine = Engine(stage.steps, stage.outputs, None, order)
     try:
-        for batch in batches:
-            full = list(packer.add(engine.process({stream: [batch]})))
+        for batches in inputs:
+            full = list(packer.add(engine.process(batches)))
             if full:
                 yield blocks_to_batch(full)
         packer.count(engine.counts())

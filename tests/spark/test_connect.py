@@ -1,0 +1,89 @@
+"""Spark Connect: the client has no JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+
+from riot_ops.runtime.spark import check
+from tests.spark import connect_job
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[2]
+pipeline_job = Path(__file__).with_name("pipeline_job.py")
+
+
+def _run(tmp_path, *arguments, cwd=ROOT, **more):
+    pytest.importorskip("grpc_status", reason="the dev extra has what Spark Connect needs")
+    with open(tmp_path / "log.txt", "wb") as log:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=cwd,
+            env={
+                **os.environ,
+                "NUMBA_DISABLE_JIT": "1",
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                **more,
+            },
+            stdout=log,
+            stderr=log,
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 0, (tmp_path / "log.txt").read_text(errors="replace")[-6000:]
+
+
+def test_over_spark_connect(tmp_path):
+    _run(tmp_path, "-m", connect_job.__name__, str(tmp_path))
+
+
+def test_in_a_declarative_pipeline(tmp_path):
+    """Streams from outside of the pipeline; over its own data sets Spark 4.3 takes no state."""
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.Table.from_pylist(connect_job.ROWS), tmp_path / "in" / "0.parquet")
+    (tmp_path / "defs.py").write_text(pipeline_job.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "spark-pipeline.yml").write_text(
+        f"""
+name: riot
+storage: file://{tmp_path}/storage
+libraries:
+  - glob:
+      include: defs.py
+configuration:
+  {check.PROVIDER}: {check.ROCKSDB}
+  spark.sql.shuffle.partitions: "2"
+"""
+    )
+    options = {"SPARK_REMOTE": "local[2]", "PIPELINE_INPUT": str(tmp_path / "in")}
+    _run(tmp_path, "-m", "pyspark.pipelines.cli", "run", "--spec", "spark-pipeline.yml", cwd=tmp_path, **options)
+    wanted = connect_job.dataflow().run(connect_job.ROWS)
+    for table, stream in (("smooth", "smooth"), ("batch", "smooth"), ("means", "mean")):
+        found = pq.read_table(tmp_path / "spark-warehouse" / table).to_pylist()
+        assert connect_job.values(found) == connect_job.values(wanted[stream].to_pylist()), table
+    assert len(wanted["mean"]) > 5
+
+
+def test_a_session_that_does_not_tell_its_settings():
+    class Silent:
+        """What a session of Spark Connect has, of a vendor that keeps its settings to itself."""
+
+        is_stopped = False
+
+        @property
+        def conf(self):
+            return self
+
+        def get(self, *_):
+            raise PySparkException("not available")
+
+    check.check_session(Silent(), keeps_state=True)

@@ -1,0 +1,299 @@
+"""Whole dataflows on DataFrames, against the same in process."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from collections import Counter
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import ERRORS
+from riot_ops.runtime.spark import adapters
+from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
+
+pytestmark = pytest.mark.spark
+
+KALMAN = t.KalmanFilter(by=("device",))
+
+
+class Collected(dict):
+    """The rows of each stream, from any number of batches."""
+
+    def take(self, name, frame, number=0):
+        table = frame.toArrow()
+        self.setdefault(name, []).append(table)
+        self.setdefault("numbers", Counter())[name, number] += 1
+
+    def __getitem__(self, name):
+        return self.get(name) if name == "numbers" else pa.concat_tables(self.get(name))
+
+
+def fork():
+    """Two streams by different keys and rejected records (infinite values), without anything left at the end."""
+    flow = ro.Dataflow("fork")
+    rows = flow.source("in", schema=SCHEMA)
+    smooth = rows.to(KALMAN, id="smooth")
+    by_type = smooth.to(t.BlockAverage(by=("obs_type",), window=3), id="by-type")
+    flow.sink("out", smooth, by_type)
+    flow.sink("copy", smooth)
+    return flow
+
+
+def line(*tasks):
+    """A dataflow with one stream of results."""
+    flow = ro.Dataflow("line")
+    stream = flow.source("in", schema={"device": "string", "value": "double"})
+    for i, task in enumerate(tasks):
+        stream = stream.to(task, id=f"t{i}")
+    flow.sink("out", stream)
+    return flow
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return random_input(random.Random(11), 120)
+
+
+def stream_of(spark, folder, tables):
+    """A streaming DataFrame with a micro-batch for each table; later calls add some."""
+    folder.mkdir(exist_ok=True)
+    for table in tables:
+        i = len(list(folder.iterdir()))
+        pq.write_table(table, folder / f"{i}.parquet")
+        os.utime(folder / f"{i}.parquet", (1_000_000 + i, 1_000_000 + i))
+    schema = spark.createDataFrame(tables[0].slice(0, 1)).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_gives_the_records_of_a_run_in_process(spark, seed):
+    choose = random.Random(seed)
+    flow = random_flow(choose, sources=1 + seed % 2)
+    tables = {s.id: random_input(choose, 40) for s in flow.kind("source")}
+    frames = flow.frames(
+        {name: spark.createDataFrame(table).repartition(2) for name, table in tables.items()},
+        partitions=choose.choice([1, 3]),
+        fuse=choose.choice(["exact", "coarse"]),
+        order="arrival",
+    )
+    got = Collected()
+    assert frames.write_each(got.take) is None
+    assert got["numbers"] == Counter({(name, 0): 1 for name in frames.names})
+    nodes = ordered(flow)
+    assert_same(everything(got, flow, nodes), everything(flow.run(tables), flow, nodes), flow)
+
+
+def test_names_and_schemas(spark, rows):
+    flow = fork()
+    frames = flow.frames(spark.createDataFrame(rows))
+    assert frames.names == ("smooth", "by-type", "errors") == tuple(frames)
+    assert "smooth" in frames and "in" not in frames and len(frames) == 3
+    assert frames["errors"].schema.names == ERRORS.names
+    wanted = everything(flow.run(rows), flow)
+    for name in frames.names:  # one alone is the same
+        assert everything({n: frames[name].toArrow() for n in wanted}, flow)[name] == wanted[name]
+    with pytest.raises(KeyError, match=r"no stream .*smoth.*; streams are smooth, by-type, errors; did you mean"):
+        frames["smoth"]
+    with pytest.raises(KeyError, match=r"in.{1,2} ends in no sink"):
+        frames["in"]
+
+
+def test_a_stream_is_read_once_and_goes_on(spark, rows, tmp_path):
+    flow, got = fork(), Collected()
+    parts = [rows.slice(i * 30, 30) for i in range(4)]
+
+    def run(tables, fn=got.take, **options):
+        frames = flow.frames(stream_of(spark, tmp_path / "in", tables), **{"partitions": 2, **options})
+        query = frames.write_each(fn, checkpoint=tmp_path / "checkpoint", trigger="available now")
+        query.awaitTermination(120)
+        return query
+
+    query = run(parts[:2])
+    assert sum(p["numInputRows"] for p in query.recentProgress) == 60, "read once for three streams"
+    assert query.name == "fork"
+    run(parts[2:3], lambda name, frame, number: name == "errors" and got.take(name, frame, number))
+    run(parts[3:])  # a function that left streams alone lost nothing of their state
+    assert got["numbers"] == Counter({("errors", i): 1 for i in range(4)}) + Counter(
+        {(name, i): 1 for name in ("smooth", "by-type") for i in (0, 1, 3)}
+    )
+    found, wanted = everything(got, flow), everything(flow.run(rows), flow)
+    assert found["errors"] == wanted["errors"]
+    missing = set(range(60, 90))
+    for name in ("smooth", "by-type"):
+        assert found[name] == Counter({row: n for row, n in wanted[name].items() if seq_of(row) not in missing})
+    # another query is refused, with what differs
+    for options, text in (({"partitions": 3}, "partitions was 2 and is 3"), ({"fuse": "exact"}, "fuse was")):
+        with pytest.raises(StreamingQueryException, match=f"the checkpoint is of another query: .*{text}"):
+            run(parts[:1], **options)
+
+
+def wait_until(done):
+    end = time.monotonic() + 120
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def seq_of(row):
+    """The number of a record in the form of ``exact``."""
+    return int(re.search(r"\bseq: int ([0-9]+)", row)[1])
+
+
+def test_an_interval_as_trigger_and_a_wrong_one(spark, rows, tmp_path):
+    frames = fork().frames(stream_of(spark, tmp_path / "in", [rows]))
+    query = frames.write_each(lambda *_: None, checkpoint=f"file:{tmp_path}/c", trigger="1 hour")
+    try:
+        wait_until((tmp_path / "c" / "commits" / "0").exists)
+        assert query.isActive, "it waits for the next hour"
+    finally:
+        query.stop()
+    with pytest.raises(ConfigError, match=r"trigger must be a text .* got 5"):
+        frames.write_each(lambda *_: None, trigger=5)
+    with pytest.raises(ConfigError, match=r"write_each needs a function .* got None"):
+        frames.write_each(None)
+
+
+def test_one_stream_with_its_errors(spark, tmp_path):
+    def low(row):
+        if row["value"] == 3.0:
+            raise ro.RecordError("three", reason="unlucky")
+        return row
+
+    flow = line(ro.map(low), KALMAN)
+    frame = spark.createDataFrame([(v,) for v in (1.0, float("inf"), 3.0)], "value double").selectExpr(
+        "'a' device", "*"
+    )
+    out = flow.transform(frame.coalesce(1))
+    assert out.columns == ["device", "value", "_error"], "no seq where none came"
+    wanted = KALMAN.session().push({"device": "a", "value": 1.0})[0]["value"]
+    found = out.collect()
+    assert [(r.device, r.value) for r in found if r._error is None] == [("a", wanted)]
+    told = sorted((json.loads(r._error)["task"], json.loads(r._error)["reason"]) for r in found if r._error)
+    assert told == [("t0", "unlucky"), ("t1", "not_finite")]
+    dropped = flow.transform(frame, errors="drop")
+    assert dropped.columns == ["device", "value"] and dropped.count() == 1
+    # rows that were rejected before go around, here and into the stream of errors
+    again = flow.transform(flow.transform(frame.coalesce(1)))
+    assert sorted(r._error for r in again.collect() if r._error) == sorted(r._error for r in found if r._error)
+    letters = flow.frames(out)["errors"].collect()
+    assert sorted((r.seq, r.task, r.reason, r.message) for r in letters) == sorted(
+        (None, e["task"], e["reason"], e["message"]) for e in (json.loads(r._error) for r in found if r._error)
+    )
+    assert all('"value"' in r.raw for r in letters)
+    own = spark.createDataFrame([("a", 1.0, "odd"), ("a", 1.0, None)], "device string, value double, _error string")
+    assert [(r.task, r.reason, r.message) for r in flow.frames(own)["errors"].collect()] == [("", "rejected", "odd")]
+
+
+def test_transform_of_a_stream(spark, rows, tmp_path):
+    flow = ro.Dataflow("types")
+    smooth = flow.source("in", schema=SCHEMA).to(KALMAN, id="smooth")
+    flow.sink("out", smooth.to(t.BlockAverage(by=("obs_type",), window=3), id="by-type"))
+    out = flow.transform(stream_of(spark, tmp_path / "in", [rows.slice(0, 70), rows.slice(70)]), errors="drop")
+    query = out.writeStream.format("memory").queryName("types").trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    got = {name: spark.table("types").toArrow() for name in ("by-type", "errors")}
+    wanted = everything(flow.run(rows), flow)
+    assert everything(got, flow)["by-type"] == wanted["by-type"] and len(wanted["by-type"]) > 10
+
+
+def test_order(spark):
+    start = random_input(random.Random(0), 1)["event_time"][0].as_py()
+    table = pa.Table.from_pylist(
+        [{"seq": i, "event_time": start + timedelta(seconds=i * 7 % 10), "value": float(i * i)} for i in range(10)]
+    )
+    flow = ro.Dataflow("order")
+    smooth = flow.source("in", schema={"event_time": SCHEMA["event_time"], "value": "double"})
+    flow.sink("out", smooth.to(t.KalmanFilter(), id="smooth"))
+    frame = spark.createDataFrame(table).coalesce(1)
+    for order, numbered, by in (
+        ("auto", True, "seq"),
+        ("auto", False, "event_time"),
+        ("arrival", False, "seq"),
+        ("event_time", True, "event_time"),
+    ):
+        session = t.KalmanFilter().session()
+        wanted = {r["event_time"]: session.push(r)[0]["value"] for r in sorted(table.to_pylist(), key=lambda r: r[by])}
+        given = frame if numbered else frame.drop("seq")
+        for out in (flow.transform(given, order=order, errors="drop"), flow.frames(given, order=order)["smooth"]):
+            assert {r.event_time.replace(tzinfo=start.tzinfo): r.value for r in out.collect()} == wanted
+
+
+def test_partitions_fuse_and_compression(spark, monkeypatch):
+    asked = []
+    pack = adapters.pack_stage_zero
+    monkeypatch.setattr(
+        adapters,
+        "pack_stage_zero",
+        lambda *a: (asked.append((len(a[0].stages), [len(v) for v in a[2].values()], a[4])), pack(*a))[1],
+    )
+    flow = line(t.KalmanFilter(by=("device", "value")), t.KalmanFilter(by=("device",), output="x"))
+    frame = spark.createDataFrame([("a", 1.0)], "device string, value double")
+    for make in (flow.transform, flow.frames):
+        make(frame, partitions=5, compression="zstd")
+        make(frame, partitions=4, compression=None)
+        make(frame, partitions=4, fuse="exact")
+        make(frame, partitions=5, fuse="coarse")
+        make(frame)
+    n = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    assert asked == 2 * [
+        (3, [5, 5], "zstd"),
+        (2, [4], None),
+        (3, [4, 4], "lz4"),
+        (2, [5], "lz4"),
+        (2, [n], "lz4"),
+    ]
+
+
+def test_numbers_that_spark_has_no_type_for_are_wider(spark):
+    flow = ro.Dataflow("wide")
+    flow.sink("out", flow.source("in", schema={"a": "uint8", "b": "uint32", "c": "uint64"}))
+    row = flow.frames(spark.createDataFrame([(7, 8, 9)], "a int, b long, c long"))["in"].collect()
+    assert [tuple(r) for r in row] == [(7, 8, 9)]
+
+
+def test_misuse(spark, rows, tmp_path):
+    frame = spark.createDataFrame(rows)
+    stream = stream_of(spark, tmp_path / "in", [rows])
+    two = ro.Dataflow("two")
+    two.sink("out", *(two.source(name, schema=SCHEMA).to(KALMAN, id=f"k-{name}") for name in "ab"))
+    named = line(t.KalmanFilter(output="_error"))
+    for flow, source, text in (
+        (fork(), rows, "the source must be a Spark DataFrame, got "),
+        (fork(), {"on": frame}, "has no source 'on'"),
+        (fork(), None, "must be a Spark DataFrame, got None"),
+        (two, frame, r"has 2 sources \(a, b\): pass a mapping"),
+        (two, {"a": frame}, "needs a source for 'b'"),
+        (two, {"a": frame, "b": stream}, "all streaming or all batch DataFrames, but a is batch, b is streaming"),
+        (fork(), frame.drop("value"), "lacks the field 'value'; it has"),
+        (fork(), frame.selectExpr("seq", "event_time", "device", "obs_type", "array(value) value"), "cannot be cast"),
+        (fork(), frame.selectExpr("*", "1 _error"), "column '_error' .* is int32; rename it"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            flow.frames(source)
+    for flow, text in ((fork(), "streams smooth, by-type: take flow.frames"), (two, "sources a, b and")):
+        with pytest.raises(ConfigError, match=text):
+            flow.transform(frame)
+    with pytest.raises(ConfigError, match="has a field '_error'"):
+        named.transform(frame)
+    for options, text in (
+        ({"order": "seq"}, "order must be 'auto', 'arrival' or 'event_time', got 'seq'"),
+        ({"partitions": 0}, "partitions must be >= 1, got 0"),
+        ({"fuse": "some"}, "fuse must be 'auto', 'exact' or 'coarse', got 'some'"),
+        ({"compression": "gzip"}, "compression must be None, 'lz4' or 'zstd', got 'gzip'"),
+    ):
+        for make in (line(KALMAN).transform, line(KALMAN).frames):
+            with pytest.raises(ConfigError, match=text):
+                make(frame, **options)
+    with pytest.raises(ConfigError, match="errors must be 'column' or 'drop', got 'raise'"):
+        line(KALMAN).transform(frame, errors="raise")
