@@ -359,3 +359,16 @@ def test_a_stream_written_as_a_file_is_what_the_generator_makes(tmp_path):
     assert file.read_bytes() == again.read_bytes()
     call("streams", "grid", "--write", str(file))
     assert len(file.read_bytes().splitlines()) == 10_000
+
+
+def test_an_error_in_a_run_says_in_which_step(monkeypatch, capsys):
+    error = ConfigError("it cannot go on")
+    error.add_note("in the step 'avg' (BlockAverage)")
+
+    def fails():
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err == "riot-ops: it cannot go on; in the step 'avg' (BlockAverage)\n"

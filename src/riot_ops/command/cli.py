@@ -321,5 +321,6 @@ def main() -> Any:
     try:
         return app()
     except RiotError as error:
-        print(f"riot-ops: {error}", file=sys.stderr)
+        # notes say where it happened, such as in which step
+        print("riot-ops:", "; ".join([str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
         sys.exit(2)

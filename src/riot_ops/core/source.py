@@ -174,6 +174,13 @@ def register_source(kind: T) -> T:
     """List a source among the tasks, as the benchmark does."""
     if not kind.code:
         raise ConfigError(f"source {kind.__name__} cannot be registered: its code is empty")
+    for label in (kind.name(), kind.code):
+        known = _REGISTRY.get(label)
+        if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            raise ConfigError(
+                f"source {kind.__name__} cannot be registered as {label!r}: {known.__module__}.{known.__qualname__} "
+                "has that name; give it another name and code"
+            )
     _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
     return kind
 
