@@ -17,6 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import riot_ops as ro
+from riot_ops import ConfigError
 from riot_ops.command import cli
 from riot_ops.core.source import sources
 from riot_ops.dataflows import BUILDERS
