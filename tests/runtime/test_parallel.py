@@ -41,8 +41,17 @@ def in_order(result, flow, nodes):
     return {**found, "errors": list(map(exact, errors))}
 
 
+BEFORE: set[threading.Thread] = set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _before():
+    """Tests of other modules may have left a thread that waits for an iterator."""
+    BEFORE.update(threading.enumerate())
+
+
 def threads():
-    return [one.name for one in threading.enumerate() if one.name.startswith("riot_ops-")]
+    return [t.name for t in threading.enumerate() if t.name.startswith("riot_ops-") and t not in BEFORE]
 
 
 @pytest.fixture

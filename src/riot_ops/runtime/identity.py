@@ -19,7 +19,8 @@ def identity(flow: Graph) -> dict[str, Any]:
 
     Functions stand there by their names, so that a change within one does not show.
 
-    >>> flow = Graph("any")
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("any")
     >>> sink = flow.sink("out", flow.source("readings", schema={"value": "double"}))
     >>> list(identity(flow))
     ["source 'readings'", "sink 'out'", "edge 'readings' -> 'out'"]

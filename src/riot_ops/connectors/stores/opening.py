@@ -117,6 +117,7 @@ def open_table(
 
     Examples
     --------
+    >>> from riot_ops.connectors.stores import Row
     >>> store = open_table("memory", "readings")
     >>> store.insert([Row("p", "1", {"value": 1.5}), Row("p", "2", {"value": 2.5})])
     {}

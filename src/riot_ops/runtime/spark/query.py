@@ -263,7 +263,7 @@ def _interrupts() -> Iterator[Callable[[], None]]:
 
 def _cause(text: str) -> tuple[type[RiotError], str]:
     """What a Spark error came from: the kind of error and the line that names it."""
-    if named := re.findall(r"^\s*riot_ops\.errors\.(\w+): (.*)$", text, re.MULTILINE):
+    if named := re.findall(r"^\s*riot_ops\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE):
         name, message = named[-1]
         return getattr(errors, name, RiotError), message
     if damaged := re.search(r"\[(\w*(?:STATE_STORE|STATE_DIRECTORY|CHECKPOINT)[\w.]*)\] (.*)", text):
