@@ -41,7 +41,7 @@ def read(documents, max_depth=32):
     kind = pa.string() if documents and isinstance(documents[0], str) else pa.binary()
     with without_expat():
         found = read_documents(
-            pa.array(documents, kind), np.ones(len(documents), np.bool_), "student", FIELDS, max_depth, 4096
+            pa.array(documents, kind), np.ones(len(documents), np.bool_), "student", FIELDS, max_depth, True
         )
     left = {d for d, _ in found.refused.get("malformed", ())}
     out, row = [], 0
@@ -268,7 +268,7 @@ def test_limits_are_left_to_expat():
     many, repeated = f"<a {attributes} b='1'/>", f"<a {attributes[:-8]} a0='1'/>"
     documents = [f"<a {attributes}/>", many, repeated, "<a>" * 3 + "</a>" * 3, "<a>" * 4 + "</a>" * 4]
     assert [found is not None for found in read(documents, max_depth=3)] == [True, False, False, True, False]
-    found = read_documents(pa.array(documents), np.ones(5, np.bool_), "student", FIELDS, 3, 0)
+    found = read_documents(pa.array(documents), np.ones(5, np.bool_), "student", FIELDS, 3, False)
     assert {reason: [d for d, _ in rows] for reason, rows in found.refused.items()} == {
         "malformed": [2],
         "too_deep": [4],
@@ -281,8 +281,8 @@ def test_expat_reads_the_same(documents, others):
     """Documents of a column that Expat has to read, being in another encoding, among those that it has not."""
     bodies = [document[document.index("<a>") :] for document in documents]
     mixed = [body.encode("utf-16" if other else "utf-8") for body, other in zip(bodies, others, strict=False)]
-    found = read_documents(pa.array(mixed, pa.binary()), np.ones(len(mixed), np.bool_), "student", FIELDS, 32, 4096)
-    plain = read_documents(pa.array(bodies), np.ones(len(bodies), np.bool_), "student", FIELDS, 32, 4096)
+    found = read_documents(pa.array(mixed, pa.binary()), np.ones(len(mixed), np.bool_), "student", FIELDS, 32, True)
+    plain = read_documents(pa.array(bodies), np.ones(len(bodies), np.bool_), "student", FIELDS, 32, True)
     assert found.checksums.tolist() == plain.checksums.tolist()
     assert found.records.tolist() == plain.records.tolist()
     assert texts(found) == texts(plain)

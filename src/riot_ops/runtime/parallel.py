@@ -16,6 +16,7 @@ import math
 import os
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -94,7 +95,7 @@ class Wave:
         self.done = threading.Event()
 
 
-class _Station:
+class _Station(ABC):
     """A place that each wave passes once, after those whose output it reads."""
 
     #: Whether the waves pass one at a time and in order.
@@ -107,8 +108,9 @@ class _Station:
         self.turn = 0  # number of the wave that may pass next
         self.waiting: dict[int, Wave] = {}
 
+    @abstractmethod
     def run(self, wave: Wave) -> None:
-        raise NotImplementedError
+        """Let a wave pass."""
 
 
 class _Gather(_Station):

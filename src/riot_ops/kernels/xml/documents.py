@@ -45,7 +45,7 @@ def read_documents(
     record: str,
     fields: Sequence[str],
     max_depth: int,
-    most_records: int,
+    keep: bool,
 ) -> Documents:
     """Read the wanted documents of a text or binary column.
 
@@ -57,8 +57,8 @@ def read_documents(
         ``@name`` for an attribute, ``name`` for an element.
     max_depth : int
         Documents that go deeper are refused.
-    most_records : int
-        Documents with more than that are counted, but their values left out; 0 for counts alone.
+    keep : bool
+        Whether to keep the values of records, beside their number.
     """
     n = len(documents)
     data, starts, ends, _ = byte_spans(documents)
@@ -67,17 +67,17 @@ def read_documents(
     attributes = [f.removeprefix("@") for f in fields if f.startswith("@")]
     names = _names(record, fields, elements, attributes)
     lengths = (ends - starts)[wanted]
-    total = int(lengths.sum() if most_records else lengths.max(initial=0))
-    rows = np.empty((2, len(fields), max(_ROWS, total // _RECORD) if most_records else 0), np.int64)
+    total = int(lengths.sum() if keep else lengths.max(initial=0))
+    rows = np.empty((2, len(fields), max(_ROWS, total // _RECORD) if keep else 0), np.int64)
     text = np.empty(GROWTH * total, np.uint8)
     found = Found(np.zeros(n, np.int64), np.zeros(n, np.int64), rows[0], rows[1], text)
     scratch = make_scratch(min(max_depth, _DEPTH), names)
     refused: dict[str, list[tuple[int, str]]] = {}
     view = memoryview(data)  # type: ignore[arg-type]
     todo, decoded = readonly(wanted), encoding is not None
-    d, row, at = 0, 0 if most_records else -1, 0
+    d, row, at = 0, 0 if keep else -1, 0
     while True:
-        d, row, at = read_all(data, starts, ends, todo, decoded, names, found, scratch, most_records, d, row, at)
+        d, row, at = read_all(data, starts, ends, todo, decoded, names, found, scratch, d, row, at)
         if d == n:
             break
         if found.records[d] >= 0:
@@ -91,7 +91,7 @@ def read_documents(
             refused.setdefault(error.reason, []).append((d, str(error)))
         else:
             found.checksums[d], found.records[d] = reader.checksum, len(reader.records)
-            if len(reader.records) <= most_records:
+            if keep:
                 found = _with_rows(found, row + len(reader.records))
                 at = _put(found, reader.records, fields, row, at, data.size)
                 row += len(reader.records)

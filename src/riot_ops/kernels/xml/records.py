@@ -260,7 +260,6 @@ def read_all(
     names: Any,
     found: Any,
     scratch: Any,
-    limit: Any,
     start: Any,
     row: Any,
     at: Any,
@@ -268,8 +267,7 @@ def read_all(
     """Read documents from ``start`` on; record values go to rows from ``row`` on, -1 for nowhere.
 
     Returns ``(document, row, end of the text)``: the first document that has to be read otherwise, or
-    for whose records there are not rows enough, and how far those before it reach. A document
-    with over ``limit`` records keeps no row.
+    for whose records there are not rows enough, and how far those before it reach.
     """
     for d in range(start, starts.size):
         if not todo[d]:
@@ -279,7 +277,7 @@ def read_all(
         )
         if found.records[d] < 0:
             return d, row, at
-        if row >= 0 and found.records[d] <= limit:
+        if row >= 0:
             if row + found.records[d] > found.value_starts.shape[1]:
                 return d, row, at
             row += found.records[d]

@@ -21,9 +21,6 @@ from riot_ops.task import Case, Requirement, StatelessTask, register, replace_co
 
 __all__ = ["XMLParse"]
 
-#: Records of a document that are kept.
-EVERY = int(np.iinfo(np.int64).max)
-
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +169,7 @@ class XMLParse(StatelessTask):
         dead.reject(batch, null, "missing", f"{self.field} is null", documents)
         dead.reject(batch, large, "too_large", f"the document is longer than {self.max_bytes} bytes", documents)
         good = ~(null | large)
-        most = EVERY if self.layout == "records" else 0
-        read = read_documents(documents, good, self.record, self.fields, self.max_depth, most)
+        read = read_documents(documents, good, self.record, self.fields, self.max_depth, keep=self.layout == "records")
         for reason, rows in read.refused.items():
             index = np.array([d for d, _ in rows], np.int64)
             good[index] = False
