@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +18,7 @@ from riot_ops.graph.plan import plan
 from riot_ops.runtime.spark import adapters, transform
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
+from riot_ops.runtime.spark.session import PARTITIONS, partitioned, usual_partitions
 from tests.reference.kalman_filter import Kalman
 
 pytestmark = pytest.mark.spark
@@ -49,7 +52,7 @@ def test_partitions_and_compression(spark, monkeypatch):
     transform(t.KalmanFilter(by=("device",)), frame, partitions=3, compression="zstd")
     transform(t.KalmanFilter(by=("device",)), frame)
     transform(t.KalmanFilter(), frame, partitions=3, compression=None)
-    assert asked == [(3, "zstd"), (int(spark.conf.get("spark.sql.shuffle.partitions")), "lz4"), (1, None)]
+    assert asked == [(3, "zstd"), (int(spark.conf.get(PARTITIONS)), "lz4"), (1, None)]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,39 @@ def test_few_partitions_share_a_shuffle(spark, tmp_path, partitions, fuse, stage
     assert len(found.stages) == stages
     again, kept = SparkCheckpoint(spark, tmp_path).open(two_keys(), None, "arrival", "auto")
     assert (len(again.stages), kept) == (stages, partitions), "a query that is continued keeps what it began with"
+
+
+def test_partitions_reach_the_shuffles(spark):
+    rows = pa.Table.from_pylist([{"device": f"d{i}", "obs_type": "t", "value": float(i)} for i in range(20)])
+    mine = spark.newSession()
+    mine.conf.set(PARTITIONS, "2")
+    found = {}
+
+    def run(name, **options):
+        query = two_keys().start(mine, rows, **options)
+        query.wait(180)
+        found[name] = [s["numShufflePartitions"] for s in query.streaming.lastProgress["stateOperators"]]
+
+    at_once = {"one": {"partitions": 1}, "five": {"partitions": 5}, "usual": {}}
+    threads = [threading.Thread(target=run, args=(name,), kwargs=options) for name, options in at_once.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {"one": [1], "five": [5, 5], "usual": [2]}, "few partitions share a shuffle"
+    assert mine.conf.get(PARTITIONS) == "2"
+
+
+@pytest.mark.parametrize("value", ["7", None])
+def test_a_start_leaves_the_sessions_partitions_as_they_were(spark, value):
+    mine = spark.newSession()
+    mine.conf.unset(PARTITIONS) if value is None else mine.conf.set(PARTITIONS, value)
+    usual = usual_partitions(mine)
+    with contextlib.suppress(ValueError), partitioned(mine, 3):
+        assert mine.conf.get(PARTITIONS) == "3"
+        raise ValueError
+    assert mine.conf.get(PARTITIONS, None) == value
+    assert usual_partitions(mine) == usual
 
 
 def test_a_block_tells_when_its_first_and_its_last_record_came():

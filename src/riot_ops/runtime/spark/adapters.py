@@ -45,6 +45,7 @@ from riot_ops.runtime.spark.rejected import (
     result_schema,
     without_errors,
 )
+from riot_ops.runtime.spark.session import usual_partitions
 from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import FLUSH, OWNERS, StageProcessor, stage_zero
 
@@ -167,7 +168,7 @@ def order_of(schemas: Iterable[pa.Schema], order: str) -> tuple[str, ...]:
 
 def partitions_of(df: DataFrame, partitions: int | None) -> int:
     """The number of buckets of keys, by default that of the session's shuffles."""
-    return partitions or int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return partitions or usual_partitions(df.sparkSession)
 
 
 def usual_fuse(partitions: int) -> Literal["exact", "coarse"]:

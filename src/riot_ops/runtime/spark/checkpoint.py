@@ -22,6 +22,7 @@ from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
 from riot_ops.runtime.identity import difference, identity
 from riot_ops.runtime.spark.adapters import usual_fuse
+from riot_ops.runtime.spark.session import usual_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,8 +89,7 @@ class SparkCheckpoint:
         if fuse == "auto" and found is not None:
             fuse = found.fuse
         if partitions is None:
-            usual = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
-            partitions = usual if found is None else found.partitions
+            partitions = usual_partitions(self._spark) if found is None else found.partitions
         if fuse == "auto":
             fuse = usual_fuse(partitions)
         stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]

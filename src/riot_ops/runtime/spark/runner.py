@@ -24,7 +24,7 @@ from riot_ops.runtime.spark.check import check_session, is_connect, refuse_conne
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
-from riot_ops.runtime.spark.session import active
+from riot_ops.runtime.spark.session import active, partitioned
 from riot_ops.runtime.spark.sink import Outlet, packed_sink
 from riot_ops.runtime.spark.source import SourceStage, packed_source
 from riot_ops.runtime.spark.stage import StageProcessor
@@ -144,7 +144,8 @@ def start(
                 writer = writer.trigger(availableNow=True)
             elif trigger is not None:
                 writer = writer.trigger(processingTime=trigger)
-            running.append(writer.start())
+            with partitioned(spark, partitions):
+                running.append(writer.start())
     except BaseException:
         if claim is not None:
             claim.release()
@@ -188,25 +189,20 @@ class _Builder:
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.union(other)
-        previous = self._spark.conf.get("spark.sql.shuffle.partitions")
-        self._spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions))
-        try:
-            for stage in self._plan.stages[1:]:
-                processor = StageProcessor(
-                    self._plan,
-                    stage.index,
-                    self._labels,
-                    self._run,
-                    self._order,
-                    self._compression,
-                    frozenset(sources),
-                    self._outlet,
-                )
-                frame = frame.groupBy("bucket").transformWithStateInPandas(
-                    processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
-                )
-        finally:
-            self._spark.conf.set("spark.sql.shuffle.partitions", str(previous))
+        for stage in self._plan.stages[1:]:
+            processor = StageProcessor(
+                self._plan,
+                stage.index,
+                self._labels,
+                self._run,
+                self._order,
+                self._compression,
+                frozenset(sources),
+                self._outlet,
+            )
+            frame = frame.groupBy("bucket").transformWithStateInPandas(
+                processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
+            )
         return frame
 
     def _read(self, name: str, source: Any) -> DataFrame:

@@ -11,6 +11,7 @@ import shutil
 import site
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,7 @@ from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB, refuse_connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active", "configure", "session"]
+__all__ = ["active", "configure", "partitioned", "session", "usual_partitions"]
 
 #: What any session needs for tasks that keep state.
 NEEDED = {
@@ -47,6 +48,10 @@ AT_START = {
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
 }
+
+#: Spark's setting for the number of partitions behind a shuffle, and who may change it.
+PARTITIONS = "spark.sql.shuffle.partitions"
+_PARTITIONING = threading.Lock()
 
 _log = logging.getLogger("riot_ops")
 
@@ -124,7 +129,7 @@ def _beside(cores: int, settings: Mapping[str, str]) -> SparkSession:
     local = str(there.sparkContext.master).startswith("local")
     for name, value in {
         **(OWN if local else {}),
-        "spark.sql.shuffle.partitions": str(cores),
+        PARTITIONS: str(cores),
         **settings,
     }.items():
         if spark.conf.isModifiable(name):
@@ -146,7 +151,7 @@ def _started(cores: int, memory: str, app_name: str, settings: Mapping[str, str]
         **OWN,
         **AT_START,
         "spark.driver.memory": memory,
-        "spark.sql.shuffle.partitions": str(cores),
+        PARTITIONS: str(cores),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
         **settings,
     }.items():
@@ -170,6 +175,31 @@ def active(spark: SparkSession) -> Iterator[None]:
             kind.setActiveSession(before.get())
         else:
             kind.clearActiveSession()
+
+
+@contextlib.contextmanager
+def partitioned(spark: SparkSession, n: int) -> Iterator[None]:
+    """While a query starts: it gets ``n`` partitions behind each shuffle.
+
+    A query takes a copy of its session's settings in ``start()`` and lives with that. A session of its own would keep
+    it out of sight of the user's listeners and ``spark.streams``; so the setting is the user's again right behind.
+    """
+    with _PARTITIONING:
+        before = spark.conf.get(PARTITIONS, None)
+        spark.conf.set(PARTITIONS, str(n))
+        try:
+            yield
+        finally:
+            if before is None:
+                spark.conf.unset(PARTITIONS)
+            else:
+                spark.conf.set(PARTITIONS, before)
+
+
+def usual_partitions(spark: SparkSession) -> int:
+    """How many partitions a shuffle has in a session, whatever query starts in it now."""
+    with _PARTITIONING:
+        return int(spark.conf.get(PARTITIONS) or 1)
 
 
 @contextlib.contextmanager
