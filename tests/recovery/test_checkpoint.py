@@ -51,6 +51,57 @@ def folder(tmp_path):
     return tmp_path / "checkpoint"
 
 
+# -- power cuts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("probed", [False, True])
+def test_files_are_on_disk_before_the_checkpoint_that_counts_on_them(tmp_path, monkeypatch, probed):
+    """What a power cut may take back at each moment: contents that were not synced, and names in such folders."""
+    unsafe, counted = set(), []
+    fsync, replace, mkdir = os.fsync, os.replace, os.mkdir
+
+    def synced(handle):
+        fsync(handle)
+        path = Path(f"/proc/self/fd/{handle}").resolve()
+        # contents and names are kept each by a sync of its own
+        unsafe.difference_update([one for one in unsafe if one in (("contents", path), ("name", path, one[-1]))])
+
+    def renamed(hidden, final):
+        if Path(final).parent == tmp_path / "checkpoint":
+            counted.append({one for one in unsafe if one[-1].is_relative_to(tmp_path / "new")})
+        replace(hidden, final)
+        unsafe.update({("contents", Path(final)), ("name", Path(final).parent, Path(final))})
+
+    def made(path, *more):
+        mkdir(path, *more)
+        unsafe.add(("name", Path(path).parent, Path(path)))
+
+    for name, function in (("fsync", synced), ("replace", renamed), ("mkdir", made)):
+        monkeypatch.setattr(os, name, function)
+    options = {"out": tmp_path / "new" / "out", "batch_size": 5, "epoch_rows": 5}
+    probe = ro.Probe() if probed else None
+    flow().run(rows(15), checkpoint=tmp_path / "checkpoint", probe=probe, **options)
+    assert counted == [set()] * 5, "before the first epoch, after each, and at the end"
+    assert len(numbers(tmp_path / "new" / "out")) == 15
+
+
+def test_without_a_checkpoint_nothing_waits_for_the_disk(tmp_path, monkeypatch):
+    waited = []
+    monkeypatch.setattr(os, "fsync", waited.append)
+    flow().run(rows(15), out=tmp_path, batch_size=5, epoch_rows=5)
+    assert len(waited) == 2, "for the names of two folders, once"
+
+
+def test_a_disk_that_cannot_keep_a_batch_is_named(tmp_path, monkeypatch):
+    def full(handle):
+        if ".parquet" in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConnectorError, match=r"batch 0 cannot be kept below .*: .*No space left"):
+        flow().run(rows(15), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+
+
 # -- damage ------------------------------------------------------------------------------------------
 
 

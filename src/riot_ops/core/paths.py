@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["as_uri", "local_path", "scheme_of"]
+__all__ = ["as_uri", "local_path", "make_folder", "scheme_of", "sync"]
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -71,3 +72,29 @@ def as_uri(path: str | os.PathLike[str], what: str = "checkpoint") -> str:
     if not isinstance(path, str | os.PathLike) or scheme_of(path) in ("", "file"):
         return f"file:{local_path(path, what).absolute()}"
     return str(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk, where a power cut leaves them."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, on disk before it returns.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as above:
+    ...     make_folder(Path(above, "a", "b"))
+    ...     Path(above, "a", "b").is_dir()
+    True
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # one may write to a folder without being allowed to read it
+        sync(folder.parent)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.paths import local_path
+from riot_ops.core.paths import local_path, make_folder, sync
 
 __all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer"]
 
@@ -64,6 +64,9 @@ class Sink(ABC):
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         """Make a batch visible; may be called again for the same batch after a crash."""
+
+    def sync(self, batch_id: int) -> None:
+        """Wait until a committed batch is where a power cut leaves it: a checkpoint will say that it is there."""
 
     def bound(self, streams: Collection[str]) -> Sink:
         """The sink for a run in which these streams end in it."""
@@ -229,6 +232,13 @@ class ParquetSink(Sink):
             raise ConnectorError(f"batch {batch_id} cannot be committed below {self.directory}: {error}") from error
         self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
 
+    def sync(self, batch_id: int) -> None:
+        try:
+            for path in (*self._glob(f"part-{batch_id:06d}-*.parquet"), *filter(Path.is_dir, self.folders())):
+                sync(path)
+        except OSError as error:
+            raise ConnectorError(f"batch {batch_id} cannot be kept below {self.directory}: {error}") from error
+
     def begin(self, overwrite: bool) -> None:
         if self.files() and not overwrite:
             raise ConnectorError(
@@ -293,7 +303,7 @@ class _FileWriter(Writer):
         try:
             if stream not in self._open:
                 folder = self._sink.directory / stream
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 path = folder / f".part-{uuid.uuid4().hex}"
                 self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
             schema = self._open[stream][1].schema

@@ -304,6 +304,9 @@ class ProbedSink(Sink):
         log.add(entries.tobytes())
         log.flush()
 
+    def sync(self, batch_id: int) -> None:
+        self.sink.sync(batch_id)
+
     def folders(self) -> list[Path]:
         return self.sink.folders()
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from riot_ops.core.errors import ConnectorError, StateError
+from riot_ops.core.paths import make_folder, sync
 
 __all__ = ["Checkpoint", "Saved"]
 
@@ -100,14 +101,14 @@ class Checkpoint:
         path = self.folder / f"state-{saved.epoch:012d}.msgpack"
         hidden = self.folder / f".{path.name}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             with open(hidden, "wb") as file:
                 file.write(MAGIC + HEAD.pack(len(body), zlib.crc32(body)))
                 file.write(body)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(hidden, path)
-            _sync(self.folder)  # a source may forget what is before, once this is on disk
+            sync(self.folder)  # a source may forget what is before, once this is on disk
             for old in self._files()[:-KEPT]:
                 old.unlink(missing_ok=True)
         except OSError as error:
@@ -131,11 +132,3 @@ class Checkpoint:
 def _number(path: Path) -> int:
     found = re.fullmatch(r"state-(\d{12,})\.msgpack", path.name)
     return int(found[1]) if found else -1
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

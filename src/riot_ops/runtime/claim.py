@@ -14,6 +14,7 @@ from typing import IO, Self
 import msgspec
 
 from riot_ops.core.errors import ConnectorError, excerpt
+from riot_ops.core.paths import make_folder
 
 __all__ = ["Claim"]
 
@@ -81,7 +82,7 @@ class Claim:
             other.release()
         path = folder / LOCK
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             file = _locked(path)
             if file is None:
                 raise ConnectorError(

@@ -345,6 +345,8 @@ class _Job:
         message = self.writer.finish()
         for name, sink in self.sinks.items():
             sink.commit(self.epoch, [message["sinks"][name]])
+            if self.checkpoint is not None:
+                sink.sync(self.epoch)
         self.summary.count(message["rows"], message["reasons"], message["steps"])
         self.summary.warn(ended=False)
         self.epoch += 1

@@ -17,6 +17,7 @@ from typing import IO, Any
 import msgspec
 
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.paths import sync
 
 __all__ = ["Message", "Spool", "first_number", "read_messages"]
 
@@ -206,7 +207,7 @@ class Spool:
             self._file = open(path.with_suffix(".new"), "w+b")  # noqa: SIM115 (stays open)
             self._write(_Start(sorted(self.unreleased), b"".join(self._ids)), 0)
             os.replace(path.with_suffix(".new"), path)
-            _sync_folder(self.folder)
+            sync(self.folder)
         except OSError as error:
             raise ConnectorError(f"the spool {self.folder} cannot be written: {error}") from None
         if old is not None:
@@ -317,11 +318,3 @@ def _decode(path: Path, body: bytes, kind: type[Any]) -> Any:
         return msgspec.msgpack.decode(body, type=kind)
     except msgspec.MsgspecError:
         raise ConnectorError(f"the spool {path} holds a block that cannot be read") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

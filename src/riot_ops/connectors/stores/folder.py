@@ -11,7 +11,7 @@ from pathlib import Path
 
 from riot_ops.connectors.stores.blob import HIDDEN, BlobStore, check_name, name_problem
 from riot_ops.core.errors import ConnectorError, RecordError, excerpt
-from riot_ops.core.paths import local_path
+from riot_ops.core.paths import local_path, sync
 
 __all__ = ["FolderBlobs"]
 
@@ -84,7 +84,7 @@ class FolderBlobs(BlobStore):
                 os.replace(temporary, path)
             else:
                 os.link(temporary, path)  # unlike a rename it fails where the file exists
-            _sync(path.parent)
+            sync(path.parent)
         except FileExistsError:
             if not path.is_file():
                 raise self._in_the_way(name) from None
@@ -101,7 +101,7 @@ class FolderBlobs(BlobStore):
         path = self._path(name)
         try:
             path.unlink()
-            _sync(path.parent)
+            sync(path.parent)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             pass
         except OSError as error:
@@ -127,15 +127,6 @@ class FolderBlobs(BlobStore):
 def _no_link(path: str, flags: int) -> int:
     """Open a file, but neither through a symbolic link nor waiting for the other end of a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # -- memory ----------------------------------------------------------------------------------------
