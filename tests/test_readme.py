@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops.command import cli
+from riot_ops.core.schema import TIMESTAMP
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 #: Smaller, in this process and without servers; the rest of a command is as it stands.
@@ -40,8 +41,8 @@ def test_the_commands_run_in_order(tmp_path, monkeypatch):
     rows = [f"2024-05-01T00:{n // 60:02}:{n % 60:02}Z,d{n % 2},{n / 10}" for n in range(600)]
     Path("readings.csv").write_text("\n".join(["time,device,temperature", *rows]) + "\n", encoding="utf-8")
     flow = ro.Dataflow("mine")
-    parsed = flow.source("city") >> ro.tasks.SenMLParse(schema="city")
-    flow.sink("out", parsed.to(ro.tasks.BlockAverage(by=("sensor_id", "obs_type"), window=5), id="avg"))
+    readings = flow.source("readings", schema={"device": "string", "event_time": TIMESTAMP, "temperature": "double"})
+    flow.sink("out", readings.to(ro.tasks.BlockAverage(value="temperature", by="device", window=5), id="avg"))
     Path("flow.json").write_text(flow.to_json(), encoding="utf-8")
     ran = commands()
     assert len(ran) >= 14

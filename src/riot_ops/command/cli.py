@@ -33,7 +33,7 @@ console = Console()
 
 TaskCode = Annotated[str | None, typer.Argument(help="Of micro: code of the task.")]
 StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city, taxi, fit or grid.")]
-INPUT, OUTPUT, RUNNER, STORES = "Input", "Output", "Runner", "Stores and brokers"
+INPUT, OUTPUT, RUNNER, STORES, TRAINING = "Input", "Output", "Runner", "Stores and brokers", "Of train"
 
 
 def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
@@ -76,11 +76,13 @@ def options(
 
 `riot-ops run train --stream taxi` and `riot-ops run pred --stream taxi --models out/train/models` · learn, then predict
 
+`riot-ops run train --ticks benchmark` · from spans like those that the original benchmark learns from
+
 `riot-ops run learn --stream taxi --servers` · both at once: PRED goes over to each new model while it runs
 
 `riot-ops run micro KAL --runner local` · a single task between a source and a sink
 
-`riot-ops run flow.json --input city.csv` · a dataflow from its JSON descriptor
+`riot-ops run flow.json --input readings.csv` · a dataflow from its JSON descriptor, over the fields that it declares
 
 **Exit codes**: 0 done, 1 nothing was accepted, 2 misuse or failure, 130 Ctrl-C"""
 )
@@ -95,8 +97,14 @@ def run(
     sensors: Annotated[int, _option(INPUT, "Sensors (taxis, subjects, meters) to generate.", min=1)] = 1_000,
     seed: Annotated[int, _option(INPUT, "Seed of the generator.")] = 0,
     input: Annotated[Path | None, _option(INPUT, "Replay this file or folder instead of generating.")] = None,
-    format: Annotated[str, _option(INPUT, "Lines of --input: senml or csv.")] = "senml",
-    time: Annotated[str | None, _option(INPUT, "Of CSV: the column with the time.")] = None,
+    format: Annotated[
+        str | None,
+        _option(INPUT, "Lines of --input: senml (default) or csv; of a dataflow's records: csv, jsonl or parquet."),
+    ] = None,
+    time: Annotated[str | None, _option(INPUT, "Of CSV and of records: the column with the time.")] = None,
+    time_unit: Annotated[
+        str | None, _option(INPUT, "Of records: what numbers in --time count since 1970: s, ms, us or ns.")
+    ] = None,
     key: Annotated[str | None, _option(INPUT, "Of CSV: the column that names the sensor.")] = None,
     rate: Annotated[float | None, _option(INPUT, "Messages per second; default: as fast as possible.")] = None,
     speed: Annotated[float | None, _option(INPUT, "Pace by event time: 1 original, 1000 a thousandfold.")] = None,
@@ -119,6 +127,21 @@ def run(
     ] = None,
     batch: Annotated[int | None, _option(RUNNER, "Most messages per (micro-)batch.", min=1)] = None,
     trigger: Annotated[str | None, _option(RUNNER, "Micro-batch interval on Spark, such as '1 second'.")] = None,
+    ticks: Annotated[
+        str | None,
+        _option(
+            TRAINING,
+            "What to learn from: a timer file, or 'benchmark' for spans like its timers'; default: all readings, in "
+            "equal spans. --speed 1 keeps to the times of the ticks.",
+        ),
+    ] = None,
+    spans: Annotated[
+        int | None, _option(TRAINING, "How many spans; default: 5, of the benchmark 7 (fit, grid: 12).", min=1)
+    ] = None,
+    start: Annotated[
+        int | None,
+        _option(TRAINING, "Of the benchmark's: where they begin, in ms since 1970; default: at the first reading."),
+    ] = None,
     table: Annotated[str | None, _option(STORES, "Table, such as azure-table://; default: a file in --out.")] = None,
     models: Annotated[
         str | None, _option(STORES, "Models: folder or azure-blob://container; default: in --out.")
@@ -130,9 +153,14 @@ def run(
     from riot_ops.command.job import Job
     from riot_ops.command.learning_job import LearningJob
     from riot_ops.command.single_jobs import FlowJob, MicroJob
+    from riot_ops.command.train_job import TrainJob
 
     _check_task(name, task)
-    kinds: dict[str, Any] = {"learn": LearningJob, "micro": functools.partial(MicroJob, task=task or "")}
+    kinds: dict[str, Any] = {
+        "learn": LearningJob,
+        "train": TrainJob,
+        "micro": functools.partial(MicroJob, task=task or ""),
+    }
     kind = kinds.get(name, FlowJob if name.endswith(".json") else Job)
     job = kind(
         name=name,
@@ -143,6 +171,7 @@ def run(
         input=input,
         format=format,
         time=time,
+        time_unit=time_unit,
         key=key,
         rate=rate,
         speed=speed,
@@ -156,6 +185,9 @@ def run(
         cores=cores,
         batch=batch,
         trigger=trigger,
+        ticks=ticks,
+        spans=spans,
+        start=start,
         table=table,
         models=models,
         broker=broker,

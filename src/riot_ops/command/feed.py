@@ -20,7 +20,7 @@ from riot_ops.graph.nodes import Edge
 from riot_ops.streams.catalog import catalog_entry
 from riot_ops.streams.pace import paced as at_pace
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "guess_delimiter"]
 
 #: Lines that are looked at before a run.
 LOOKED_AT = 100
@@ -45,7 +45,7 @@ class Feed:
     sensors: int
     seed: int = 0
     input: Path | None = None
-    format: str = "senml"
+    format: str | None = None
     time: str | None = None
     key: str | None = None
     rate: float | None = None
@@ -56,10 +56,8 @@ class Feed:
         self.schema: StreamSchema = stream_schema(self.stream)
         self._csv: t.CsvToSenML | None = None
         self._header = False
-        if self.curve is not None:
-            catalog_entry(self.curve)
-            if self.rate is not None:
-                raise ConfigError(f"--curve {self.curve} and --rate {self.rate:g} both set the pace: give one of them")
+        self._check_pace()
+        self.format = self.format or "senml"
         if self.format not in ("senml", "csv"):
             raise ConfigError(f"--format must be senml or csv, got {self.format!r}")
         if self.format == "senml" and (self.time or self.key):
@@ -72,6 +70,12 @@ class Feed:
             if self.speed is not None and self.curve is None:
                 raise ConfigError("--speed needs messages that begin with their time; use --rate with --format csv")
             self._read_header()
+
+    def _check_pace(self) -> None:
+        if self.curve is not None:
+            catalog_entry(self.curve)
+            if self.rate is not None:
+                raise ConfigError(f"--curve {self.curve} and --rate {self.rate:g} both set the pace: give one of them")
 
     @property
     def own_columns(self) -> bool:
@@ -191,7 +195,7 @@ class Feed:
         if first is None:
             raise ConfigError(f"--input {self.input} is empty")
         lines = _lines(first)
-        delimiter = _delimiter(lines)
+        delimiter = guess_delimiter(lines)
         header = [_plain(name) for name in lines[0].split(delimiter)]
         if self.time is None:
             columns = self.schema.columns
@@ -258,14 +262,14 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _delimiter(lines: Sequence[str]) -> str:
+def guess_delimiter(lines: Sequence[str]) -> str:
     """The one that cuts the first lines into most columns."""
     return max(DELIMITERS, key=lambda d: min(line.count(d) for line in lines[:10]))
 
 
 def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]] | None:
     """Header and rows, where the lines look like a table."""
-    delimiter = _delimiter(lines)
+    delimiter = guess_delimiter(lines)
     rows = [line.split(delimiter) for line in lines if line]
     if len(rows) < 2 or len(rows[0]) < 2 or "{" in lines[0] or "\\x" in lines[0]:
         return None

@@ -53,7 +53,7 @@ class Job:
     messages: int = 200_000
     sensors: int = 1_000
     input: Path | None = None
-    format: str = "senml"
+    format: str | None = None
     time: str | None = None
     key: str | None = None
     runner: str = "spark"
@@ -73,6 +73,10 @@ class Job:
     models: str | None = None
     broker: str | None = None
     servers: bool = False
+    time_unit: str | None = None
+    ticks: str | None = None
+    spans: int | None = None
+    start: int | None = None
     summary: Summary = field(default_factory=Summary)
 
     #: Streams that end in a sink.
@@ -105,11 +109,22 @@ class Job:
         for name in ("out", "input", "checkpoint"):
             if (given := getattr(self, name)) is not None:
                 setattr(self, name, local_path(given, f"--{name}"))
+        for option in ("ticks", "spans", "start"):
+            if getattr(self, option) is not None and self.name != "train":
+                raise ConfigError(f"--{option} is for train: it says what to learn from; got {self.name}")
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (there is --runner local as well)", "spark")
-        self.feed = Feed(
+        self.feed = self._feed()
+
+    def _feed(self) -> Feed:
+        if self.time_unit is not None:
+            raise ConfigError(
+                f"--time-unit is for records of a dataflow of one's own; {self.name} takes milliseconds since 1970 or "
+                "ISO 8601"
+            )
+        return Feed(
             self.stream,
             self.messages,
             self.sensors,
@@ -221,7 +236,7 @@ class Job:
 
     def total(self) -> int | None:
         """How many messages there are, where that is known."""
-        return None if self.name == "train" else self.feed.total()
+        return self.feed.total()
 
     def source(self, *, paced: bool) -> Source:
         """The source that the options describe."""
@@ -236,9 +251,6 @@ class Job:
         if self.name in ("etl", "stats"):
             return self.source(paced=True)
         around = self._around
-        if self.name == "train":
-            with console.status("storing readings to learn from …"):
-                return around.load(self.source(paced=False))
         if not around.trained():
             with console.status("training the first models …"):
                 around.train().run(around.load(self.source(paced=False)), sinks=MemorySink())
@@ -253,8 +265,6 @@ class Job:
         """The application among its stores, its Bloom filter trained on the sensors of the source."""
         if self.name == "etl":
             return self.feed.fitted(around.etl(self._sensors()))
-        if self.name == "train":
-            return around.train()
         if self.name == "pred":
             sensors = len(self._sensors()) if self.form == "paper" else 1
             return around.pred(self.cores or os.cpu_count() or 1, self.form, sensors)
@@ -262,8 +272,6 @@ class Job:
 
     def _warm_up(self) -> None:
         """Run over a few records among other stores, so that the kernels are compiled once and not in every worker."""
-        if self.name == "train":
-            return
         first = self.feed.first(100)
         if first is None:
             return

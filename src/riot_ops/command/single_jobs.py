@@ -10,9 +10,12 @@ import pyarrow as pa
 from rich.console import Console
 
 from riot_ops import dataflows
+from riot_ops.command.feed import Feed
 from riot_ops.command.job import Job
+from riot_ops.command.records import RecordFeed
 from riot_ops.connectors.mqtt.source import MqttSource
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import RAW
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
@@ -77,13 +80,38 @@ class FlowJob(Job):
                 f"{self.name} has {len(found)} sources ({', '.join(found)}): the command feeds one; "
                 "run it from Python with a mapping of name to source"
             )
+        (self._source,) = self._flow.kind("source")
         self._prepare()
         self.name = self._flow.name
         self.plot = False
 
+    def _feed(self) -> Feed:
+        """Lines of text, or where the source declares other fields than these have, records."""
+        assert self._source.schema is not None
+        if set(self._source.schema.names) <= set(RAW.names):
+            return super()._feed()
+        return RecordFeed(
+            self.stream,
+            self.messages,
+            self.sensors,
+            self.seed,
+            self.input,
+            self.format,
+            self.time,
+            self.key,
+            self.rate,
+            self.speed,
+            self.curve,
+            self._source.id,
+            self._source.schema,
+            self.time_unit,
+        )
+
     def check(self) -> None:
         """What its source takes is the dataflow's affair."""
-        if self.input is not None and self.feed.first(1) is None:
+        if isinstance(self.feed, RecordFeed):
+            self.feed.check()
+        elif self.input is not None and self.feed.first(1) is None:
             raise ConfigError(f"--input {self.input} is empty")
 
     def described(self) -> dict[str, Any]:

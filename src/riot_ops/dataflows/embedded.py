@@ -139,8 +139,8 @@ class Surroundings:
         store, dataset = ModelStore.open(self.models_url), self.stream.upper()
         return None not in (store.newest("DTC", dataset), store.newest("MLR", dataset))
 
-    def load(self, source: Source) -> pa.Table:
-        """Put the readings of a source into the table; returns the ticks that span them."""
+    def load(self, source: Source, n: int = SPANS) -> pa.Table:
+        """Put the readings of a source into the table; returns the ticks that span them, in so many spans."""
         learning = LEARNING[self.stream]
         flow = Dataflow("load")
         insert = t.TableInsert(
@@ -154,7 +154,7 @@ class Surroundings:
         times = flow.run(source, sinks=MemorySink())["insert"]["event_time"].cast(pa.int64()).drop_null()
         if not len(times):
             raise ConfigError("there are no readings to learn from")
-        return spans(pc.min(times).as_py() // 1000, pc.max(times).as_py() // 1000 + 1)
+        return spans(pc.min(times).as_py() // 1000, pc.max(times).as_py() // 1000 + 1, n)
 
     def news(self, patience_s: float = PATIENCE_S) -> Source:
         """The names of new models, until none has come for a time."""

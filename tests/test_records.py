@@ -1,0 +1,143 @@
+"""The command over files of records, for a dataflow whose source declares their fields."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import riot_ops as ro
+from riot_ops.command import cli
+from riot_ops.command.single_jobs import FlowJob
+from riot_ops.core.errors import ConfigError
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+#: The last record has a bad cell.
+RECORDS = [("a", 0, "1.5"), ("b", 1, "10"), ("a", 2, "2.5"), ("b", 3, "20.0"), ("a", 4, "warm")]
+TIMES = [(START + timedelta(seconds=s)).isoformat() for _, s, _ in RECORDS]
+WANTED = [("a", 2, 2.0), ("b", 3, 15.0)]
+
+
+@pytest.fixture
+def flow(tmp_path):
+    """A descriptor of averages over two values."""
+    made = ro.Dataflow("averages")
+    schema = {"device": "string", "event_time": "timestamp[us, tz=UTC]", "value": "double"}
+    made.sink("out", made.source("readings", schema=schema).to(ro.tasks.BlockAverage(by="device", window=2), id="avg"))
+    path = tmp_path / "flow.json"
+    path.write_text(made.to_json(), encoding="utf-8")
+    return path
+
+
+def csv(delimiter=",", name="event_time", times=TIMES):
+    rows = [(device, time, value) for (device, _, value), time in zip(RECORDS, times, strict=True)]
+    return "\n".join(delimiter.join(row) for row in [("device", name, "value"), *rows])
+
+
+def jsonl(_=None):
+    """Numbers as such, but for the bad one."""
+    values = [value if value[0].isdigit() else f'"{value}"' for _, _, value in RECORDS]
+    parts = zip(RECORDS, TIMES, values, strict=True)
+    return "\n".join(f'{{"device":"{d}","event_time":"{t}","value":{v}}}' for (d, _, _), t, v in parts)
+
+
+def seconds(unit):
+    """The times as numbers since 1970."""
+    return [f"{(START + timedelta(seconds=s)).timestamp() * unit:.0f}" for _, s, _ in RECORDS]
+
+
+def run(flow, path, *options):
+    out = path.parent / "out"
+    result = CliRunner().invoke(
+        cli.app, ["run", str(flow), "--input", str(path), "--runner", "local", "--out", str(out), *options]
+    )
+    assert result.exit_code == 0, (result.output, result.exception)
+    return pq.read_table(out / "avg"), pq.read_table(out / "errors"), result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("r.csv", csv(), ()),
+        ("r.csv", csv(";"), ()),
+        ("r.csv.gz", csv("\t"), ()),
+        ("r.dat", csv(), ("--format", "csv")),
+        ("r.csv", csv(name="at"), ("--time", "at")),
+        ("r.csv", csv(name="at", times=seconds(1)), ("--time", "at", "--time-unit", "s")),
+        ("r.csv", csv(name="at", times=seconds(1000)), ("--time", "at", "--time-unit", "ms")),
+        ("r.jsonl", jsonl(), ()),
+        ("r.txt", jsonl(), ("--format", "jsonl")),
+    ],
+    ids=["csv", "semicolons", "packed", "format", "time", "seconds", "milliseconds", "json", "json-format"],
+)
+def test_cells_have_the_declared_types_and_bad_ones_are_errors(flow, tmp_path, name, content, options):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    averages, errors, _ = run(flow, path, *options)
+    assert averages.schema.field("value").type == pa.float64()
+    assert averages.schema.field("event_time").type == pa.timestamp("us", "UTC")
+    rows = [(r["device"], r["event_time"], r["value"]) for r in averages.to_pylist()]
+    assert sorted(rows) == [(device, START + timedelta(seconds=s), value) for device, s, value in WANTED]
+    (error,) = errors.to_pylist()
+    assert (error["seq"], error["reason"]) == (4, "wrong_type")
+    assert error["message"] == "value = 'warm' (str) is not of type double"
+
+
+def test_parquet(flow, tmp_path):
+    times = [START + timedelta(seconds=s) for _, s, _ in RECORDS[:4]]
+    table = {"device": ["a", "b", "a", "b"], "event_time": times, "value": [1.5, 10.0, 2.5, 20.0], "other": [None] * 4}
+    pq.write_table(pa.table(table), tmp_path / "r.parquet")
+    averages, errors, _ = run(flow, tmp_path / "r.parquet")
+    assert (sorted(averages["value"].to_pylist()), errors.num_rows) == ([2.0, 15.0], 0)
+
+
+def test_the_pace_and_a_checkpoint_hold_for_records_too(flow, tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text(csv())
+    again = ("--checkpoint", str(tmp_path / "checkpoint"))
+    _, _, told = run(flow, path, "--rate", "10", *again)
+    took = float(re.search(r"5 messages in ([\d.]+) s", told)[1])
+    assert took >= 0.4, "four records behind the first, a tenth of a second each"
+    with path.open("a") as file:
+        file.write(f"\na,{TIMES[4]},3.5\na,{TIMES[4]},4.5\n")
+    averages, _, told = run(flow, path, *again)
+    assert "2 messages" in told
+    assert sorted(averages["value"].to_pylist()) == [2.0, 4.0, 15.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "told"),
+    [
+        (csv(), {"key": "device"}, "--key is for the applications"),
+        (csv(), {"speed": 2.0}, "--speed needs messages that begin with their time; use --rate"),
+        (csv(), {"rate": 2.0, "curve": "city"}, "--curve city and --rate 2 both set the pace"),
+        (csv(), {"format": "senml"}, "format must be csv, parquet or jsonl, got 'senml'"),
+        (csv(), {"time_unit": "ms"}, "time_unit is for the column named by time"),
+        (csv(name="at"), {}, "lacks the field 'event_time'; it has seq, device, at, value; --time names the column"),
+        (csv().replace("value", "valeu"), {}, "lacks the field 'value'.* did you mean \"valeu\"?"),
+        ("device,event_time,value\n", {}, "has no records"),
+        (None, {}, "declares the fields device, event_time, value: give a file that has them as --input"),
+    ],
+    ids=["key", "speed", "pace", "format", "unit", "time", "field", "empty", "generated"],
+)
+def test_what_cannot_be_read_is_refused_before_anything_is_made(flow, tmp_path, content, options, told):
+    given = None
+    if content is not None:
+        given = tmp_path / "r.csv"
+        given.write_text(content)
+    with pytest.raises(ConfigError, match=told):
+        FlowJob(str(flow), input=given, runner="local", out=tmp_path / "out", **options).check()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_time_unit_is_for_records_alone(tmp_path):
+    lines = ro.Dataflow("lines")
+    lines.sink("out", lines.source("lines"))
+    (tmp_path / "flow.json").write_text(lines.to_json(), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"--time-unit is for records of a dataflow of one's own"):
+        FlowJob(str(tmp_path / "flow.json"), runner="local", time_unit="ms")
