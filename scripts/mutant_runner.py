@@ -2,6 +2,7 @@
 
 The first process imports other people's libraries and forks: once for a process that imports the product, collects the
 tests and forks again per mutant, which then costs no import; and once for each mutant that has to be imported.
+Which tests reach which statement is measured before (`mutant_reach.py`); a mutant runs those that reach it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import gc
 import importlib
 import json
 import os
@@ -23,23 +23,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from _pytest.outcomes import OutcomeException
+from mutant_notes import Notes
+from mutant_patches import forget, functions, patches
+from mutant_reach import VARIABLE, Reach, start, statement_of
 from mutations import Mutant
 
-#: Seconds that a mutant may take at least, and how many times as long as without a fault.
-LEAST, TIMES = 5.0, 4
-#: CPU seconds after which a test is left out: with kernels as plain Python a few take minutes. A test that only waits,
-#: such as for a process of its own, has PATIENCE times as long.
+#: Seconds that a mutant may take at least, for a kernel to be compiled, and how many times as long as without a fault.
+LEAST, TIMES = 20.0, 4
+#: CPU seconds after which a test is left out. A test that only waits, such as for a process of its own, has PATIENCE
+#: times as long.
 LONG = 8.0
-#: Where the run without a fault notes which tests those are, and how long the others take.
-NOTES = "baseline.json"
 #: Wall time may be longer, since others use the machine.
 PATIENCE = 6
 #: Bytes of memory, so that a loop that never ends does not take all of it.
 MEMORY = 6 << 30
 LIBRARIES = (
     *("numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.csv", "hypothesis", "msgspec", "mmh3"),
-    *("sklearn.tree", "sklearn.linear_model"),
+    *("sklearn.tree", "sklearn.linear_model", "numba"),
 )
 
 Tell = Callable[[dict[str, Any]], None]
@@ -61,49 +63,39 @@ def main() -> None:
         out.write(json.dumps(result) + "\n")
         out.flush()
 
-    for name in (*LIBRARIES, "pytest", "_pytest.main"):
+    for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     sys.path.insert(0, os.getcwd())
     file = Path("src/riot_ops") / job["file"]
     source = file.read_bytes()
     mutants = {m.key: m for m in (Mutant(**given) for given in job["mutants"])}
-    # workers of Spark import the file: to put code into this process does not reach them
-    cold = list(mutants.values()) if job["spark"] else []
-    for result in [] if cold else _session(job, list(mutants.values()), source):
+    cold: list[tuple[Mutant, list[str], float]] = []
+    for result in _session(job, list(mutants.values()), source):
         if result.get("status") == "again":
-            cold.append(mutants[result["key"]])
+            cold.append((mutants[result["key"]], result["tests"], result["seconds"]))
         else:
             tell(result)
             if "problem" in result:
                 return
-    if not cold:
-        return
-    notes = _notes() if Path(NOTES).exists() else {"seconds": {}, "long": []}
-    seconds = sum(notes["seconds"].values()) or 60.0
     proven: set[str] = set()
-    for mutant in cold:
+    for mutant, tests, seconds in cold:
         file.write_bytes(mutant.apply(source))
         began = time.monotonic()
-        status, by = _child(functools.partial(_imported, job), LEAST + TIMES * seconds)
+        status, by = _child(functools.partial(_imported, job, tests), LEAST + TIMES * seconds, job["spark"])
         took = round(time.monotonic() - began, 2)
+        file.write_bytes(source)
         if status == "killed" and "::" in by and by not in proven:  # by the fault, or without one as well?
-            file.write_bytes(source)
-            if _child(functools.partial(_imported, job, by), 600)[0] != "survived":
+            if _child(functools.partial(_imported, job, [by]), 600, job["spark"])[0] != "survived":
                 return tell({"problem": f"a test fails without a fault in a process of its own: {by}"})
             proven.add(by)
         tell({"key": mutant.key, "status": status, "by": by, "seconds": took})
 
 
-def _notes() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(NOTES).read_text(encoding="utf-8"))
-    return found
-
-
 # -- processes -------------------------------------------------------------------------------------
 
 
-def _child(work: Callable[[], str], cpu_seconds: float) -> tuple[str, str]:
+def _child(work: Callable[[], str], cpu_seconds: float, java: bool = False) -> tuple[str, str]:
     """Run it in a fork: ("killed", which test), ("timeout", ""), or ("survived", "")."""
     ear, mouth = os.pipe()
     pid = os.fork()
@@ -112,7 +104,8 @@ def _child(work: Callable[[], str], cpu_seconds: float) -> tuple[str, str]:
         os.close(ear)
         _quiet()
         resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds) + 1, int(cpu_seconds) + 2))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        if not java:  # which takes addresses that it does not use
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         by = "?"
         try:
             by = work()
@@ -154,10 +147,12 @@ class _TooLong(OutcomeException):
 class _Tests:
     """A pytest plugin: picks the items that belong to the file, and leaves running them to a function."""
 
-    def __init__(self, job: dict[str, Any], loop: Callable[[Any, _Tests], None], only: str = "") -> None:
+    def __init__(self, job: dict[str, Any], loop: Callable[[Any, _Tests], None]) -> None:
         self._job = job
         self._loop = loop
-        self._only = only
+        self._reach: Reach | None = None
+        self._fixtures: dict[Any, int] = {}
+        self._around = 0
         self.failed = ""
         self.late = False
 
@@ -175,7 +170,7 @@ class _Tests:
                 return any(code in item.nodeid for code in codes)
             return True
 
-        items[:] = [item for item in items if wanted(item) and self._only in ("", item.nodeid)]
+        items[:] = [item for item in items if wanted(item)]
 
     def pytest_runtestloop(self, session: Any) -> bool:
         self._loop(session, self)
@@ -189,10 +184,22 @@ class _Tests:
         # also where a fixture raises it again
         self.late |= call.excinfo is not None and isinstance(call.excinfo.value, _TooLong)
 
-    def measure(self, session: Any) -> str:
-        """Run all without a fault, note how long each takes, and return one that fails, if any."""
-        seconds: dict[str, float] = {}
-        long: list[str] = []
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
+        """What a fixture reaches counts for all tests that share it."""
+        if self._reach is None or fixturedef.scope == "function":
+            yield
+            return
+        before = self._reach.take()
+        yield
+        found = self._reach.take()
+        self._fixtures[fixturedef] = self._fixtures.get(fixturedef, 0) | found
+        self._around |= before | found
+
+    def measure(self, session: Any, reach: Reach, notes: Notes) -> str:
+        """Run without a fault what is not known, note what it takes and reaches, and return one that fails, if any."""
+        self._reach = reach
+        items = [item for item in session.items if notes.of(item.nodeid) is None]
 
         def too_long(*_: Any) -> None:
             self.late = True
@@ -200,9 +207,11 @@ class _Tests:
 
         signal.signal(signal.SIGPROF, too_long)
         signal.signal(signal.SIGALRM, too_long)
-        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
-            self.failed, self.late = "", False
-            before = time.process_time()
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            self.failed, self.late, self._around = "", False, 0
+            forget()
+            reach.take()
+            before, began = time.process_time(), time.monotonic()
             signal.setitimer(signal.ITIMER_PROF, LONG)
             signal.setitimer(signal.ITIMER_REAL, PATIENCE * LONG)
             try:
@@ -216,21 +225,18 @@ class _Tests:
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             took = time.process_time() - before
+            found = reach.take() | self._around
+            for fixture in _fixtures(item):
+                found |= self._fixtures.get(fixture, 0)
             if self.late or took >= 0.9 * LONG:
-                long.append(item.nodeid)
+                notes.add(item.nodeid, None, 0)
+                self.failed = ""
             elif self.failed:
-                return self.failed
+                break
             else:
-                seconds[item.nodeid] = took
-        Path(NOTES).write_text(json.dumps({"seconds": seconds, "long": long}), encoding="utf-8")
-        return ""
-
-    def arrange(self, session: Any) -> None:
-        """The shortest first, and none that takes too long."""
-        seconds = _notes()["seconds"] if Path(NOTES).exists() else None
-        if seconds is not None:
-            kept = [item for item in session.items if item.nodeid in seconds]
-            session.items[:] = sorted(kept, key=lambda item: seconds[item.nodeid])
+                notes.add(item.nodeid, max(took, (time.monotonic() - began) / PATIENCE), found)
+        notes.keep()
+        return self.failed
 
     def run(self, session: Any) -> str:
         """The first item that fails, or nothing."""
@@ -242,22 +248,28 @@ class _Tests:
         return self.failed
 
 
-def _pytest(plugin: _Tests, job: dict[str, Any]) -> int:
-    import pytest
+def _fixtures(item: Any) -> Iterator[Any]:
+    info = getattr(item, "_fixtureinfo", None)
+    for used in info.name2fixturedefs.values() if info else ():
+        yield from used
 
-    options = ["-x", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:terminal"]
+
+def _pytest(plugin: _Tests, job: dict[str, Any]) -> int:
+    options = ["-x", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:terminal"]
     return int(pytest.main([*options, "-o", "timeout=0", "-o", "addopts=--doctest-modules", *job["tests"]], [plugin]))
 
 
-def _imported(job: dict[str, Any], only: str = "") -> str:
-    """Import the mutated file with all the rest, and run the tests."""
+def _imported(job: dict[str, Any], names: list[str]) -> str:
+    """Import the mutated file with all the rest, and run the tests of these names."""
     found: list[str] = []
+    order = {name: i for i, name in enumerate(names)}
 
     def loop(session: Any, tests: _Tests) -> None:
-        tests.arrange(session)
+        session.items[:] = sorted((i for i in session.items if i.nodeid in order), key=lambda i: order[i.nodeid])
         found.append(tests.run(session))
 
-    code = _pytest(_Tests(job, loop, only), job)
+    files = list(dict.fromkeys(name.partition("::")[0] for name in names))
+    code = _pytest(_Tests(job, loop), {**job, "tests": files})
     return found[0] if found else f"no collection ({code})"
 
 
@@ -277,10 +289,11 @@ def _session(job: dict[str, Any], mutants: list[Mutant], source: bytes) -> Itera
                 out.flush()
 
             ran: list[bool] = []
+            reach = start(Path("src/riot_ops"))
 
             def loop(session: Any, tests: _Tests) -> None:
                 ran.append(True)
-                _all(job, mutants, source, session, tests, tell)
+                _all(job, mutants, source, session, tests, reach, tell)
 
             said = ""
             try:
@@ -297,103 +310,63 @@ def _session(job: dict[str, Any], mutants: list[Mutant], source: bytes) -> Itera
     os.waitpid(pid, 0)
 
 
-def _all(job: dict[str, Any], mutants: list[Mutant], source: bytes, session: Any, tests: _Tests, tell: Tell) -> None:
+def _all(
+    job: dict[str, Any],
+    mutants: list[Mutant],
+    source: bytes,
+    session: Any,
+    tests: _Tests,
+    reach: Reach,
+    tell: Tell,
+) -> None:
     if not session.items:
         return tell({"problem": "no test belongs to it; name some in tests/mutants.toml"})
-    status, by = _child(lambda: tests.measure(session), 1200)
+    imported = reach.take()
+    notes = Notes(Path(job["notes"]))
+    status, by = _child(lambda: tests.measure(session, reach, notes), 3600, job["spark"])
     if status != "survived":
         return tell({"problem": f"the tests fail without a fault: {status} {by}"})
-    tests.arrange(session)
-    seconds = sum(_notes()["seconds"].values())
-    if _notes()["long"]:
-        tell({"long": _notes()["long"]})
+    notes.read()
+    items = {item.nodeid: item for item in session.items}
+    if long := notes.long(items):
+        tell({"long": long})
+    reached = {test: notes.reached(test) for test in items}
     path = str(Path("src/riot_ops", job["file"]).resolve())
-    functions = _functions(path)
+    of_file = reach.lines(path)
+    live = functions(path)
+    last = ""
     for mutant in mutants:
-        start = time.monotonic()
-        patches = _patches(source, mutant, path, functions)
-        if patches is None:
-            tell({"key": mutant.key, "status": "again"})
-            continue
+        began = time.monotonic()
+        line = statement_of(source, mutant.start, mutant.end)
+        put = patches(source, mutant, path, live)
+        place = None if line is None else reach.place(path, line)
+        here, elsewhere = reach.tests(place, reached)
+        if place is None or reach.here(imported, place):  # by all that was imported, so by any test
+            near = [test for test, found in reached.items() if found & of_file]
+            again = notes.short(near, items)
+        else:  # a patch reaches no process that a test starts
+            again = notes.short(elsewhere if put is not None else {*here, *elsewhere})
+        if put is not None and (short := notes.short(here)):
+            # a test that found one fault of the file is likely to find the next
+            session.items[:] = [items[test] for test in sorted(short, key=lambda test: test != last)]
 
-        def work(patches: list[tuple[Any, types.CodeType]] = patches) -> str:
-            _forget()
-            for function, code in patches:
-                function.__code__ = code
-            return tests.run(session)
+            def work(put: list[tuple[Any, types.CodeType]] = put) -> str:
+                os.environ.pop(VARIABLE)
+                forget()
+                for function, code in put:
+                    function.__code__ = code
+                return tests.run(session)
 
-        status, by = _child(work, LEAST + TIMES * seconds)
-        if status == "survived":
-            tell({"key": mutant.key, "status": "again"})
-            continue
-        # a test that found one fault of the file is likely to find the next
-        session.items.sort(key=lambda item: item.nodeid != by)
-        tell({"key": mutant.key, "status": status, "by": by, "seconds": round(time.monotonic() - start, 2)})
-
-
-def _forget() -> None:
-    """Empty caches that hold results of the code without a fault."""
-    cached = type(functools.cache(len))
-    for one in gc.get_objects():
-        if isinstance(one, cached) and str(one.__module__).startswith("riot_ops"):
-            one.cache_clear()
-
-
-def _functions(path: str) -> dict[types.CodeType, list[Any]]:
-    """The functions of a file, by code; those inside of others come about anew at each call."""
-    found: dict[types.CodeType, list[Any]] = {}
-    for one in gc.get_objects():
-        if isinstance(one, types.FunctionType) and os.path.realpath(one.__code__.co_filename) == path:
-            found.setdefault(one.__code__, []).append(one)
-    return found
-
-
-def _codes(code: types.CodeType) -> list[types.CodeType]:
-    return [c for c in code.co_consts if isinstance(c, types.CodeType)]
-
-
-def _patches(
-    source: bytes, mutant: Mutant, path: str, functions: dict[types.CodeType, list[Any]]
-) -> list[tuple[Any, types.CodeType]] | None:
-    """What to put into which functions; None where the fault lies elsewhere, such as in a default."""
-    old = compile(source, path, "exec", dont_inherit=True)
-    new = compile(mutant.apply(source), path, "exec", dont_inherit=True)
-    live: dict[tuple[str, int], list[Any]] = {}
-    for code, found in functions.items():
-        live.setdefault((code.co_qualname, code.co_firstlineno), []).extend(found)
-    patches: list[tuple[Any, types.CodeType]] = []
-
-    def walk(a: types.CodeType, b: types.CodeType) -> bool:
-        """Whether all that differs could be put in; bodies of modules and classes have run already."""
-        if _same(a, b):
-            return True
-        targets = live.get((a.co_qualname, a.co_firstlineno), [])
-        if targets and a.co_flags & 2 and a.co_freevars == b.co_freevars:
-            patches.extend((target, b) for target in targets)
-            return True
-        inner_a, inner_b = _codes(a), _codes(b)
-        if len(inner_a) != len(inner_b) or not _same(a, b, inside=False):
-            return False
-        return all(walk(x, y) for x, y in zip(inner_a, inner_b, strict=True))
-
-    return patches if walk(old, new) and patches else None
-
-
-def _same(a: types.CodeType, b: types.CodeType, *, inside: bool = True) -> bool:
-    """Whether two codes do the same, lines aside."""
-    if (a.co_code, a.co_names, a.co_varnames) != (b.co_code, b.co_names, b.co_varnames):
-        return False
-    if len(a.co_consts) != len(b.co_consts):
-        return False
-    for x, y in zip(a.co_consts, b.co_consts, strict=True):
-        if isinstance(x, types.CodeType) != isinstance(y, types.CodeType):
-            return False
-        if isinstance(x, types.CodeType):
-            if inside and not _same(x, y):
-                return False
-        elif (type(x), repr(x)) != (type(y), repr(y)):
-            return False
-    return True
+            status, by = _child(work, LEAST + TIMES * notes.seconds(short), job["spark"])
+            if status != "survived":
+                last = by
+                tell({"key": mutant.key, "status": status, "by": by, "seconds": round(time.monotonic() - began, 2)})
+                continue
+        if again:
+            tell({"key": mutant.key, "status": "again", "tests": again, "seconds": notes.seconds(again)})
+        else:
+            by = "" if here else "no test reaches it"
+            tell({"key": mutant.key, "status": "survived", "by": by, "seconds": round(time.monotonic() - began, 2)})
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
     python scripts/mutants.py src/riot_ops/tasks --sample 100 --jobs 2
     python scripts/mutants.py src/riot_ops/tasks/merge/join.py
 
-It works on a copy of the tree, with kernels as plain Python. For each file one process imports everything and
-collects the tests that belong to it (`tests/mutants.toml`); for each mutant it forks, puts the mutated code into the
-functions that are there, and runs the tests until one fails. What survives that, or cannot be put in so, such as a
-default of a dataclass, is tried once more by a process that imports the mutated file.
+It works on a copy of the tree. For each file one process imports everything and collects the tests that belong to it
+(`tests/mutants.toml`), and measures once what each takes and reaches; for each mutant it forks, puts the mutated code
+into the functions that are there, and runs the tests that reach it until one fails. What cannot be put in so, such as a
+default of a dataclass, or runs in processes that tests start, is tried by a process that imports the mutated file.
 
 A mutant is killed if a test fails, or if it takes far longer than the tests do without it. Results go to
 a file of JSON lines and are not repeated while the source and the tests stay.
@@ -39,6 +39,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/riot_ops")
 COPIED = ("src", "tests", "scripts", "docs", "examples", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")
 SETTINGS = "tests/mutants.toml"
+#: Machine code of the kernels, and what each test takes and reaches: both last as long as their sources.
+KERNELS, NOTES = ROOT / "build" / "mutants" / "kernels", ROOT / "build" / "mutants" / "tests.json"
 
 
 def main() -> int:
@@ -141,6 +143,10 @@ def _earlier(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def _run(by_file: dict[str, list[Mutant]], settings: dict[str, Any], results: Path, jobs: int) -> None:
     if not by_file:
         return
+    if not KERNELS.exists():
+        print("mutants: compiling all kernels with checks of their indices", flush=True)
+        settled = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(KERNELS)}
+        subprocess.run([sys.executable, "-m", "riot_ops", "warm"], env=settled, cwd=ROOT, check=True)
     total, done, killed = sum(map(len, by_file.values())), 0, 0
     # the longest first, so that no job is left alone at the end
     order = sorted(by_file, key=lambda f: -len(by_file[f]))
@@ -171,12 +177,15 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
         "skipped": settings.get("skipped", []),
         "servers": any(_belongs(file, place) for place in settings.get("servers", ())),
         "spark": file.startswith("runtime/spark/"),
+        "notes": str(NOTES),
         "mutants": [vars(m) for m in mutants],
     }
     environment = {
         **os.environ,
         "PYTHONPATH": str(copy / "src"),
-        "NUMBA_DISABLE_JIT": "1",
+        # an index that a fault has moved raises, as in plain Python; such machine code has a place of its own
+        "NUMBA_BOUNDSCHECK": "1",
+        "NUMBA_CACHE_DIR": str(KERNELS),
         "HYPOTHESIS_PROFILE": "mutants",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OPENBLAS_NUM_THREADS": "1",

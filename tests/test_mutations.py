@@ -181,6 +181,7 @@ def test_killed_survived_and_hanging(tmp_path):
         "skipped": [],
         "servers": False,
         "spark": False,
+        "notes": str(tmp_path / "notes.json"),
         "mutants": [vars(m) for m in given],
     }
     runner = Path(__file__).resolve().parent.parent / "scripts" / "mutant_runner.py"
