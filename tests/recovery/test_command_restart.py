@@ -1,0 +1,76 @@
+"""A run of the command on Spark that was interrupted goes on: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+
+ROWS = 20_000
+FIELDS = {"device": "string", "value": "double"}
+
+
+def smoothing():
+    """Each record smoothed, and averages of what may be cut at any place."""
+    flow = ro.Dataflow("smoothing")
+    readings = flow.source("readings", schema=FIELDS)
+    smooth = readings.to(t.KalmanFilter(by="device"), id="smooth")
+    return flow.sink("out", smooth, smooth.to(t.BlockAverage(by="device", window=7), id="average"))
+
+
+def lines(start, end):
+    """Some values are bad, and their records come out as errors."""
+    return "".join(f"d{i % 5},{'bad' if i % 997 == 0 else i * 7 % 100}\n" for i in range(start, end))
+
+
+def started(tmp_path, *options):
+    command = [sys.executable, "-m", "riot_ops", "run", "flow.json", "--input", "readings.csv", "--out", "out"]
+    return subprocess.Popen(
+        [*command, "--runner", "spark", "--cores", "2", "--checkpoint", "checkpoint", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        cwd=tmp_path,
+    )
+
+
+@pytest.mark.spark
+def test_an_interrupted_run_goes_on_also_in_a_file_that_has_grown(tmp_path):
+    (tmp_path / "flow.json").write_text(smoothing().to_json(), encoding="utf-8")
+    path = tmp_path / "readings.csv"
+    path.write_text("device,value\n" + lines(0, ROWS))
+    process = started(tmp_path, "--rate", "200")
+    told = []
+    for line in process.stdout:
+        told.append(line)
+        found = re.search(r"([\d,]+) messages .*/s", line)
+        if found and int(found[1].replace(",", "")) > 300:
+            break
+    process.send_signal(signal.SIGINT)
+    told.append(process.communicate(timeout=120)[0])
+    assert process.returncode == 130, "".join(told)
+    assert "go on from checkpoint" in told[-1]
+    first = sum(pq.read_metadata(f).num_rows for f in (tmp_path / "out" / "smooth").glob("*.parquet"))
+    assert 0 < first < ROWS, "it was interrupted in the middle"
+
+    with path.open("a") as file:
+        file.write(lines(ROWS, ROWS + 500))
+    process = started(tmp_path, "--batch", "7000")
+    text, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, text
+    assert "runner spark, continued" in text
+
+    wanted = smoothing().run(path)
+    assert wanted["errors"].num_rows == 21
+    for name in ("smooth", "average", "errors"):
+        files = sorted((tmp_path / "out" / name).glob("*.parquet"))
+        rows = [row for f in files for row in pq.read_table(f).to_pylist()]
+        assert sorted(rows, key=lambda row: row["seq"]) == wanted[name].sort_by("seq").to_pylist(), name
