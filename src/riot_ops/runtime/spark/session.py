@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB, refuse_connect
+from riot_ops.runtime.spark.quiet import start_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,13 +141,14 @@ def _beside(cores: int, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _started(cores: int, memory: str, app_name: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _find_java()
-    builder = configure(SparkSession.builder.appName(app_name).master(f"local[{cores}]"))
+    conf = configure(SparkConf(loadDefaults=False).setAppName(app_name).setMaster(f"local[{cores}]"))
     for name, value in {
         **OWN,
         **AT_START,
@@ -155,9 +157,10 @@ def _started(cores: int, memory: str, app_name: str, settings: Mapping[str, str]
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
         **settings,
     }.items():
-        builder = builder.config(name, value)
+        conf.set(name, value)
     with _home():
-        spark: SparkSession = builder.getOrCreate()
+        start_jvm(conf)
+        spark: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
