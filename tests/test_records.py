@@ -135,6 +135,18 @@ def test_what_cannot_be_read_is_refused_before_anything_is_made(flow, tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["time", "time-unit"])
+def test_a_run_goes_on_with_the_same_times_alone(flow, tmp_path, name):
+    path = tmp_path / "r.csv"
+    path.write_text("device,value,at,since\n" + "".join(f"a,{i},{i},{i}\n" for i in range(9)))
+    given = {"time": "at", "time-unit": "s", "checkpoint": str(tmp_path / "checkpoint")}
+    run(flow, path, *(word for option, value in given.items() for word in (f"--{option}", value)))
+    other = {**given, name: {"time": "since", "time-unit": "ms"}[name]}
+    again = (word for option, value in other.items() for word in (f"--{option}", value))
+    with pytest.raises(AssertionError, match=f"holds a run with {name.replace('-', '_')} '{given[name]}'"):
+        run(flow, path, *again)
+
+
 def test_a_time_unit_is_for_records_alone(tmp_path):
     lines = ro.Dataflow("lines")
     lines.sink("out", lines.source("lines"))

@@ -97,6 +97,15 @@ def test_a_timer_file_has_its_own_number_of_spans(tmp_path):
         TrainJob("train", runner="local", ticks=str(tmp_path / "timer.csv"), spans=3)
 
 
+@pytest.mark.parametrize(("option", "value"), [("ticks", "benchmark"), ("spans", "3"), ("start", "7")])
+def test_a_run_goes_on_with_the_same_ticks_alone(tmp_path, trips, option, value):
+    given = {"checkpoint": str(tmp_path / "checkpoint")} | ({"ticks": "benchmark"} if option == "start" else {})
+    words = [word for name, one in given.items() for word in (f"--{name}", one)]
+    train(tmp_path, trips, *words)
+    with pytest.raises(AssertionError, match=f"holds a run with {option} None"):
+        train(tmp_path, trips, *words, f"--{option}", value)
+
+
 @pytest.mark.parametrize("option", ["ticks", "spans", "start"])
 def test_other_applications_take_no_ticks(option):
     with pytest.raises(ConfigError, match=f"--{option} is for train.*; got stats"):

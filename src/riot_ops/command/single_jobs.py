@@ -115,7 +115,12 @@ class FlowJob(Job):
             raise ConfigError(f"--input {self.input} is empty")
 
     def described(self) -> dict[str, Any]:
-        return {**super().described(), "dataflow": self._flow.to_dict()}
+        return {
+            **super().described(),
+            "dataflow": self._flow.to_dict(),
+            "time": self.time,
+            "time_unit": self.time_unit,
+        }
 
     def sources(self, console: Console) -> Source:
         return self.source(paced=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -34,6 +35,9 @@ class TrainJob(Job):
             if self.spans is not None:
                 raise ConfigError(f"--spans {self.spans}: the file {self.ticks} says how many spans there are")
             self._read = dataflows.read_ticks(self.ticks)
+
+    def described(self) -> dict[str, Any]:
+        return {**super().described(), "ticks": self.ticks, "spans": self.spans, "start": self.start}
 
     def total(self) -> None:
         """Readings come in, and spans are counted."""
