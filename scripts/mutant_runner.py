@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import functools
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -207,7 +208,7 @@ class _Tests:
 
         signal.signal(signal.SIGPROF, too_long)
         signal.signal(signal.SIGALRM, too_long)
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in itertools.pairwise([*items, None]):
             self.failed, self.late, self._around = "", False, 0
             forget()
             reach.take()

@@ -48,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", help="files or folders below src/riot_ops")
     parser.add_argument("--sample", type=int, help="this many mutants of each path, at random; default: all")
+    parser.add_argument("--without", action="append", default=[], help="a file or folder that is left out")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="files at the same time")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutants.jsonl")
@@ -56,7 +57,7 @@ def main() -> int:
     parser.add_argument("--least", type=float, default=0.0, help="fail below this percentage of killed ones")
     options = parser.parse_args()
     settings = tomllib.loads((ROOT / SETTINGS).read_text(encoding="utf-8"))
-    chosen = {path: _chosen(path, options.sample, options.seed) for path in options.paths}
+    chosen = {path: _chosen(path, options.without, options.sample, options.seed) for path in options.paths}
     if options.list:
         for mutant in (m for found in chosen.values() for m in found):
             print(f"{mutant.file}:{mutant.line}: {mutant.kind}: {mutant.before} -> {mutant.after}")
@@ -74,9 +75,10 @@ def main() -> int:
     return _report(chosen, _earlier(options.results), settings, options.least)
 
 
-def _chosen(path: str, sample: int | None, seed: int) -> list[Mutant]:
-    top = ROOT / path
+def _chosen(path: str, without: list[str], sample: int | None, seed: int) -> list[Mutant]:
+    top, left_out = ROOT / path, [ROOT / other for other in without]
     files = [top] if top.is_file() else sorted(top.rglob("*.py"))
+    files = [f for f in files if not any(f.is_relative_to(other) for other in left_out)]
     if not files:
         sys.exit(f"mutants: no Python files in {path}")
     found = [m for f in files for m in mutants_of(str(f.relative_to(ROOT / PACKAGE)), f.read_bytes())]

@@ -108,6 +108,14 @@ def test_rows_per_transaction_of_a_database_are_the_benchmarks():
         assert dataflows.etl(stream, store="sqlite://").nodes["insert"].task.batch == 100
 
 
+def test_taxi_alone_is_not_interpolated():
+    for stream in ("city", "fit", "grid"):
+        assert dataflows.etl(stream).nodes["interpolate"].task.window == 5
+    assert "interpolate" not in dataflows.etl("taxi").nodes
+    assert dataflows.etl("taxi", window=3).nodes["interpolate"].task.window == 3
+    assert "interpolate" not in dataflows.etl("city", window=0).nodes
+
+
 def test_high_values_are_bad_for_city_alone():
     for stream in ("city", "taxi", "fit", "grid"):
         assert dataflows.train(stream, store="memory://o", table_store="memory").nodes["label"].task.reverse == (

@@ -103,6 +103,11 @@ def test_a_missing_input_matters_only_where_it_decides():
     assert model.predict([[0.5, math.nan], [math.nan, 0.0]]).tolist() == [0, -1]
 
 
+def test_shares_of_leaves_and_of_none():
+    shares = stump().shares(np.array([0, 1, 2, -1]))
+    np.testing.assert_array_equal(shares, [[0.5, 0.5], [1.0, 0.0], [0.0, 1.0], [np.nan, np.nan]])
+
+
 def test_the_most_names():
     many = tuple(map(str, range(10_000)))
     shares = ((0.0,) * 9999 + (1.0,),)

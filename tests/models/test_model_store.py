@@ -175,3 +175,5 @@ def test_models_are_loaded_once_per_process(store, tmp_path):
     assert isinstance(changed, LinearModel) and changed.intercept == 123.0
     with pytest.raises(ModelError, match="cannot be read"):
         file_model(str(tmp_path / "none"))
+    with pytest.raises(ModelError, match="cannot be read: Is a directory"):
+        file_model(str(tmp_path))
