@@ -30,13 +30,14 @@ class Notes:
         self._reached: dict[str, int] = {}
 
     def of(self, test: str) -> dict[str, Any] | None:
-        """Its note, if that is of this state."""
+        """Its note, if that is of this state; one that has failed is run again."""
         found = self._all.get(test)
-        return found if found and found["digest"] == self._state(test) else None
+        return found if found and found["digest"] == self._state(test) and not found.get("failed") else None
 
-    def add(self, test: str, seconds: float | None, reached: int) -> None:
-        """Note a test; without seconds it takes too long."""
-        self._all[test] = {"digest": self._state(test), "seconds": seconds, "reached": _pack(reached)}
+    def add(self, test: str, seconds: float | None, reached: int, *, failed: bool = False) -> None:
+        """Note a test; without seconds it takes too long, or has failed without a fault."""
+        note = {"digest": self._state(test), "seconds": seconds, "failed": failed, "reached": _pack(reached)}
+        self._all[test] = note
 
     def keep(self) -> None:
         """Write what has been added."""
@@ -54,7 +55,11 @@ class Notes:
 
     def long(self, tests: Iterable[str]) -> list[str]:
         """Those that take too long."""
-        return [test for test in tests if self._all[test]["seconds"] is None]
+        return [test for test in tests if self._all[test]["seconds"] is None and not self._all[test].get("failed")]
+
+    def failed(self, tests: Iterable[str]) -> list[str]:
+        """Those that fail without a fault."""
+        return [test for test in tests if self._all[test].get("failed")]
 
     def short(self, *groups: Iterable[str]) -> list[str]:
         """Those that do not take too long, of each group the shortest first, up to ``MOST`` seconds in all."""

@@ -198,7 +198,7 @@ class _Tests:
         self._around |= before | found
 
     def measure(self, session: Any, reach: Reach, notes: Notes) -> str:
-        """Run without a fault what is not known, note what it takes and reaches, and return one that fails, if any."""
+        """Run without a fault what is not known, and note what it takes and reaches."""
         self._reach = reach
         items = [item for item in session.items if notes.of(item.nodeid) is None]
 
@@ -231,13 +231,12 @@ class _Tests:
                 found |= self._fixtures.get(fixture, 0)
             if self.late or took >= 0.9 * LONG:
                 notes.add(item.nodeid, None, 0)
-                self.failed = ""
             elif self.failed:
-                break
+                notes.add(item.nodeid, None, 0, failed=True)
             else:
                 notes.add(item.nodeid, max(took, (time.monotonic() - began) / PATIENCE), found)
         notes.keep()
-        return self.failed
+        return ""
 
     def run(self, session: Any) -> str:
         """The first item that fails, or nothing."""
@@ -326,9 +325,11 @@ def _all(
     notes = Notes(Path(job["notes"]))
     status, by = _child(lambda: tests.measure(session, reach, notes), 3600, job["spark"])
     if status != "survived":
-        return tell({"problem": f"the tests fail without a fault: {status} {by}"})
+        return tell({"problem": f"the tests cannot be run without a fault: {status} {by}"})
     notes.read()
     items = {item.nodeid: item for item in session.items}
+    if failed := notes.failed(items):
+        tell({"failed": failed})
     if long := notes.long(items):
         tell({"long": long})
     reached = {test: notes.reached(test) for test in items}

@@ -213,8 +213,10 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
             if "problem" in result:
                 print(f"mutants: {file}: {result['problem']}", file=sys.stderr)
                 break
-            if "long" in result:
-                print(f"mutants: {file}: left out, as they take long: {', '.join(result['long'])}", file=sys.stderr)
+            if "key" not in result:
+                ((what, tests),) = result.items()
+                why = {"long": "they take long", "failed": "they fail without a fault"}[what]
+                print(f"mutants: {file}: left out, as {why}: {', '.join(tests)}", file=sys.stderr)
                 continue
             mutant = by_key[result["key"]]
             place = {"file": file, "line": mutant.line, "function": mutant.function, "kind": mutant.kind}

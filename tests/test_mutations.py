@@ -147,6 +147,9 @@ def test_that_takes_too_long():
     while time.process_time() < until:
         pass
 
+def test_that_fails_anyway():
+    assert False
+
 @pytest.mark.slow
 def test_left_out():
     assert False
@@ -195,8 +198,11 @@ def test_killed_survived_and_hanging(tmp_path):
         check=True,
     )
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert told[0] == {"long": ["tests/test_a.py::test_that_takes_too_long"]}
-    results = {r["key"]: r for r in told[1:]}
+    assert told[:2] == [
+        {"failed": ["tests/test_a.py::test_that_fails_anyway"]},
+        {"long": ["tests/test_a.py::test_that_takes_too_long"]},
+    ]
+    results = {r["key"]: r for r in told[2:]}
     assert set(results) == {m.key for m in given}, done.stdout + done.stderr
     found = {(m.function, m.before, m.after): results[m.key]["status"] for m in given}
     assert found == expected

@@ -143,8 +143,71 @@ def test_arrivals_are_when_messages_are_due(values, n):
         (lambda: rates.grid(spread=0), "spread must be"),
         (lambda: rates.constant(5).scaled(float("inf")), "speedup must be"),
         (lambda: rates.saw_tooth(1, 2, period=-1), "step"),
+        (lambda: rates.grid(spread=1800.5), "spread must be"),
+        (lambda: rates.burst(1, 2, period=5, duration=0), "duration"),
+        (lambda: rates.normal(5, 1, duration=1, step=1.5), "at least a step"),
+        (lambda: rates.normal(5, 1, duration=1, step=0), "a step > 0"),
+        (lambda: rates.normal(5, 1, duration=float("inf")), "finite"),
+        (lambda: rates.normal(5, 1, duration=5, correlation=1.0), "correlation"),
+        (lambda: rates.normal(5, 1, duration=5, correlation=-1.0), "correlation"),
+        (lambda: rates.bimodal(1, 2, period=5, share=0), "share"),
+        (lambda: rates.bimodal(1, 2, period=5, ramp=-0.01), "ramp"),
+        (lambda: rates.bimodal(1, 2, period=5, share=0.5, ramp=0.25), "share"),
+        (lambda: rates.constant(5).scaled(0), "speedup must be"),
+        (lambda: rates.Curve([1], float("inf")), "step must be"),
+        (lambda: rates.Curve([[1, 2]]), "rates must be"),
     ],
 )
 def test_impossible_shapes_are_refused(make, text):
     with pytest.raises(ConfigError, match=text):
         make()
+
+
+def test_shapes_by_hand():
+    assert rates.saw_tooth(100, 200, period=2, steps=4).rates.tolist() == [112.5, 137.5, 162.5, 187.5]
+    assert rates.saw_tooth(100, 200, period=2, steps=4).step == 0.5
+    assert rates.saw_tooth(0, 1, period=2).rates.size == 100
+    two = rates.bimodal(10, 20, period=20, share=0.2, ramp=0.2, noise=0, periods=2, steps=10)
+    # low up to a fifth, high from two fifths to four; the middles of the steps of the ramps are a quarter up or down
+    assert two.rates.tolist() == pytest.approx([10, 10, 12.5, 17.5, 20, 20, 20, 20, 17.5, 12.5] * 2)
+    assert two.step == 2
+    assert rates.bimodal(1, 2, period=96).rates.size == 7 * 96
+    assert rates.grid(speedup=1, meters=3600, spread=1800.0).rates.tolist() == [2.0]
+
+
+@pytest.mark.parametrize(("period", "duration", "steps"), [(10, 1, 10), (60, 6, 10), (3, 2, 3), (10, np.pi, 1000)])
+def test_bursts_have_their_messages(period, duration, steps):
+    curve = rates.burst(10, 110, period, duration)
+    assert curve.rates.size == steps
+    assert curve.total == pytest.approx(10 * period + 100 * duration, rel=1e-9)
+    whole = np.count_nonzero(curve.rates == 110)
+    assert whole == int(duration / period * steps + 1e-9)
+    assert (curve.rates[whole + 1 :] == 10).all()
+    if steps < 1000:
+        assert set(curve.rates) == {10, 110}
+
+
+def test_normal_by_its_recursion():
+    rng = np.random.default_rng([7, 1])
+    x = [rng.standard_normal()]
+    for e in rng.standard_normal(99):
+        x.append(0.8 * x[-1] + 0.6 * e)
+    wanted = 50 + 2 * (np.array(x) - np.mean(x)) / np.std(x)
+    assert rates.normal(50, 2, duration=200, step=2, correlation=0.8, seed=7).rates == pytest.approx(wanted)
+    assert rates.normal(50, 2, duration=1).rates.size == 2
+    assert rates.normal(50, 2, duration=2.5).rates.size == 3
+
+
+def test_noise_keeps_within_four_deviations():
+    curve = rates.bimodal(100, 100, period=1, ramp=0, noise=0.1, periods=3000, steps=100, seed=1)
+    assert curve.rates.min() == pytest.approx(60)
+    assert curve.rates.max() == pytest.approx(140)
+    assert curve.rates.std() == pytest.approx(10, rel=0.02)
+
+
+def test_a_day_of_taxi_by_hand():
+    hours = [0, 0.25, 1, 1.75, 3, 5.25, 6, 6.75, 12, 18, 19, 20, 21, 22, 23.99]
+    # half a cosine down between 0.25 and 1.75, up between 5.25 and 6.75; half a sine between 18 and 22
+    side = 3200 + 500 * 0.5**0.5
+    wanted = [3200, 3200, 1750, 300, 300, 300, 1750, 3200, 3200, 3200, side, 3700, side, 3200, 3200]
+    assert rates.taxi_profile(np.array(hours)).tolist() == pytest.approx(wanted)
