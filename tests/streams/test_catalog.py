@@ -68,6 +68,53 @@ def test_peak_rates_are_those_of_the_specification(name, peak):
     assert half["messages"] == rate["messages"]
 
 
+@pytest.mark.parametrize(
+    ("name", "speedup", "figures"),
+    [
+        # the generator's number of sensors and pace, from the specification; sizes as measured above
+        ("city", 1000, ("sensors", 90, 381, 85)),
+        ("taxi", 1000, ("taxis", 20_355, 870, 185)),
+        ("fit", 1, ("subjects", 10, 1228, 214)),
+        ("grid", 1000, ("meters", 6000, 126, 24)),
+    ],
+)
+def test_figures_of_a_stream(name, speedup, figures, monkeypatch):
+    monkeypatch.setattr("riot_ops.streams.catalog.MOST_GAPS", 30_000)
+    told = CATALOG[name].describe()
+    curve = getattr(rates, name)(speedup=speedup)
+    assert (told["parameter"], told["sensors"], *told["bytes"].values()) == figures
+    rate = curve.rates
+    assert told["rate"] == {
+        "speedup": speedup,
+        "mean": pytest.approx(rate.mean(), abs=0.0006),
+        "std": pytest.approx(rate.std(), abs=0.0006),
+        "min": pytest.approx(rate.min(), abs=0.0006),
+        "max": pytest.approx(rate.max(), abs=0.0006),
+        "seconds": pytest.approx(rate.size * curve.step, abs=0.0006),
+        "messages": round(rate.sum() * curve.step),
+    }
+    due = [curve.time_of(i + 1e-6) for i in range(min(30_000, told["rate"]["messages"] + 1))]
+    gaps = np.sort(np.diff(due)) * 1000
+    wanted = {"mean": gaps.mean(), "max": gaps[-1]}
+    for key, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        place = share * (gaps.size - 1)  # between the two next to it
+        low = int(place)
+        wanted[key] = gaps[low] + (place - low) * (gaps[min(low + 1, gaps.size - 1)] - gaps[low])
+    assert told["gap_ms"] == {key: pytest.approx(value, rel=1e-3, abs=0.0001) for key, value in wanted.items()}
+
+
+def test_fields_of_a_stream():
+    fields = {field["name"]: field for field in CATALOG["city"].describe()["fields"]}
+    assert list(fields) == list(SCHEMAS["city"].columns)
+    assert fields["source"] == {
+        "name": "source", "unit": "string", "label": "string", "kind": "sv", "observed": False, "bounds": None,
+    }  # fmt: skip
+    low, high = SCHEMAS["city"].bounds["temperature"]
+    assert fields["temperature"]["bounds"] == [low, high]
+    assert fields["temperature"]["unit"] == "°C" != fields["temperature"]["label"]
+    assert fields["temperature"]["observed"]
+
+
 def test_gaps_are_those_of_a_paced_source():
     now = [0.0]
     curve = rates.grid(speedup=100, meters=60)
@@ -174,3 +221,10 @@ def test_stats_over_the_fit_sample(shared_data):
     assert {k: result[k].num_rows for k in ("avg", "slr", "dac")} == {"avg": 11 * 4, "slr": 11 * 36, "dac": 11 * 45}
     assert result.summary.errors == 0
     assert set(result["dac"]["obs_type"].to_pylist()) == set(SCHEMAS["fit"].observed)
+
+
+@pytest.mark.parametrize("format", ["senml", "csv", "observations", "wide"])
+@pytest.mark.parametrize("name", CATALOG)
+def test_a_source_tells_the_schema_of_its_batches(name, format):
+    source = streams.generate(name, 5, messages=3, format=format)
+    assert source.schema.equals(table(source).schema, check_metadata=True)

@@ -1,0 +1,51 @@
+"""Long files, which have hardly any bytes: a hole takes no room on the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from riot_ops.core.errors import ConnectorError
+from riot_ops.streams.line_file import LineFile
+
+GIB = 1 << 30
+
+
+def sparse(path, ends):
+    """A file of zeros with line breaks that end lines at these places."""
+    with open(path, "wb") as file:
+        for end in ends:
+            file.seek(end - 1)
+            file.write(b"\n")
+    return LineFile(str(path), -1, False)
+
+
+def test_lines_far_into_a_file(tmp_path):
+    start = 2 * GIB - 5
+    file = sparse(tmp_path / "x", [start, start + 4, start + 9])
+    ((ends, starts),) = file.chunks(start, file.size)
+    assert starts.tolist() == [start, start + 4]
+    assert ends.tolist() == [start + 4, start + 9]
+    assert file.column(starts, ends).to_pylist() == [b"\0\0\0\n", b"\0\0\0\0\n"]
+
+
+@pytest.mark.slow
+def test_a_batch_has_at_most_a_gibibyte(tmp_path):
+    at = 1000
+    places = [at + 8, at + GIB - 2, at + GIB, at + GIB + 1]
+    file = sparse(tmp_path / "x", [at, *places])
+    found = [ends.tolist() for ends, _ in file.chunks(at, file.size)]
+    assert found == [places[:3], places[3:]]
+
+
+@pytest.mark.slow
+def test_a_line_of_more_than_a_gibibyte_is_a_batch_of_its_own_and_one_of_two_is_refused(tmp_path):
+    file = sparse(tmp_path / "x", [GIB + 7, GIB + 9])
+    assert [ends.tolist() for ends, _ in file.chunks(0, file.size)] == [[GIB + 7], [GIB + 9]]
+    at = 16
+    for length, allowed in ((2 * GIB - 1, True), (2 * GIB, False)):
+        file = sparse(tmp_path / "y", [at, at + length])
+        if allowed:
+            assert [ends.tolist() for ends, _ in file.chunks(at, file.size)] == [[at + length]]
+        else:
+            with pytest.raises(ConnectorError, match="y has a line of more than 2 GiB at byte 16"):
+                list(file.chunks(at, file.size))
