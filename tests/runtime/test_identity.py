@@ -1,0 +1,51 @@
+"""What must agree for a checkpoint to go on, and how a difference is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.runtime.identity import difference, identity
+
+
+def flow(window=5, name="a", schema="double", spread=lambda s: s.hash("key")):
+    made = ro.Dataflow(name)
+    source = made.source("in", schema={"key": "string", "value": schema})
+    average = spread(source).to(t.BlockAverage(by=("key",), window=window), id="avg")
+    return made.sink("out", average)
+
+
+def test_parts_of_a_dataflow():
+    found = identity(flow())
+    assert list(found) == ["source 'in'", "step 'avg'", "sink 'out'", "edge 'in' -> 'avg'", "edge 'avg' -> 'out'"]
+    assert found["source 'in'"] == {"seq": "int64", "key": "string", "value": "double"}
+    step = found["step 'avg'"]
+    assert (step["window"], step["task"], step["version"]) == (5, "block_average", 1)
+    assert found["sink 'out'"] == {}
+    edge = found["edge 'in' -> 'avg'"]
+    assert (edge["kind"], edge["fields"], edge["router"]) == ("hash", ["key"], None)
+    assert found == json.loads(json.dumps(found)) == identity(flow(name="another"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"window": 6}, "step 'avg': window was 5 and is 6"),
+        ({"schema": "int64"}, "source 'in': value was 'double' and is 'int64'"),
+        ({"spread": lambda s: s.hash("value")}, "edge 'in' -> 'avg': fields was ['key'] and is ['value']"),
+    ],
+)
+def test_a_difference_is_told(changed, told):
+    assert difference(identity(flow()), identity(flow(**changed))) == told
+    assert difference(identity(flow()), identity(flow())) == ""
+
+
+def test_parts_that_are_new_or_gone():
+    a, b = {"step 'a'": {}, "step 'b'": {"x": 1}}, {"step 'b'": {"x": 1}, "step 'c'": {}}
+    assert difference(a, b) == "there is no step 'a' any more; there was no step 'c'"
+    assert difference({"p": {"x": 1, "y": 2}}, {"p": {"x": 1, "y": 3, "z": None}}) == "p: y was 2 and is 3"
+    assert difference({"p": {"x": 1}}, {"p": {"x": 2, "z": 0}}) == "p: x was 1 and is 2, z was None and is 0"
+    assert difference({"p": {"x": float("nan")}}, {"p": {"x": float("nan")}}) == ""

@@ -1,0 +1,59 @@
+"""Snapshots as bytes: what was packed comes out, and nothing that was changed on the way."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from riot_ops.core.errors import StateError
+from riot_ops.runtime.snapshot import META, NAMES, from_ipc, pack_snapshot, to_ipc, unpack_snapshot
+
+
+def batch(key, value, **columns):
+    rows = pa.RecordBatch.from_pydict(columns)
+    return rows.replace_schema_metadata(None if key is None else {key: json.dumps(value)})
+
+
+ROWS = batch(META, {"task": "average", "version": 2}, sum=[1.5, 2.5])
+KEYS = batch(NAMES, ["sensor", "mean"], sensor=["a", "ü"])
+
+
+def packed(new=7, rows=ROWS, keys=KEYS):
+    return pack_snapshot(new, to_ipc(rows), to_ipc(keys))
+
+
+def test_what_was_packed_comes_out():
+    identity, names, new, rows, keys = unpack_snapshot(packed())
+    assert (identity, names, new) == ({"task": "average", "version": 2}, ["sensor", "mean"], 7)
+    assert rows.equals(ROWS) and keys.equals(KEYS)
+    assert from_ipc(to_ipc(ROWS)).schema.equals(ROWS.schema, check_metadata=True)
+
+
+def test_no_bit_may_change():
+    good = packed()
+    for place in range(len(good)):
+        data = bytearray(good)
+        data[place] ^= 1 << place % 8
+        with pytest.raises(StateError, match="the state of step 'avg' is damaged or not riot_ops state: "):
+            unpack_snapshot(bytes(data), " of step 'avg'")
+    for data in (b"", good[:-1], good + b"x"):
+        with pytest.raises(StateError, match="damaged"):
+            unpack_snapshot(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        packed(rows=batch(None, None, sum=[1.0])),
+        packed(keys=batch(None, None, sensor=["a"])),
+        packed(rows=batch(b"other", {}, sum=[1.0])),
+        pack_snapshot(0, b"", to_ipc(KEYS)),
+        pack_snapshot(0, to_ipc(ROWS), b"no Arrow"),
+    ],
+    ids=["no_metadata", "no_names", "other_metadata", "no_rows", "no_keys"],
+)
+def test_whole_bytes_that_are_no_state(data):
+    with pytest.raises(StateError, match="damaged or not riot_ops state"):
+        unpack_snapshot(data)
