@@ -38,6 +38,8 @@ LEAST, TIMES = 20.0, 4
 LONG = 8.0
 #: Wall time may be longer, since others use the machine.
 PATIENCE = 6
+#: Seconds after which what has been measured is written.
+KEEP = 20.0
 #: Bytes of memory, so that a loop that never ends does not take all of it.
 MEMORY = 6 << 30
 LIBRARIES = (
@@ -201,6 +203,7 @@ class _Tests:
         """Run without a fault what is not known, and note what it takes and reaches."""
         self._reach = reach
         items = [item for item in session.items if notes.of(item.nodeid) is None]
+        kept = time.monotonic()
 
         def too_long(*_: Any) -> None:
             self.late = True
@@ -235,6 +238,9 @@ class _Tests:
                 notes.add(item.nodeid, None, 0, failed=True)
             else:
                 notes.add(item.nodeid, max(took, (time.monotonic() - began) / PATIENCE), found)
+            if time.monotonic() > kept + KEEP:  # so that what is ended early goes on there
+                notes.keep()
+                kept = time.monotonic()
         notes.keep()
         return ""
 
