@@ -122,10 +122,10 @@ def test_tasks_by_their_parameters():
 
 
 class Picky(StatelessTask):
-    """Rejects numbers below 0, and all but the first ``most``."""
+    """Rejects numbers below 0, and among several records a 1 at a place."""
 
     code: ClassVar[str] = "ZZP"
-    most: ClassVar[int] = 10**9
+    place: ClassVar[int] = -1
 
     def output_schema(self, schema):
         self.check_input(schema)
@@ -135,8 +135,8 @@ class Picky(StatelessTask):
         return {"x": "number"}
 
     def apply(self, batch, dead):
-        keep = np.array(batch.column("x")) >= 0
-        keep[self.most :] = False
+        x, seq = np.array(batch.column("x")), np.array(batch.column("seq"))
+        keep = (x >= 0) & ~((x == 1) & (seq == self.place) & (x.size > 1))
         dead.reject(batch, ~keep, "picky", "not liked")
         return batch.filter(pa.array(keep))
 
@@ -149,8 +149,9 @@ def case(numbers, name=""):
 def picky(monkeypatch):
     """Gives a task of ours in place of one that is registered."""
 
-    def give(*cases, **values):
-        kind = type("Picky", (Picky,), {"cases": classmethod(lambda cls: iter(cases)), **values})
+    def give(*cases, place=-1):
+        monkeypatch.setattr(Picky, "place", place)
+        kind = type("Picky", (Picky,), {"cases": classmethod(lambda cls: iter(cases))})
         monkeypatch.setattr(module, "find_task", lambda code: kind)
         micro_case.cache_clear()
         return micro_case("ZZP")
@@ -167,11 +168,14 @@ def test_a_task_gets_the_records_of_its_cases_that_it_accepts(picky):
     assert column(found.batch, "x") == [5, 7] * 4096
 
 
-def test_records_are_tried_together_too(picky, monkeypatch):
-    monkeypatch.setattr(Picky, "most", 256)
-    assert picky(case([1], "first"), case([2], "second")).name == "first", "256 records are enough"
-    monkeypatch.setattr(Picky, "most", 255)
-    assert picky(case([1], "first"), case([2], "second")).name == "first", "where none passes, the first"
+@pytest.mark.parametrize(("place", "name"), [(0, "second"), (255, "second"), (256, "first")])
+def test_the_first_256_records_are_tried_together_too(place, name, picky):
+    found = picky(case([1, 1], "first"), case([2, 2], "second"), place=place)
+    assert found.name == name
+
+
+def test_where_no_case_passes_whole_the_first_is_taken(picky):
+    assert picky(case([1, 1], "first"), case([1], "second"), place=7).name == "first"
 
 
 def test_a_task_without_records_that_it_accepts_is_refused(picky):
