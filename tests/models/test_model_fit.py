@@ -233,3 +233,11 @@ def test_m5_leaves_out_what_adds_nothing():
     assert (model.intercept, model.coefficients[0]) == pytest.approx((1.0, 2.0), rel=1e-6)
     exact = fit_linear(x, 2 * x[:, 0] + 1, ["a", "b", "c"], "y", selection="m5")
     assert exact.predict(x) == pytest.approx(2 * x[:, 0] + 1, abs=1e-6)
+
+
+def test_m5_may_leave_out_every_input():
+    rows = np.array([[x, z] for x in (-1.0, 1.0) for z in (-1.0, 1.0)] * 5)
+    y = np.array([1.0, -1.0, -1.0, 1.0] * 5) + 7  # their product: it has nothing of either
+    model = fit_linear(rows, y, "ab", "y", selection="m5")
+    assert model.coefficients == (0.0, 0.0)
+    assert model.intercept == pytest.approx(7)

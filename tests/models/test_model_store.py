@@ -177,3 +177,15 @@ def test_models_are_loaded_once_per_process(store, tmp_path):
         file_model(str(tmp_path / "none"))
     with pytest.raises(ModelError, match="cannot be read: Is a directory"):
         file_model(str(tmp_path))
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "large"
+    path.touch()
+    os.truncate(path, 64 * 2**20)
+    with pytest.raises(ModelError, match="damaged"):
+        file_model(str(path))
+    os.truncate(path, 64 * 2**20 + 1)
+    monkeypatch.setattr("pathlib.Path.read_bytes", lambda self: pytest.fail("it was read"))
+    with pytest.raises(ModelError, match="has 67108865 bytes, allowed are 67108864"):
+        file_model(str(path))
