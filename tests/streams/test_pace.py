@@ -60,6 +60,15 @@ def test_due_is_position_over_rate(clock):
         assert s["due"] == [1_000_000_000_000 + s["start"] * 100_000, 1_000_000_000_000 + (s["end"] - 1) * 100_000]
 
 
+@pytest.mark.parametrize(("records", "n", "wanted"), [(1, 1, [1]), (1, 3, [1]), (2, 3, [1, 1]), (4, 3, [1, 1, 2])])
+def test_no_record_is_left_out_of_few(clock, records, n, wanted):
+    source = Paced(CitySource(sensors=50, messages=1000), rate=10, clock=clock)
+    source.latest(source.initial())
+    splits = source.splits({"message": 5}, {"message": 5 + records}, n)
+    assert [s["end"] - s["start"] for s in splits] == wanted
+    assert [i for s in splits for i in range(s["start"], s["end"])] == list(range(5, 5 + records))
+
+
 def test_a_slow_consumer_finds_a_backlog_and_a_limit_holds(clock):
     source = Paced(city(sensors=50), rate=1000, clock=clock)
     at = source.latest(source.initial())
