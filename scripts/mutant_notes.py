@@ -32,7 +32,7 @@ class Notes:
     def of(self, test: str) -> dict[str, Any] | None:
         """Its note, if that is of this state; one that has failed is run again."""
         found = self._all.get(test)
-        return found if found and found["digest"] == self._state(test) and not found.get("failed") else None
+        return found if found and found["digest"] == self._state(test) and not found["failed"] else None
 
     def add(self, test: str, seconds: float | None, reached: int, *, failed: bool = False) -> None:
         """Note a test; without seconds it takes too long, or has failed without a fault."""
@@ -55,11 +55,11 @@ class Notes:
 
     def long(self, tests: Iterable[str]) -> list[str]:
         """Those that take too long."""
-        return [test for test in tests if self._all[test]["seconds"] is None and not self._all[test].get("failed")]
+        return [test for test in tests if self._all[test]["seconds"] is None and not self._all[test]["failed"]]
 
     def failed(self, tests: Iterable[str]) -> list[str]:
         """Those that fail without a fault."""
-        return [test for test in tests if self._all[test].get("failed")]
+        return [test for test in tests if self._all[test]["failed"]]
 
     def short(self, *groups: Iterable[str]) -> list[str]:
         """Those that do not take too long, of each group the shortest first, up to ``MOST`` seconds in all."""
