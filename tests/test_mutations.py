@@ -126,11 +126,43 @@ def forever(n):
     while n > 0:
         n -= 1
     return n
+
+
+class Kernel:
+    def __init__(self, python):
+        self.python = python
+
+    def __call__(self, *args):
+        return self.python(*args)
+
+
+def kernel(function):
+    return Kernel(function)
+
+
+@kernel
+def inner(n):
+    return n + 7
+
+
+@kernel
+def outer(n):
+    return inner(n)
+
+
+def apart():
+    return 11
+
+
+def unused():
+    return 13
 '''
 TESTS = """
 import time
 import pytest
-from riot_ops.a import Counter, forever
+import subprocess
+import sys
+from riot_ops.a import Counter, forever, outer
 
 def test_sum():
     assert Counter().add(2, 3) == 5
@@ -141,6 +173,13 @@ def test_most():
 
 def test_end():
     assert forever(3) == 0
+
+def test_kernels():
+    assert outer(1) == 8
+
+def test_another_process():
+    script = "from riot_ops.a import apart; print(apart())"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "11\\n"
 
 def test_that_takes_too_long():
     until = time.process_time() + 100
@@ -171,6 +210,9 @@ def test_killed_survived_and_hanging(tmp_path):
         ("Counter.add", "a > self.most", "(a <= self.most)"): "killed",
         ("forever", "n > 0", "(n >= 0)"): "killed",
         ("forever", "n -= 1", "pass"): "timeout",
+        ("inner", "7", "8"): "killed",  # called by another kernel alone
+        ("apart", "11", "12"): "killed",  # called by another process alone
+        ("unused", "13", "14"): "survived",
         # these stand where functions are not: the file is imported anew
         ("", "1", "2"): "killed",
         ("Counter", "3", "4"): "survived",
@@ -206,4 +248,8 @@ def test_killed_survived_and_hanging(tmp_path):
     assert set(results) == {m.key for m in given}, done.stdout + done.stderr
     found = {(m.function, m.before, m.after): results[m.key]["status"] for m in given}
     assert found == expected
+    by = {(m.function, m.before, m.after): results[m.key]["by"].partition("::")[2] for m in given}
+    assert by["inner", "7", "8"] == "test_kernels"
+    assert by["apart", "11", "12"] == "test_another_process"
+    assert "no test reaches it" in {r["by"] for r in results.values()}
     assert all(("::" in r["by"]) == (r["status"] == "killed") for r in results.values()), "a test is named that noticed"
