@@ -73,12 +73,15 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
 
 
 def random_time_window(choose: random.Random, by: tuple[str, ...]) -> ro.tasks.Task:
-    """An average over windows of event time."""
-    return t.BlockAverage(
-        by=by,
-        duration=timedelta(seconds=choose.choice([2, 5])),
-        lateness=timedelta(seconds=choose.choice([0, 4])),
-        partial=choose.random() < 0.5,
+    """Aggregates over windows of time or sessions, whose results have the fields that tasks behind them read."""
+    size = timedelta(seconds=choose.choice([2, 5]))
+    kind = choose.choice([{"size": size}, {"size": 2 * size, "every": size}, {"gap": size}])
+    return t.Window(
+        by=by if len(by) == 2 else ("device", "obs_type"),
+        delay=timedelta(seconds=choose.choice([0, 4])),
+        max_ahead=choose.choice([None, None, timedelta(seconds=2)]),
+        aggregates={"value": (choose.choice(["mean", "last", "std"]), "value"), "n": ("count", None)},
+        **kind,
     )
 
 

@@ -117,7 +117,9 @@ def test_names_exist(page):
         names |= {f"riot_ops.{name}" for name in re.findall(r"\bro\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", text)}
         names |= {f"riot_ops.tasks.{name}" for name in re.findall(r"\bt\.([A-Z]\w*)", text)}
     names -= {
-        name for name in names if name.endswith((".json", ".lock", ".dataflow", ".model", ".state", ".output", ".md"))
+        name
+        for name in names
+        if name.endswith((".json", ".lock", ".dataflow", ".model", ".state", ".output", ".time", ".md"))
     }
     missing = sorted(name for name in names if not resolves(name))
     assert not missing, missing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from datetime import timedelta
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -99,10 +98,10 @@ def test_order_by_event_time_sorts_within_a_batch(choose, rows):
 def test_what_windows_of_time_give_has_an_order_of_its_own(choose, batch_size, by):
     """A task with another key behind them sees their results in the same order however batches are cut."""
     flow = ro.Dataflow("windows")
-    window = flow.source("in", schema=SCHEMA).to(random_time_window(choose, by=("device",)), id="window")
+    window = flow.source("in", schema=SCHEMA).to(random_time_window(choose, by=("device", "obs_type")), id="window")
     kalman = window.to(t.KalmanFilter(by=(by,)), id="kalman")
-    hour = kalman.to(t.BlockAverage(duration=timedelta(seconds=20), partial=True), id="longer")
-    flow.sink("out", window, kalman, hour.to(t.KalmanFilter(by=("obs_type",), output="smooth"), id="last"))
+    longer = t.Window(size="20s", by="obs_type", aggregates={"value": ("sum", "value")})
+    flow.sink("out", window, kalman, kalman.to(longer, id="longer").to(t.KalmanFilter(output="smooth"), id="last"))
     table = random_input(choose, 60)
     result = flow.run(table, batch_size=batch_size)
     assert_same(everything(result, flow), everything(flow.run(table), flow), flow)

@@ -421,3 +421,24 @@ def test_both_runners_reject_alike(spark, tmp_path):
     far = spark.sql("select timestamp_micros(253402300800000000) as event_time, 1.0D as value")
     (row,) = ro.filter(lambda row: True).transform(far).toArrow().to_pylist()
     assert json.loads(row["_error"])["reason"] == "out_of_range"
+
+
+def test_messages_of_several_sources_have_numbers_of_their_own():
+    flow = ro.Dataflow("two")
+    both = ro.merge(*(flow.source(name, schema={"value": "double"}) for name in ("a", "b", "c")))
+    flow.sink("out", both.to(t.NoOp(), id="all"), both.shuffle(2).to(t.BlockAverage(window=1), id="spread"))
+    rows = [{"seq": 4, "value": 1.0}, {"seq": 5, "value": 2.0}]
+    result = flow.run({"a": rows, "b": [{"seq": 4, "value": "warm"}], "c": rows[1:]})
+    assert sorted(result["all"]["seq"].to_pylist()) == [12, 15, 17]
+    assert result.errors["seq"].to_pylist() == [13]
+    one = ro.Dataflow("one")
+    one.sink("out", one.source("a", schema={"value": "double"}).to(t.NoOp(), id="all"))
+    assert one.run(rows)["all"]["seq"].to_pylist() == [4, 5]
+
+
+def test_the_messages_of_one_of_several_sources_are_spread_in_turn():
+    flow = ro.Dataflow("spread")
+    both = ro.merge(*(flow.source(name, schema={"value": "double"}) for name in ("a", "b")))
+    flow.sink("out", both.shuffle(2).to(t.BlockAverage(window=2), id="mean"))
+    rows = [{"seq": i, "value": float(i)} for i in range(4)]
+    assert sorted(flow.run({"a": rows, "b": []})["mean"]["value"].to_pylist()) == [1.0, 2.0]

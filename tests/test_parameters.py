@@ -31,7 +31,7 @@ from riot_ops.core.parameters import duration
 )
 def test_durations(text, expected):
     assert duration(text) == expected
-    assert t.BlockAverage(window=None, duration="1d", lateness=text).lateness == expected
+    assert t.Window(size="1d", delay=text).delay == expected
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_every_duration_of_a_task_may_be_text():
     assert t.KalmanFilter().replace(ttl="1h").ttl == timedelta(hours=1)
     with pytest.raises(ConfigError, match="longer than 0"):
         t.KalmanFilter(ttl="0s")
-    described = {"task": "block_average", "duration": "10min", "by": "device"}
-    task = t.BlockAverage(duration=timedelta(minutes=10), by=("device",))
+    described = {"task": "window", "size": "10min", "by": "device"}
+    task = t.Window(size=timedelta(minutes=10), by=("device",))
     assert t.Task.from_dict(described) == task
     assert t.Task.from_dict(task.to_dict()) == task
 

@@ -8,7 +8,8 @@ import pytest
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
-from riot_ops.runtime.state import KeyedState, StateField
+from riot_ops.core.operator import StateField
+from riot_ops.runtime.state import KeyedState
 from riot_ops.task import KeyedTask
 
 
@@ -41,9 +42,9 @@ def rows(*keys):
 
 def test_rows_come_again_and_keys_leave_nothing():
     state, dead = KeyedState(Pairs(by=("key",))), DeadLetters("pairs")
-    assert state.update(rows(7, 8, 7), dead)["key"].to_pylist() == [7, 7]
-    assert state.update(rows(), dead).num_rows == 0
-    assert state.update(rows(9, 8), dead)["key"].to_pylist() == [8, 8]
+    assert state.update(rows(7, 8, 7), dead)[0]["key"].to_pylist() == [7, 7]
+    assert state.update(rows(), dead)[0].num_rows == 0
+    assert state.update(rows(9, 8), dead)[0]["key"].to_pylist() == [8, 8]
     assert state.size == 1
     assert state.flush(dead) is None
     assert [(e["reason"], e["raw"]) for b in dead.take() for e in b.to_pylist()] == [
@@ -74,6 +75,6 @@ def test_snapshots(kind):
     again.restore(second)
     assert again.arrays["held"][0]["key"].to_pylist() == [2]
     assert again.arrays["batches"][0] == 2
-    assert again.update(rows(2), dead)["key"].to_pylist() == [2, 2]
+    assert again.update(rows(2), dead)[0]["key"].to_pylist() == [2, 2]
     with pytest.raises(StateError):
         KeyedState(Pairs(by=("value",))).restore(first)

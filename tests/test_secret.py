@@ -14,8 +14,9 @@ import pytest
 
 from riot_ops import ConfigError, Secret
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.operator import StateField
 from riot_ops.core.secret import check_secret
-from riot_ops.runtime.state import StateField, task_identity
+from riot_ops.runtime.snapshot import task_identity
 from riot_ops.task import _REGISTRY, KeyedTask, StatelessTask, Task, register
 
 WORD = "s3cr3t-pässword"

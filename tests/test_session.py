@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pandas as pd
 import pyarrow as pa
@@ -16,9 +16,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 EVENT = {"seq": 3, "event_time": NOON, "device": "ü", "value": 2.0, "place": [1, 2]}
 
 
-@pytest.mark.parametrize(
-    "window", [{"window": 5}, {"window": 5, "mode": "sliding"}, {"window": None, "duration": timedelta(seconds=1)}]
-)
+@pytest.mark.parametrize("window", [{"window": 5}, {"window": 5, "mode": "sliding"}])
 def test_rows_of_the_end_have_the_fields_of_all_rows(window):
     task = t.BlockAverage(**window, by=("device",), partial=True)
     session = task.session()

@@ -14,17 +14,20 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.clock import Clock
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.operator import KeyedOperator, Operator, Requirement, State, StateField, StatelessOperator
-from riot_ops.core.order import next_sub, with_next_sub
+from riot_ops.core.operator import Due, KeyedOperator, Operator, Requirement, State, StateField, StatelessOperator
+from riot_ops.core.order import next_sub, with_next_sub, with_tick_places
 from riot_ops.core.parameters import parameters_from_json
 from riot_ops.kernels.arrow import float_column, replace_column, with_field
 from riot_ops.runtime.session import Session
 
 __all__ = [
     "Case",
+    "Clock",
     "DeadLetters",
+    "Due",
     "KeyedTask",
     "Requirement",
     "State",
@@ -39,6 +42,7 @@ __all__ = [
     "tasks",
     "with_field",
     "with_next_sub",
+    "with_tick_places",
 ]
 
 

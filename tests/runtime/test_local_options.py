@@ -9,6 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import ConfigError
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.runtime.state_table import _live
@@ -72,9 +73,12 @@ def test_keys_live_so_long_behind_the_newest(ttl_us, alive):
     # the slot 0 is written twice, and the later row counts
     table = pa.table({"slot": [0, 0, 1, 2], "last": [99, 90, 95, 100], "h1": [1, 1, 2, 3], "h2": [7, 7, 7, 7]})
     ttl = None if ttl_us is None else timedelta(microseconds=ttl_us)
-    assert np.asarray(table["h1"])[_live(table, ttl)].tolist() == alive
+    assert np.asarray(table["h1"])[_live(table, ttl, NEVER)].tolist() == alive
 
 
 def test_a_key_that_came_back_counts_once():
     table = pa.table({"slot": [0, 1, 2], "last": [10, 20, 30], "h1": [1, 2, 1], "h2": [7, 7, 7]})
-    assert _live(table, timedelta(microseconds=100)).tolist() == [1, 2]
+    assert _live(table, timedelta(microseconds=100), NEVER).tolist() == [1, 2]
+    assert _live(table, timedelta(microseconds=100), 120).tolist() == [1, 2]
+    assert _live(table, timedelta(microseconds=100), 121).tolist() == [2]
+    assert _live(table, None, 131).tolist() == [1, 2]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from riot_ops.core.errors import StateError
-from riot_ops.runtime.snapshot import META, NAMES, from_ipc, pack_snapshot, to_ipc, unpack_snapshot
+from riot_ops.runtime.snapshot import META, NAMES, TIME, from_ipc, pack_snapshot, to_ipc, unpack_snapshot
 
 
 def batch(key, value, **columns):
@@ -18,6 +18,7 @@ def batch(key, value, **columns):
 
 ROWS = batch(META, {"task": "average", "version": 2}, sum=[1.5, 2.5])
 KEYS = batch(NAMES, ["sensor", "mean"], sensor=["a", "ü"])
+KEYS = KEYS.replace_schema_metadata({**KEYS.schema.metadata, TIME: "[60, 7, 5]"})
 
 
 def packed(new=7, rows=ROWS, keys=KEYS):
@@ -25,8 +26,8 @@ def packed(new=7, rows=ROWS, keys=KEYS):
 
 
 def test_what_was_packed_comes_out():
-    identity, names, new, rows, keys = unpack_snapshot(packed())
-    assert (identity, names, new) == ({"task": "average", "version": 2}, ["sensor", "mean"], 7)
+    identity, names, time, new, rows, keys = unpack_snapshot(packed())
+    assert (identity, names, time, new) == ({"task": "average", "version": 2}, ["sensor", "mean"], [60, 7, 5], 7)
     assert rows.equals(ROWS) and keys.equals(KEYS)
     assert from_ipc(to_ipc(ROWS)).schema.equals(ROWS.schema, check_metadata=True)
 
@@ -48,11 +49,12 @@ def test_no_bit_may_change():
     [
         packed(rows=batch(None, None, sum=[1.0])),
         packed(keys=batch(None, None, sensor=["a"])),
+        packed(keys=batch(NAMES, ["sensor"], sensor=["a"])),
         packed(rows=batch(b"other", {}, sum=[1.0])),
         pack_snapshot(0, b"", to_ipc(KEYS)),
         pack_snapshot(0, to_ipc(ROWS), b"no Arrow"),
     ],
-    ids=["no_metadata", "no_names", "other_metadata", "no_rows", "no_keys"],
+    ids=["no_metadata", "no_names", "no_time", "other_metadata", "no_rows", "no_keys"],
 )
 def test_whole_bytes_that_are_no_state(data):
     with pytest.raises(StateError, match="damaged or not riot_ops state"):

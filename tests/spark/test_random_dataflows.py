@@ -67,7 +67,10 @@ def test_records_of_one_place_keep_their_order_where_streams_of_two_stages_meet(
 def test_windows_of_time_behind_which_a_task_has_another_key(spark):
     choose = random.Random(5)
     flow = ro.Dataflow("windows")
-    window = t.BlockAverage(duration=timedelta(seconds=3), lateness=timedelta(seconds=4), partial=True, by=("device",))
+    means = {"value": ("mean", "value")}
+    window = t.Window(
+        size=timedelta(seconds=3), delay=timedelta(seconds=4), by=("device", "obs_type"), aggregates=means
+    )
     average = flow.source("in", schema=SCHEMA).to(window, id="window")
     flow.sink("out", average, average.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
     got, wanted = _both(spark, flow, random_input(choose, 120), max_records=23, partitions=2, fuse="exact")

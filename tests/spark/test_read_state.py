@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.kernels.cells import SCALE
 from riot_ops.runtime.spark import read_state
 from riot_ops.runtime.spark.stage import Head, Link
 from riot_ops.runtime.spark.state_reader import _chained
@@ -33,7 +34,8 @@ def counting():
 #: A scalar state, a windowed one, one of any JSON value, and one that holds rows back for all keys at once.
 TASKS = {
     "smooth": t.KalmanFilter(by=("device", "obs_type")),
-    "window": t.BlockAverage(by=("device",), duration="10s", lateness="4s"),
+    "average": t.BlockAverage(by=("device",), window=4),
+    "window": t.Window(by=("device",), size="10s", delay="4s", aggregates={"mean": ("mean", "value")}),
     "count": counting(),
     "join": t.Join(schema=None, fields=("light", "dust", "none"), by=("device",)),
 }
@@ -66,13 +68,23 @@ def held(name, rows):
     """The state of a session, key by key."""
     session = TASKS[name].session()
     session.push_batch(rows)
+    if name == "window":
+        return _open_windows(session.flush())
     state = session._state
     arrays = {n: list(state.arrays[n][: state.size]) for n in state.fields}
-    if name == "window":
+    if name == "average":
         scale = TASKS[name]._scale
         arrays["total"] = [(a + b) / scale for a, b in zip(arrays["total"], arrays.pop("rest"), strict=True)]
     keys = state.keys().to_pylist() or [{}]
     return [{**key, **{n: _plain(array[i]) for n, array in arrays.items()}} for i, key in enumerate(keys[: state.size])]
+
+
+def _open_windows(left):
+    """What a session says at its end, key by key."""
+    found = {}
+    for row in left:
+        found.setdefault(row["device"], []).append((row["window_start"], row["mean"]))
+    return [{"device": device, "open": sorted(windows, key=repr)} for device, windows in found.items()]
 
 
 def _plain(value):
@@ -85,10 +97,18 @@ def assert_held(name, table, rows):
     found, wanted = table.to_pylist(), held(name, rows)
     if name == "join":  # there is a pool in each bucket
         found, wanted = ([row for pool in pools for row in pool["held"] or ()] for pools in (found, wanted))
+    elif name == "window":
+        found = [_means(row) for row in found if row["open"]]
     elif name == "count":
         found = [{**row, "state": msgspec.json.decode(row["state"])} for row in found]
     assert len(wanted) > 3
     assert Counter(map(repr, map(_sorted, found))) == Counter(map(repr, map(_sorted, wanted)))
+
+
+def _means(row):
+    cells = [(w["begin"], w["n.value"], w["total.value"] / SCALE) for w in row["open"]]
+    means = [(begin, total / n if n else None) for begin, n, total in cells]
+    return {"device": row["device"], "open": sorted(means, key=repr)}
 
 
 def _sorted(row):
@@ -101,8 +121,8 @@ def test_of_a_query(spark, checkpoint, rows, name):
 
 
 def test_as_a_dataframe(spark, checkpoint, rows):
-    frame = read_state(f"file:{checkpoint}", "window", spark)
-    table = read_state(checkpoint, "window")
+    frame = read_state(f"file:{checkpoint}", "average", spark)
+    table = read_state(checkpoint, "average")
     assert frame.columns == table.column_names
     key = lambda row: repr(row["device"])  # noqa: E731
     assert sorted((r.asDict() for r in frame.collect()), key=key) == sorted(table.to_pylist(), key=key)
@@ -114,6 +134,9 @@ def test_of_a_run_in_process(spark, rows, tmp_path, name):
     flow.sink("out", flow.source("in", schema=SCHEMA).to(TASKS[name], id=name))
     flow.run(rows, checkpoint=tmp_path / "checkpoint")
     table = read_state(tmp_path / "checkpoint", name)
+    if name == "window":  # all of them were closed at the end
+        assert table.num_rows > 3 and not any(table["open"].to_pylist())
+        return
     assert_held(name, table, rows)
     if name == "smooth":
         assert read_state(tmp_path / "checkpoint", name, spark).count() == len(table)

@@ -31,6 +31,8 @@ __all__ = ["LearningJob"]
 EVERY_S = {"local": 5.0, "spark": 12.0}
 #: How many of these the stream takes where no rate is given, and PRED waits for one more model.
 STREAM, PATIENCE = 4.8, 3
+#: PRED numbers the messages of two sources together: the stream, and the models.
+SOURCES = 2
 #: Messages per second where their number is not known before.
 RATE = 1000.0
 
@@ -128,8 +130,10 @@ class LearningJob(Job):
 
     @functools.cached_property
     def _predictions(self) -> pa.Table | None:
-        """What PRED said of each message, in order."""
+        """What PRED said of each message, in order; ``seq`` counts those of the stream alone."""
         files = sorted((self.folder / "publish_error").glob("*.parquet"))
         if not files:
             return None
-        return pq.read_table(files, columns=["seq", "error", "model"]).sort_by("seq")
+        table = pq.read_table(files, columns=["seq", "error", "model"]).sort_by("seq")
+        numbers = table["seq"].to_numpy() // SOURCES
+        return table.set_column(0, "seq", pa.array(numbers))

@@ -20,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import check_parameters, parameters_to_json
 
 __all__ = [
+    "Due",
     "KeyedOperator",
     "Operator",
     "Requirement",
@@ -33,6 +35,7 @@ __all__ = [
     "StatelessOperator",
     "applied",
     "as_batch",
+    "clocks",
     "registry_name",
 ]
 
@@ -162,6 +165,26 @@ class StatelessOperator(Operator):
         yield self.apply(batch, dead)
 
 
+@dataclass(frozen=True)
+class Due:
+    """What a keyed task gives because time has come.
+
+    Parameters
+    ----------
+    slots : array of int64, shape (n,)
+        The key that each row is of. Rows of a key at one time are in order.
+    rows : record batch
+        Fields besides those of the key, of time and order.
+    times : array of int64, shape (n,), optional
+        When each was due: the multiple of the clock's period, in microseconds; by default the one that was passed.
+        The event time of the row is the microsecond before.
+    """
+
+    slots: npt.NDArray[np.int64]
+    rows: pa.RecordBatch
+    times: npt.NDArray[np.int64] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class KeyedOperator(Operator):
     """A task with state per key.
@@ -171,9 +194,9 @@ class KeyedOperator(Operator):
     by : tuple of str, default ()
         Fields that make up the key, or the name of one; empty: one state for the whole stream.
     ttl : timedelta or text such as "1h30m", optional
-        A key not seen for longer than this, in event time, starts afresh and its state is
-        dropped; None keeps keys for ever. As the times of all keys tell when to drop one, a record out of
-        order by about as much may find its key kept or dropped.
+        A key not seen for longer than this, in stream time, starts afresh and its state is
+        dropped; None keeps keys for ever. Where other keys alone tell that time has passed, a key may be kept for
+        up to a sixteenth longer.
     """
 
     stateful: ClassVar[bool] = True
@@ -213,6 +236,42 @@ class KeyedOperator(Operator):
         of this call.
         """
 
+    # -- stream time -------------------------------------------------------------------------------
+
+    def clock(self) -> Clock | None:
+        """When :meth:`tick` is called by stream time; None: never. By default never, but keys age with a ``ttl``."""
+        return None
+
+    @property
+    def keys_live(self) -> timedelta | None:
+        """For how much stream time a key is kept without a record; None: for ever."""
+        return self.ttl
+
+    def tick(self, keys: pa.RecordBatch, state: State, time: int, periods: int) -> Due | None:
+        """Called between two records when stream time, less the clock's delay, has passed multiples of its period.
+
+        Parameters
+        ----------
+        keys : record batch
+            The key fields: row i is the key of element i of the state arrays.
+        time : int
+            The multiple that has been passed (the last of them), in microseconds.
+        periods : int
+            How many have been passed since the call before, or since the first event time.
+        """
+        return None
+
+    def advance(
+        self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch | None, Due | None]:
+        """In place of :meth:`update` and :meth:`tick`, for a task with a clock that has one loop over rows and ticks.
+
+        Returns what :meth:`update` would, and what is due with its times. ``batch`` is None where there are ticks
+        but no rows. At the end of a bounded stream time comes to :data:`~riot_ops.core.clock.END`; there is no
+        :meth:`flush`.
+        """
+        raise NotImplementedError
+
     def merge(self, state: State, other: State) -> State | None:
         """State arrays of two parts of a stream as those of both; None where that cannot be told.
 
@@ -233,6 +292,15 @@ class KeyedOperator(Operator):
     ) -> pa.RecordBatch | None:
         """In place of :meth:`flush` for a :attr:`pooled` task, with the rows that it holds."""
         return None
+
+
+def clocks(task: Operator) -> list[Clock]:
+    """The clocks that a task goes by: its own, and one by which its keys age."""
+    if not isinstance(task, KeyedOperator):
+        return []
+    own = task.clock()
+    aging = [] if task.ttl is None else [Clock(max(task.ttl // 16, timedelta.resolution))]
+    return [*aging, *([] if own is None else [own])]
 
 
 def applied(task: StatelessOperator, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:

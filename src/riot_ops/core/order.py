@@ -4,16 +4,36 @@ Every record has ``seq``, the number of the message that it came in. A task that
 them apart by a column of its own behind those that are there: ``sub``, then ``sub_2`` for what is made of these, and
 so on, each counting from 0. So there is no limit to how many records come of one, nor to how often that happens in a
 row, and the order is the same wherever the records of a message were worked on.
+
+What a task gives because time has come (:mod:`riot_ops.core.clock`) has the number of the message that moved stream
+time, and three places: the stream time at which it was due, less 2^62 so that it comes before the records of the
+message; a hash of its key; and its place among what the key gives at that time.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["carried", "is_sub", "next_sub", "subs", "with_next_sub"]
+__all__ = [
+    "TICK_PLACES",
+    "carried",
+    "due",
+    "is_sub",
+    "next_sub",
+    "place_of",
+    "subs",
+    "with_next_sub",
+    "with_tick_places",
+]
+
+#: Places of what a task gives because time has come.
+TICK_PLACES = ("sub", "sub_2", "sub_3")
+#: Times of the years 1 to 9999 less this are negative.
+_BEFORE = 1 << 62
 
 _SUB = re.compile(r"sub(?:_([2-9]|[1-9]\d+))?")
 
@@ -62,3 +82,25 @@ def carried(names: Iterable[str]) -> list[str]:
     """
     names = set(names)
     return [name for name in ("seq", *subs(names), "event_time") if name in names]
+
+
+def place_of(time: Any) -> Any:
+    """The first place of what is due at a stream time, in microseconds (a number, or an array of them)."""
+    return time - _BEFORE
+
+
+def due(place: Any) -> Any:
+    """The stream time of which a negative first place tells.
+
+    >>> due(place_of(1_000)), place_of(1_000) < 0
+    (1000, True)
+    """
+    return place + _BEFORE
+
+
+def with_tick_places(schema: pa.Schema) -> pa.Schema:
+    """The schema of a stream in which there is what a task gives because time has come."""
+    for name in TICK_PLACES:
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, pa.int64()))
+    return schema

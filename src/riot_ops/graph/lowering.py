@@ -5,6 +5,9 @@ An :class:`~riot_ops.intake.step.Intake` has the id of its source, and stands in
 An edge that spreads records over instances turns into a :class:`Route` in front of its task, which
 adds the instance of each record as a column. The instance then is part of the task's key, so that
 both runners treat instances alike, and no runner knows about distributions.
+
+Where a task goes by stream time, :class:`~riot_ops.graph.marks.Marks` stand where the event times of the records that
+come to it were given last: behind the source, or a task without state that writes ``event_time``.
 """
 
 from __future__ import annotations
@@ -15,17 +18,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.clock import StepClock, common_resolution, in_us
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.operator import KeyedOperator, Operator
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import KeyedOperator, Operator, clocks
 from riot_ops.core.order import next_sub
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.nodes import Distribution, Edge, edge_subs
+from riot_ops.graph.marks import MARKS, Marks
+from riot_ops.graph.nodes import Distribution, Edge, Node, edge_subs
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
 
-__all__ = ["INSTANCE", "Route", "Step", "lower"]
+__all__ = ["AT_TIME", "INSTANCE", "Route", "Step", "lower"]
 
+#: Ends the names of streams of marks; no node can have such a name.
+AT_TIME = "@time"
 #: Column with the instance of a record between a Route and its task.
 INSTANCE = "_instance"
 
@@ -36,6 +44,8 @@ class Route:
 
     id: str
     distribution: Distribution
+    #: How many sources number messages together, see :class:`~riot_ops.intake.step.Intake`.
+    sources: int = 1
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         spread = self.distribution
@@ -57,7 +67,7 @@ class Route:
         if spread.kind == "custom":
             assert spread.router is not None
             return np.asarray(spread.router(batch))
-        return int_column(batch.column("seq")) % p
+        return int_column(batch.column("seq")) // self.sources % p
 
     def _routed(
         self, batch: pa.RecordBatch, instances: npt.NDArray[np.int64], p: int, dead: DeadLetters
@@ -81,10 +91,10 @@ class Route:
 
 @dataclass(frozen=True)
 class Step:
-    """One box of the running graph: an intake, a task or a route, and the streams that it reads."""
+    """One box of the running graph: an intake, marks, a task or a route, and the streams that it reads."""
 
     id: str
-    operator: Operator | Route | Intake
+    operator: Operator | Route | Intake | Marks
     inputs: tuple[str, ...]
     #: Fields of the key of its state.
     key: tuple[str, ...] = ()
@@ -94,6 +104,8 @@ class Step:
     parallelism: int | None = None
     #: Places of records (``sub`` …) that those of another input have, and some may come without.
     numbered: tuple[str, ...] = ()
+    #: The stream time that it goes by.
+    clock: StepClock | None = None
     #: What it is called where its id is a planner's own.
     label: str = ""
     #: The schema of its output; None for a route.
@@ -112,11 +124,13 @@ class Step:
 def lower(flow: Graph) -> list[Step]:
     """The steps of a dataflow, each after its inputs."""
     schemas = flow.schemas()
+    sources = [node.id for node in flow.kind("source")]
+    timing = _Timing(flow, schemas)
     steps: list[Step] = []
     for node in flow.order():
         if node.kind == "source":
             schema = schemas[node.id]
-            steps.append(Step(node.id, Intake(schema), (node.id,), schema=schema))
+            steps.append(Step(node.id, Intake(schema, sources.index(node.id), len(sources)), (node.id,), schema=schema))
         if node.task is None:
             continue
         edges = flow.inputs(node.id)
@@ -125,7 +139,7 @@ def lower(flow: Graph) -> list[Step]:
         partition: tuple[str, ...] | None = key if isinstance(node.task, KeyedOperator) else None
         inputs = tuple(e.source for e in edges)
         if any(_needs_route(e.distribution, key, node.task) for e in edges):
-            inputs = tuple(_route(steps, e) for e in edges)
+            inputs = tuple(_route(steps, e, len(sources)) for e in edges)
             if partition is not None:
                 key, partition = (*key, INSTANCE), (INSTANCE,)
         elif spread.kind == "hash" and partition is not None and set(spread.fields) <= set(key):
@@ -134,10 +148,79 @@ def lower(flow: Graph) -> list[Step]:
             partition = ()
         places = [edge_subs(e, schemas[e.source]) for e in edges]
         numbered = max(places, key=len) if len({len(one) for one in places}) > 1 else ()
+        clock = timing.clock(node)
+        for stream in clock.streams if clock is not None else ():
+            if all(step.id != stream for step in steps):
+                steps.append(timing.marks(stream))
         steps.append(
-            Step(node.id, node.task, inputs, key, partition, spread.parallelism, numbered, schema=schemas[node.id])
+            Step(
+                node.id, node.task, inputs, key, partition, spread.parallelism, numbered, clock, schema=schemas[node.id]
+            )
         )
     return steps
+
+
+class _Timing:
+    """Which stream time each task goes by, and where it is told."""
+
+    def __init__(self, flow: Graph, schemas: dict[str, pa.Schema]) -> None:
+        self._flow = flow
+        self._schemas = schemas
+        found = [clock for node in flow.kind("task") for clock in (clocks(node.task) if node.task is not None else ())]
+        self._resolution = common_resolution(found) if found else 0
+        self._guarded = any(clock.max_ahead is not None for clock in found)
+        #: By node: where the event times of its records were given; by how much it is late, how far ahead one may be.
+        self._places: dict[str, tuple[str, ...]] = {}
+        self._lag: dict[str, int] = {}
+        self._ahead: dict[str, int | None] = {}
+        self._keyed: dict[str, bool] = {}  # whether it is a keyed task, or behind one
+        if self._resolution:
+            for node in flow.order():
+                self._look(node)
+
+    def clock(self, node: Node) -> StepClock | None:
+        """The stream time that a task goes by."""
+        assert node.task is not None
+        if not clocks(node.task):
+            return None
+        above = [edge.source for edge in self._flow.inputs(node.id)]
+        places = dict.fromkeys(place for source in above for place in self._places[source])
+        for place in places:
+            kind = self._schemas[place].field("event_time").type if "event_time" in self._schemas[place].names else None
+            if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_null(kind)):
+                raise ConfigError(
+                    f"{node.id}: {node.task.name()} goes by stream time, but the stream {place!r} above it has no "
+                    f"timestamps in a field 'event_time'; its fields are {', '.join(self._schemas[place].names)}"
+                )
+        lag = max(self._lag[source] for source in above)
+        return StepClock(tuple(map(_marks_name, places)), self._resolution, lag, self._ahead[node.id])
+
+    def marks(self, stream: str) -> Step:
+        """The step that tells of a stream."""
+        return Step(stream, Marks(self._resolution, self._guarded), (stream.removesuffix(AT_TIME),), schema=MARKS)
+
+    def _look(self, node: Node) -> None:
+        above = [edge.source for edge in self._flow.inputs(node.id)]
+        places = tuple(dict.fromkeys(place for source in above for place in self._places[source]))
+        keyed = isinstance(node.task, KeyedOperator) or any(self._keyed[source] for source in above)
+        lag = max((self._lag[source] for source in above), default=0)
+        ahead = [self._ahead[source] for source in above]
+        if node.kind == "source":
+            places = (node.id,)
+        elif node.task is not None and clocks(node.task):
+            own = clocks(node.task)
+            lag += max(in_us(clock.delay) for clock in own)
+            ahead += [in_us(clock.max_ahead) for clock in own if clock.max_ahead is not None]
+        elif node.task is not None and not keyed:  # behind a keyed task it is the time of what came to that
+            written = node.task.writes()
+            if "event_time" in self._schemas[node.id].names and (written is None or "event_time" in written):
+                places = (node.id,)
+        self._places[node.id], self._lag[node.id], self._keyed[node.id] = places, lag, keyed
+        self._ahead[node.id] = min((one for one in ahead if one is not None), default=None)
+
+
+def _marks_name(stream: str) -> str:
+    return stream + AT_TIME
 
 
 def _needs_route(spread: Distribution, key: tuple[str, ...], task: Operator) -> bool:
@@ -151,7 +234,7 @@ def _needs_route(spread: Distribution, key: tuple[str, ...], task: Operator) -> 
     return spread.kind in ("shuffle", "custom")
 
 
-def _route(steps: list[Step], edge: Edge) -> str:
+def _route(steps: list[Step], edge: Edge, sources: int) -> str:
     name = f"{edge.source}->{edge.target}"
-    steps.append(Step(name, Route(name, edge.distribution), (edge.source,)))
+    steps.append(Step(name, Route(name, edge.distribution, sources), (edge.source,)))
     return name

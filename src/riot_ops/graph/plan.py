@@ -15,6 +15,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import INSTANCE, Route, Step, lower
+from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 
@@ -83,7 +84,7 @@ class Plan:
             limit = f", at most {stage.parallelism} buckets" if stage.parallelism else ""
             lines.append(f"stage {stage.index} ({where}{limit})")
             for step in stage.steps:
-                if isinstance(step.operator, Intake):
+                if isinstance(step.operator, (Intake, Marks)):
                     continue  # a part of its source
                 kind = "keyed by " + (", ".join(step.key) or "nothing") if step.keyed else "stateless"
                 lines.append(f"  {step.id} <- {', '.join(step.inputs)}  [{kind}]")
@@ -201,7 +202,7 @@ class _Planner:
         """Have earlier stages send what a keyed step reads."""
         if step.partition is None:
             return
-        for stream in step.inputs:
+        for stream in (*step.inputs, *(step.clock.streams if step.clock is not None else ())):
             earlier = [i for i in self.made[stream] if i < stage.index]
             for index in earlier:
                 self.stages[index].outputs.add(stream)
@@ -212,6 +213,8 @@ class _Planner:
 def _writes(step: Step) -> frozenset[str] | None:
     if isinstance(step.operator, Route):
         return frozenset({INSTANCE})
+    if isinstance(step.operator, Marks):
+        return frozenset()
     assert isinstance(step.operator, Operator)
     return step.operator.writes()
 

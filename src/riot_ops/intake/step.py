@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.casting import PER_SECOND, Problem, cast, castable, cells, from_values, plain_schema
 from riot_ops.core.dead_letters import DeadLetters, json_text, records_as_json
@@ -82,12 +83,18 @@ class Intake:
     ----------
     schema : pyarrow.Schema
         What the dataflow declares; what :meth:`apply` returns has exactly this schema.
+    place, of : int
+        Which source of how many it stands behind. As each numbers its own messages, message n of source ``place`` is
+        number ``n of + place`` of the dataflow; of one source that is n.
     """
 
     schema: pa.Schema
+    place: int = 0
+    of: int = 1
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """The records that fit, as declared; the others are named in ``dead``."""
+        batch = self._renumbered(batch)
         whole, rejected = batch, None
         if not batch.schema.equals(self.schema):
             whole, batch = batch, self._chosen(batch)
@@ -110,6 +117,13 @@ class Intake:
         keep[list(problems)] = False
         kept = pa.array(keep)
         return self._batch([c.filter(kept) for c in columns])
+
+    def _renumbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        column = batch.schema.get_field_index("seq")
+        if self.of == 1 or column < 0 or not types.is_int64(batch.schema.field(column).type):
+            return batch
+        numbers = pc.add(pc.multiply(batch.column(column), self.of), self.place)
+        return batch.set_column(column, batch.schema.field(column), numbers)
 
     def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The declared fields, with the types that they came with."""

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["KeyIndex"]
+__all__ = ["KeyIndex", "key_numbers"]
 
 
 @kernel
@@ -149,3 +151,12 @@ def _extended(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
     longer = np.empty(room, array.dtype)
     longer[: array.size] = array
     return longer
+
+
+def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
+    """A number from 0 on for each distinct key of n rows, in order of appearance.
+
+    >>> key_numbers([pa.array([7, 9, 7])], 3).tolist()
+    [0, 1, 0]
+    """
+    return KeyIndex().resolve(*hash_columns(columns, n))

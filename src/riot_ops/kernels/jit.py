@@ -26,7 +26,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["Kernel", "compiled", "kernel"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -264,3 +264,10 @@ def _cache_root() -> Path:
     except OSError:
         pass
     return Path(tempfile.mkdtemp(prefix="riot_ops-"))
+
+
+@functools.cache
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A user's function, or a loop that is given one, compiled for this process alone; as it is without numba."""
+    numba = _numba()
+    return function if numba is None else numba.njit(function)

@@ -27,6 +27,8 @@ def microseconds(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     >>> microseconds(pa.array([1, None], pa.timestamp("ms")))
     (array([1000,    0]), array([ True, False]))
     """
+    if not column.null_count and pa.types.is_timestamp(column.type) and column.type.unit == "us":
+        return readonly(column.view(pa.int64()).to_numpy()), readonly(np.ones(len(column), np.bool_))
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
     numbers = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None))).cast(pa.int64())

@@ -8,7 +8,7 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["NEVER", "slide", "tumble", "tumble_time"]
+__all__ = ["NEVER", "add", "slide", "tumble"]
 
 #: The newest time of a key without any.
 NEVER = np.iinfo(np.int64).min
@@ -81,73 +81,3 @@ def slide(
             total[s] = 0.0
             rest[s] = 0.0
     return out
-
-
-@kernel
-def tumble_time(
-    values: Any,
-    times: Any,
-    timed: Any,
-    slots: Any,
-    total: Any,
-    rest: Any,
-    n: Any,
-    newest: Any,
-    duration: Any,
-    lateness: Any,
-    scale: Any,
-    bad: Any,
-    start: Any,
-    rows: Any,
-    means: Any,
-    counts: Any,
-    ends: Any,
-    places: Any,
-) -> Any:
-    """Means of windows of event time that rows from ``start`` on close.
-
-    ``places`` numbers the windows that one row closes. ``bad`` is set to 1 for late rows and 2 for
-    rows without time. Returns the number of results and the row reached: one before which the space
-    for results ran out, or the end.
-    """
-    room = n.shape[1]
-    out = 0
-    for i in range(start, values.size):
-        if out + room > rows.size:
-            return out, i
-        missing = np.isnan(values[i])
-        if not timed[i]:
-            if not missing:
-                bad[i] = 2
-            continue
-        s = slots[i]
-        t = times[i]
-        known = newest[s] != NEVER
-        if known and not missing and (t // duration + 1) * duration <= newest[s] - lateness:
-            bad[i] = 1
-            continue
-        if known and t > newest[s]:
-            w = (newest[s] - lateness) // duration
-            final = newest[s] // duration
-            place = 0
-            while w <= final and (w + 1) * duration <= t - lateness:
-                p = w % room
-                if n[s, p] > 0:
-                    rows[out] = i
-                    means[out] = (total[s, p] + rest[s, p]) / (n[s, p] * scale)
-                    counts[out] = n[s, p]
-                    ends[out] = (w + 1) * duration
-                    places[out] = place
-                    place += 1
-                    out += 1
-                    total[s, p] = 0.0
-                    rest[s, p] = 0.0
-                    n[s, p] = 0
-                w += 1
-        if not known or t > newest[s]:
-            newest[s] = t
-        if not missing:
-            p = (t // duration) % room
-            total[s, p], rest[s, p] = add(total[s, p], rest[s, p], values[i] * scale)
-            n[s, p] += 1
-    return out, values.size

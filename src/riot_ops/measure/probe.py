@@ -130,7 +130,7 @@ class Probe:
         self._flow, self._by_commit = flow, by_commit
         streams = (*flow.nodes, ERRORS_STREAM)
         self._sources = {
-            name: ProbedSource(source, self.folder, i) if isinstance(source, Source) else source
+            name: ProbedSource(source, self.folder, i, len(sources)) if isinstance(source, Source) else source
             for i, (name, source) in enumerate(sources.items())
         }
         if self._tree is not None:
@@ -233,9 +233,9 @@ class _Log:
 class ProbedSource(WrappedSource):
     """A source that notes which messages it gave, and when they were due and read."""
 
-    def __init__(self, source: Source, folder: Path, number: int) -> None:
+    def __init__(self, source: Source, folder: Path, number: int, of: int) -> None:
         super().__init__(source)
-        self._folder, self._number = folder, number
+        self._folder, self._number, self._of = folder, number, of
         self._log: _Log | None = _Log(folder, "sent")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -251,7 +251,8 @@ class ProbedSource(WrappedSource):
             for batch in self.source.read({k: v for k, v in split.items() if k != PLANNED}):
                 seq = int_column(batch.column("seq"))
                 messages = 1 + int(np.count_nonzero(seq[1:] != seq[:-1]))
-                read.append((int(seq[0]), int(seq[-1]), messages, time.time(), seq.size))
+                first, last = (int(n) * self._of + self._number for n in (seq[0], seq[-1]))  # as the dataflow counts
+                read.append((first, last, messages, time.time(), seq.size))
                 yield batch
         finally:
             self._note(read, split.get("due"), split.get(PLANNED, math.nan))

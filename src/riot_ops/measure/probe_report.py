@@ -113,17 +113,14 @@ class Report:
     def _source_times(
         self, sources: Sequence[str], streams: Sequence[str], upstream: Mapping[str, frozenset[str]]
     ) -> Floats:
-        """When the message behind each arrival was due; NaN where that is not known.
-
-        Where a number may be that of a message of several sources, the last of them counts that came
-        before the arrival: it is the one that can have triggered it.
-        """
+        """When the message behind each arrival was due; NaN where that is not known."""
         arrived = self._arrived
         found = np.full(arrived.size, -math.inf)
         for number, name in enumerate(sources):
             own = self._sent[self._sent["source"] == number]
             below = np.array([name in upstream.get(s, ()) for s in streams], np.bool_)
-            rows = np.flatnonzero(below[arrived["stream"]]) if own.size else np.empty(0, np.int64)
+            its = arrived["seq"] % len(sources) == number  # sources number their messages in turn
+            rows = np.flatnonzero(below[arrived["stream"]] & its) if own.size else np.empty(0, np.int64)
             due = _due(own, arrived["seq"][rows])
             later = (due > found[rows]) & (due <= arrived["time"][rows])
             found[rows[later]] = due[later]

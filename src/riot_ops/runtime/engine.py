@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import KeyedOperator, StatelessOperator, applied
-from riot_ops.core.order import is_sub, subs
+from riot_ops.core.order import TICK_PLACES, is_sub, subs
 from riot_ops.graph.lowering import INSTANCE, Route, Step
+from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column
@@ -20,7 +21,7 @@ from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.jit import kernel
 from riot_ops.runtime.state import KeyedState
 
-__all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "in_order", "merged", "numbered"]
+__all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "as_others", "in_order", "merged", "numbered"]
 
 #: Order by message number, then by the places in what was made of the message: how the records came.
 ARRIVAL = ("seq",)
@@ -61,7 +62,9 @@ class Engine:
         self.order = order
         self._memo = HashMemo() if memo is None else memo
         self.states = {
-            s.id: KeyedState(s.operator, s.key, self._memo) for s in steps if isinstance(s.operator, KeyedOperator)
+            s.id: KeyedState(s.operator, s.key, self._memo, s.clock)
+            for s in steps
+            if isinstance(s.operator, KeyedOperator)
         }
         self._dead = {s.id: DeadLetters(s.name) for s in steps}
         self._schemas: dict[str, pa.Schema] = {}
@@ -75,8 +78,10 @@ class Engine:
                 inputs = {**inputs, step.id: self._run(step, inputs.get(step.id, []))}
                 continue
             batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
+            told = step.clock.streams if step.clock is not None else ()
+            marks = [b for stream in told for b in self._reads(step, stream, inputs, made)]
             try:
-                out = self._run(step, batches)
+                out = self._run(step, batches, marks)
                 if flush and step.id in self.states:
                     out += self._flushed(step)
             except Exception as error:
@@ -100,9 +105,13 @@ class Engine:
         outside = self.entries is None or step.id in self.entries.get(stream, ())
         return [*(inputs.get(stream, []) if outside else []), *made.get(stream, [])]
 
-    def _run(self, step: Step, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        if not batches:
+    def _run(
+        self, step: Step, batches: list[pa.RecordBatch], marks: Sequence[pa.RecordBatch] = ()
+    ) -> list[pa.RecordBatch]:
+        if not batches and not marks:
             return []
+        if isinstance(step.operator, Marks):
+            return [step.operator.apply(b) for b in batches]
         dead = self._dead[step.id]
         operator = step.operator
         if step.numbered:
@@ -113,8 +122,16 @@ class Engine:
         elif isinstance(operator, StatelessOperator):
             results = [out for b in batches for out in applied(operator, b, dead)]
         else:
-            results = [self.states[step.id].update(in_order(merged(batches), self.order), dead)]
-            self._schemas[step.id] = results[0].schema
+            assert isinstance(operator, KeyedOperator)
+            batch = in_order(merged(batches), self.order) if batches else None
+            made, due = self.states[step.id].process(batch, dead, marks, self.order[0])
+            if made is not None and operator.clock() is not None and step.schema is not None:
+                made = numbered(made, [name for name in TICK_PLACES if name in step.schema.names])
+            if made is not None:
+                self._schemas[step.id] = made.schema
+            results = [] if made is None else [made]
+            if due is not None and due.num_rows:
+                results = [in_order(merged([*results, self._as_others(step, due)]), self.order)]
         taken = sum(b.num_rows for b in batches)
         self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
         return [_without_instance(operator, out) for out in results]
@@ -126,16 +143,12 @@ class Engine:
         self._count(step, 0, dead.count - before)
         if out is None or not out.num_rows:
             return []
+        return [_without_instance(step.operator, self._as_others(step, out))]
+
+    def _as_others(self, step: Step, out: pa.RecordBatch) -> pa.RecordBatch:
         schema = self._schemas.get(step.id, step.schema)  # no record may have come since a restart
         assert schema is not None
-        columns = [
-            out.column(f.name).cast(f.type) if f.name in out.schema.names else _missing(out.num_rows, f) for f in schema
-        ]
-        schema = pa.schema(
-            [f.with_nullable(f.nullable or c.null_count > 0) for f, c in zip(schema, columns, strict=True)]
-        )
-        full = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return [_without_instance(step.operator, full)]
+        return as_others(out, schema)
 
     def _count(self, step: Step, taken: int, rejected: int) -> None:
         if taken or rejected:
@@ -182,6 +195,15 @@ def numbered(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         if name not in batch.schema.names:
             batch = batch.append_column(name, pa.array(np.zeros(batch.num_rows, np.int64)))
     return batch
+
+
+def as_others(out: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """What came of no record at hand, with the fields of what does."""
+    columns = [
+        out.column(f.name).cast(f.type) if f.name in out.schema.names else _missing(out.num_rows, f) for f in schema
+    ]
+    schema = pa.schema([f.with_nullable(f.nullable or c.null_count > 0) for f, c in zip(schema, columns, strict=True)])
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _missing(rows: int, field: pa.Field) -> pa.Array:

@@ -9,7 +9,7 @@ from typing import Any
 from riot_ops.core.errors import excerpt
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Edge, Node
-from riot_ops.runtime.state import reference, task_identity
+from riot_ops.runtime.snapshot import reference, task_identity
 
 __all__ = ["difference", "identity"]
 

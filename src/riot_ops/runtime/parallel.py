@@ -163,6 +163,8 @@ class _Run(_Station):
             inputs = {step.inputs[0]: [wave.gathered[self._gather.index]]}
         else:
             inputs = {stream: wave.made.get(stream, []) for stream in step.inputs}
+        for stream in _marks(step):
+            inputs[stream] = wave.made.get(stream, [])
         if not wave.flush and not any(inputs.values()):
             return
         try:
@@ -298,6 +300,11 @@ class Pipeline:
                 self._told.put_nowait(WAKE)
 
 
+def _marks(step: Step) -> tuple[str, ...]:
+    """The streams of marks that a step reads."""
+    return () if step.clock is None else step.clock.streams
+
+
 def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
     """A station for each step, and one before keyed steps that read the same."""
     found: list[_Station] = []
@@ -320,7 +327,7 @@ def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
                 add(gather, before)
             if step.key and not step.operator.pooled:  # a pooled one looks at the records that it holds as well
                 gather.keys.add(step.key)
-            before = {gather}
+            before = {gather, *(makers[stream] for stream in _marks(step))}
         makers[step.id] = _Run(step, order, gather)
         add(makers[step.id], before)
     return found

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from riot_ops.core.casting import is_text, type_of
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator, applied
-from riot_ops.core.order import is_sub
+from riot_ops.core.order import TICK_PLACES, is_sub
 from riot_ops.intake.inputs import one_batch
 from riot_ops.intake.step import FIXED, from_records, taken
 from riot_ops.kernels.arrow import joined
+from riot_ops.runtime.engine import as_others, merged, numbered
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]
@@ -43,6 +46,7 @@ class Session:
         self._requires = task.requires()
         self._kinds = {n: pa.float64() for n, wanted in self._requires.items() if wanted == "number"} | FIXED
         self._dead = DeadLetters(task.name())
+        self._schema: pa.Schema | None = None  # of the output
         self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
 
     def push(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -77,17 +81,49 @@ class Session:
         if given.num_rows and not batch.num_rows:
             out = pa.RecordBatch.from_pylist([], schema)
         elif self._state is not None:
-            out = self._state.update(batch, self._dead)
+            made, due = self._state.process(batch, self._dead)
+            self._schema = schema
+            if made is not None and due is not None and "seq" in schema.names:
+                made = numbered(made, TICK_PLACES)
+            parts = [b for b in (made, self._told(due)) if b is not None]
+            out = merged(parts) if parts else pa.RecordBatch.from_pylist([], schema)
         else:
             assert isinstance(self.task, StatelessOperator)
             out = joined(list(applied(self.task, batch, self._dead)))
         self._collect()
         return out
 
+    def advance(self, time: datetime) -> list[dict[str, Any]]:
+        """Let stream time come to a moment, as a record of that time would; returns what is due then.
+
+        >>> from datetime import UTC, datetime
+        >>> from riot_ops import tasks
+        >>> minutes = tasks.Window(size="1min", aggregates={"n": ("count", None)}).session()
+        >>> minutes.push({"event_time": datetime(2024, 5, 1, 12, 0, 30, tzinfo=UTC)})
+        []
+        >>> due = minutes.advance(datetime(2024, 5, 1, 12, 1, tzinfo=UTC))
+        >>> [(f"{row['window_end']:%H:%M}", row["n"]) for row in due]
+        [('12:01', 1)]
+        """
+        if not isinstance(time, datetime) or time.tzinfo is None:
+            raise ConfigError(f"advance needs a datetime with a time zone, got {time!r}")
+        micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        due = None if self._state is None else self._told(self._state.advance(micros))
+        return [] if due is None else due.to_pylist()
+
+    def _told(self, due: pa.RecordBatch | None) -> pa.RecordBatch | None:
+        """What is due, with the fields of the output; of one with nulls alone in this event, others told the type."""
+        if due is None or self._schema is None:
+            return due
+        types = {f.name: f.type for f in due.schema}
+        fields = [f.with_type(types.get(f.name, f.type)) if pa.types.is_null(f.type) else f for f in self._schema]
+        return as_others(due, pa.schema(fields))
+
     def flush(self) -> list[dict[str, Any]]:
         """What the task has left at the end of the stream."""
         out = self._state.flush(self._dead) if self._state is not None else None
         self._collect()
+        out = self._told(out) if isinstance(self.task, KeyedOperator) and self.task.clock() is not None else out
         return [] if out is None else out.to_pylist()
 
     def snapshot(self) -> bytes:

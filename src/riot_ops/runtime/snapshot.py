@@ -1,22 +1,41 @@
-"""A snapshot of state as bytes: two Arrow IPC streams, of rows and of keys, under a checksum."""
+"""A snapshot of state as bytes: two Arrow IPC streams, of rows and of keys, under a checksum; and whose it is."""
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import StateError
+from riot_ops.core.operator import Operator, StateField
 
-__all__ = ["META", "NAMES", "from_ipc", "pack_snapshot", "to_ipc", "unpack_snapshot"]
+__all__ = [
+    "META",
+    "NAMES",
+    "TIME",
+    "check_identity",
+    "decode_field",
+    "encode_field",
+    "from_ipc",
+    "pack_snapshot",
+    "reference",
+    "task_identity",
+    "to_ipc",
+    "unpack_snapshot",
+]
 
 #: Who wrote the snapshot, among the metadata of its rows.
 META = b"riot_ops.state"
 #: The fields of the task's output, among those of its keys.
 NAMES = b"riot_ops.output"
+#: Stream time and the message that moved it there, among them too; of a task without a clock nothing.
+TIME = b"riot_ops.time"
 
 
 def pack_snapshot(new: int, rows: bytes | memoryview, keys: bytes | memoryview) -> bytes:
@@ -26,8 +45,8 @@ def pack_snapshot(new: int, rows: bytes | memoryview, keys: bytes | memoryview) 
 
 def unpack_snapshot(
     data: bytes, where: str = ""
-) -> tuple[dict[str, Any], list[str], int, pa.RecordBatch, pa.RecordBatch]:
-    """Who wrote a snapshot, the fields of the output, the slot of the first of the keys, rows, and keys."""
+) -> tuple[dict[str, Any], list[str], list[int], int, pa.RecordBatch, pa.RecordBatch]:
+    """Who wrote a snapshot, fields of the output, stream time, the slot of the first of the keys, rows, and keys."""
     try:
         # the keys stay as they came, and must not hold the rest
         checksum, new, rows_ipc, keys_ipc = msgspec.msgpack.decode(data, type=tuple[int, int, memoryview, bytes])
@@ -36,9 +55,10 @@ def unpack_snapshot(
         rows, keys = from_ipc(rows_ipc), from_ipc(keys_ipc)
         identity = json.loads((rows.schema.metadata or {})[META])
         names = json.loads((keys.schema.metadata or {})[NAMES])
+        time = json.loads((keys.schema.metadata or {})[TIME])
     except (msgspec.MsgspecError, pa.ArrowInvalid, KeyError, ValueError) as error:
         raise StateError(f"the state{where} is damaged or not riot_ops state: {error}") from None
-    return identity, names, new, rows, keys
+    return identity, names, time, new, rows, keys
 
 
 def _checksum(new: int, *parts: bytes | memoryview) -> int:
@@ -61,3 +81,70 @@ def from_ipc(data: bytes | memoryview) -> pa.RecordBatch:
     """The batch that :func:`to_ipc` wrote."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()
+
+
+def check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
+    """Raise :class:`StateError` where state was written by another task than is wanted."""
+    if dict(found) == wanted:
+        return
+    for part in ("format", "task", "version"):
+        if found.get(part) != wanted[part]:
+            raise StateError(
+                f"the state{where} was written by {part} {found.get(part)!r}, "
+                f"this is {part} {wanted[part]!r}; start with a new checkpoint"
+            )
+    then, now = found.get("parameters", {}), wanted["parameters"]
+    changed = [
+        f"{n} was {then.get(n)!r} and is {now.get(n)!r}" for n in sorted({*then, *now}) if then.get(n) != now.get(n)
+    ]
+    raise StateError(
+        f"the state{where} of {wanted['task']} was written with other parameters "
+        f"({'; '.join(changed) or 'another state layout'}); use the old ones or start with a "
+        "new checkpoint"
+    )
+
+
+def task_identity(task: Operator) -> dict[str, Any]:
+    """What must agree for state to be the task's own."""
+    try:
+        parameters = task.to_dict()
+    except ValueError:  # a task over a function that is not JSON: its name has to do
+        parameters = {k: reference(v) if callable(v) else v for k, v in vars(task).items()}
+        parameters = json.loads(json.dumps(parameters, default=reference))
+    parameters.pop("task", None)
+    return {"task": task.name(), "version": task.version, "parameters": parameters}
+
+
+def reference(value: Any) -> str:
+    """A text for what JSON cannot hold, the same in every process."""
+    text = repr(value)
+    if " at 0x" not in text and not callable(value):
+        return text
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def encode_field(field: StateField, array: Any, slots: npt.NDArray[np.int64]) -> pa.Array:
+    """The values of some slots as a column."""
+    if field.dtype == "json":
+        encode = msgspec.json.encode
+        return pa.array([encode(array[s]) for s in slots], pa.binary())
+    if field.dtype == "rows":
+        return pa.array([None if array[s] is None else to_ipc(array[s]) for s in slots], pa.binary())
+    values = array[: len(slots)] if slots.size and slots[-1] == len(slots) - 1 else array[slots]
+    flat = pa.array(np.ascontiguousarray(values).ravel())
+    return pa.FixedSizeListArray.from_arrays(flat, field.shape) if field.shape else flat
+
+
+def decode_field(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[np.int64]) -> None:
+    """Put the values of a column into slots."""
+    if field.dtype == "json":
+        for s, data in zip(slots, column.to_pylist(), strict=True):
+            array[s] = msgspec.json.decode(data)
+    elif field.dtype == "rows":
+        for s, data in zip(slots, column.to_pylist(), strict=True):
+            array[s] = None if data is None else from_ipc(data)
+    elif field.shape:
+        array[slots] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), field.shape)
+    else:
+        array[slots] = column.to_numpy(zero_copy_only=False)

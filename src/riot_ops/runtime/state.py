@@ -9,24 +9,37 @@ touched since the one before, so that its size follows the work done and not the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.clock import END, NEVER, StepClock, Ticks, common_resolution, in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
-from riot_ops.core.operator import KeyedOperator, Operator, StateField, as_batch
+from riot_ops.core.operator import Due, KeyedOperator, as_batch, clocks
+from riot_ops.graph.marks import StreamTime, marks_of
 from riot_ops.kernels.arrow import joined
-from riot_ops.kernels.hashing import HashMemo, hash_columns
-from riot_ops.kernels.index import KeyIndex
+from riot_ops.kernels.hashing import HashMemo
+from riot_ops.kernels.index import KeyIndex, key_numbers
 from riot_ops.kernels.timestamps import microseconds
-from riot_ops.runtime.snapshot import META, NAMES, from_ipc, pack_snapshot, to_ipc, unpack_snapshot
+from riot_ops.runtime.due import due_records, still, with_fields
+from riot_ops.runtime.snapshot import (
+    META,
+    NAMES,
+    TIME,
+    check_identity,
+    decode_field,
+    encode_field,
+    pack_snapshot,
+    task_identity,
+    to_ipc,
+    unpack_snapshot,
+)
 
-__all__ = ["KeyedState", "key_numbers"]
+__all__ = ["KeyedState"]
 
 SNAPSHOT_FORMAT = "1"
 
@@ -35,9 +48,21 @@ class KeyedState:
     """The state of one task over the keys of a stream (or of one bucket of it)."""
 
     def __init__(
-        self, task: KeyedOperator, key_fields: tuple[str, ...] | None = None, memo: HashMemo | None = None
+        self,
+        task: KeyedOperator,
+        key_fields: tuple[str, ...] | None = None,
+        memo: HashMemo | None = None,
+        clock: StepClock | None = None,
     ) -> None:
         self.task = task
+        own = task.clock()
+        self._period, self._delay = (in_us(own.period), in_us(own.delay)) if own is not None else (0, 0)
+        #: Whether the task has a loop of its own over rows and ticks.
+        self._moves = own is not None and type(task).advance is not KeyedOperator.advance
+        if clock is None and (found := clocks(task)):  # by itself it goes by the times that it sees
+            ahead = None if own is None or own.max_ahead is None else in_us(own.max_ahead)
+            clock = StepClock((), common_resolution(found), 0, ahead)
+        self._clock = clock
         self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
@@ -45,42 +70,123 @@ class KeyedState:
         self._reset()
 
     def _reset(self) -> None:
-        ttl = self.task.ttl
-        self.index = KeyIndex(int(ttl.total_seconds() * 1e6) if ttl else 0)
+        live = self.task.keys_live
+        self.index = KeyIndex(0 if live is None else in_us(live))
+        self.time = None if self._clock is None else StreamTime(self._clock)
         self.arrays: dict[str, Any] = {name: field.empty(0) for name, field in self.fields.items()}
         self._keys: list[pa.RecordBatch] = []
         self._capacity = 0
         self._touched: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._saved = 0  # slots that an earlier snapshot holds the keys of
-        self._now = np.iinfo(np.int64).min
+        self._kept = 0  # keys that were alive when it was last looked
+        self._renumbered = False  # whether slots have other numbers than in the last snapshot
 
     # -- running -----------------------------------------------------------------------------------
 
-    def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Run the task over a batch whose rows are in order."""
-        admitted = as_batch(self.task, "admit", self.task.admit(batch, dead))
-        out = as_batch(self.task, "update", self._update(admitted, dead))
-        self._names = out.schema.names
-        return out
+    def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> list[pa.RecordBatch]:
+        """Run the task by itself over a batch whose rows are in order: what comes of these, and what is due."""
+        return [out for out in self.process(batch, dead) if out is not None]
 
-    def _update(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def process(
+        self, batch: pa.RecordBatch | None, dead: DeadLetters, marks: Sequence[pa.RecordBatch] = (), first: str = "seq"
+    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
+        """Run the task over a batch whose rows are in order, and tell it of the time that passes.
+
+        ``marks`` tell where it may; where the task has nobody who tells, its own records do. ``first`` is the field by
+        which both are in order. Returns what came of the rows, and what was due.
+        """
+        if batch is not None:
+            batch = as_batch(self.task, "admit", self.task.admit(batch, dead))
+        ticks = None if self.time is None else self._ticks(batch, marks, first)
+        made, due = self._processed(batch, ticks, dead)
+        if made is not None:
+            self._names = made.schema.names
+        self._forget()
+        return made, due
+
+    def _ticks(self, batch: pa.RecordBatch | None, marks: Sequence[pa.RecordBatch], first: str) -> Ticks:
+        assert self.time is not None
+        clock = self.time.clock
+        # in the order of event times, stream time passes all of them, not the largest so far alone
+        if batch is not None and (not clock.streams or first != "seq"):
+            marks = [*marks, marks_of(batch, clock.resolution, clock.max_ahead is not None)]
+        return self.time.ticks(batch, marks, first)
+
+    def _processed(
+        self, batch: pa.RecordBatch | None, ticks: Ticks | None, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         if self.task.pooled:
-            return self._update_pool(batch, dead)
+            return None if batch is None else self._update_pool(batch, dead), None
+        if ticks is None or not self._period:
+            return None if batch is None else self._update(batch, ticks, dead), None
+        if not self._moves:
+            return self._in_turn(batch, ticks, dead)
+        slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
+        made, due = self.task.advance(batch, slots, self.arrays, ticks, dead)
+        if due is None or not due.slots.size:
+            return made, None
+        self._touched[due.slots] = True
+        return made, self._due(due, ticks)
+
+    def advance(self, time: int) -> pa.RecordBatch | None:
+        """Let stream time pass, in microseconds, without a record; returns what is due then."""
+        if self.time is None or (moved := self.time.advance(time)) is None:
+            return None
+        return self._processed(None, moved, DeadLetters(self.task.name()))[1]
+
+    def _in_turn(
+        self, batch: pa.RecordBatch | None, ticks: Ticks, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
+        """Rows and ticks one after the other."""
+        at, now = 0, ticks.start
+        made: list[pa.RecordBatch] = []
+        due: list[pa.RecordBatch] = []
+        for row, time, seq in zip(ticks.rows.tolist(), ticks.times.tolist(), ticks.seq.tolist(), strict=True):
+            passed = (time - self._delay) // self._period
+            before = passed if now == NEVER else (now - self._delay) // self._period
+            if batch is not None and (passed > before or now == NEVER):
+                made.append(self._update(batch.slice(at, row - at), still(now, ticks), dead))
+                at = row
+            now = time
+            if passed > before and self.index.size:
+                self._drop_dead(now)
+                moment = Ticks(time, np.zeros(1, np.int64), np.array([time]), np.array([seq]), 1, ticks.lag)
+                found = self.task.tick(self.keys(), self._trimmed(), passed * self._period, passed - before)
+                self._touched[: self.index.size] = True
+                if found is not None and found.slots.size:
+                    times = np.full(found.slots.size, passed * self._period) if found.times is None else found.times
+                    due.append(self._due(Due(found.slots, found.rows, times), moment))
+        if batch is not None:
+            made.append(self._update(batch.slice(at), still(now, ticks), dead))
+        return joined(made) if made else None, joined(due) if due else None
+
+    def _due(self, due: Due, ticks: Ticks) -> pa.RecordBatch:
+        assert self.time is not None
+        return due_records(due, ticks, self._delay, self.time.seq, self.keys(), self.index.hashes[0])
+
+    def _update(self, batch: pa.RecordBatch, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
         if batch.num_rows == 0 and not self.key_fields:
-            return self.task.update(batch, np.empty(0, np.int64), self.arrays, dead)
+            return as_batch(self.task, "update", self.task.update(batch, np.empty(0, np.int64), self.arrays, dead))
+        slots = self._slots(batch, ticks)
+        return as_batch(self.task, "update", self.task.update(batch, slots, self.arrays, dead))
+
+    def _slots(self, batch: pa.RecordBatch, ticks: Ticks | None) -> npt.NDArray[np.int64]:
+        """The slots of a batch's keys, with room in the arrays for them."""
         columns = [batch.column(name) for name in self.key_fields]
         h1, h2 = (self._memo or HashMemo()).hash_columns(columns, batch.num_rows)
         before = self.index.size
-        if self.index.ttl:
-            times, _ = microseconds(batch.column("event_time"))
-            self._now = max(self._now, int(times.max())) if times.size else self._now
-            slots = self.index.resolve(h1, h2, times)
+        if self.index.ttl and ticks is not None:
+            seen = ticks.at_rows(batch.num_rows)
+            if self.task.ttl is not None:  # to the microsecond; but one that is too far ahead says nothing
+                times, present = microseconds(batch.column("event_time"))
+                seen = np.where(present, np.clip(times, seen, seen + (ticks.resolution - 1)), seen)
+            slots = self.index.resolve(h1, h2, seen)
         else:
             slots = self.index.resolve(h1, h2)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
         self._touched[slots] = True
-        return self.task.update(batch, slots, self.arrays, dead)
+        return slots
 
     def _update_pool(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Run a pooled task: its state is slot 0, and the rows held come before the new ones."""
@@ -91,7 +197,7 @@ class KeyedState:
         held = self.arrays["held"][0]
         pool = batch if held is None else joined([held, batch])
         slots = key_numbers([pool.column(name) for name in self.key_fields], pool.num_rows)
-        return self.task.update(pool, slots, self.arrays, dead)
+        return as_batch(self.task, "update", self.task.update(pool, slots, self.arrays, dead))
 
     def flush(self, dead: DeadLetters | None = None) -> pa.RecordBatch | None:
         """What the task has left to say at the end of a bounded stream; ``dead`` collects what it rejects.
@@ -99,7 +205,7 @@ class KeyedState:
         Fields of earlier output that the task does not fill are null.
         """
         out = self._left(dead) if self.index.size else None
-        return None if out is None else _with_fields(out, self._names)
+        return out if out is None else with_fields(out, self._names)
 
     def _left(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
         dead = DeadLetters(self.task.name()) if dead is None else dead
@@ -109,9 +215,11 @@ class KeyedState:
                 return None
             slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
             return self.task.end(held, slots, self.arrays, dead)
-        live = self.index.live(self._now)
-        if live.size < self.index.size:
-            self._compact(live)
+        self._drop_dead(self._now)
+        if self._moves:  # time has come for all that waits for it
+            end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0)
+            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, end, dead)
+            return None if due is None else self._due(due, still(self._now, self._clock))
         return self.task.flush(self.keys(), self._trimmed())
 
     def merge(self, other: KeyedState) -> None:
@@ -120,7 +228,7 @@ class KeyedState:
         Raises :class:`StateError` where the tasks differ, or states of this task cannot be merged:
         most depend on the order of the records, or (with a time to live) on when they came.
         """
-        self._check_identity(other._identity("full"), " to merge")
+        check_identity(other._identity("full"), self._identity("full"), " to merge")
         empty = {name: field.empty(0) for name, field in self.fields.items()}
         if self.task.ttl or self.task.merge(empty, empty) is None:
             raise StateError(f"two states of {self.task.name()} cannot be merged into one")
@@ -140,7 +248,7 @@ class KeyedState:
             return pa.RecordBatch.from_pydict({})
         if len(self._keys) > 1:
             # a key field without any value may come without a type (from a session) before it comes with one
-            table = pa.concat_tables(map(_as_table, self._keys), promote_options="default")
+            table = pa.concat_tables([pa.table(k) for k in self._keys], promote_options="default")
             self._keys = [pa.concat_batches(table.to_batches())]
         return self._keys[0]
 
@@ -178,13 +286,32 @@ class KeyedState:
         self._touched = np.concatenate([self._touched, np.zeros(room - self._capacity, np.bool_)])
         self._capacity = room
 
+    @property
+    def _now(self) -> int:
+        """Stream time as the task sees it."""
+        if self.time is None or self.time.now == NEVER:
+            return NEVER
+        return self.time.now - self.time.clock.lag
+
+    def _drop_dead(self, now: int) -> None:
+        """Drop the state of keys that have not been seen for too long at a stream time."""
+        live = self.index.live(now)
+        if live.size < self.index.size:
+            self._compact(live)
+        self._kept = live.size
+
+    def _forget(self) -> None:
+        """Drop dead keys now and then: as many slots are looked at as have been added since."""
+        if self.index.ttl and self.index.size > 2 * self._kept + 1024:
+            self._drop_dead(self._now)
+
     def _trimmed(self) -> dict[str, Any]:
         return {name: array[: self.index.size] for name, array in self.arrays.items()}
 
     def _compact(self, live: npt.NDArray[np.int64]) -> None:
         """Keep only some slots, renumbered."""
         h1, h2 = self.index.hashes
-        last, keys, old, now = self.index.last_seen, self.keys(), self.arrays, self._now
+        last, keys, old, time = self.index.last_seen, self.keys(), self.arrays, self.time
         self._reset()
         self._reserve(live.size)
         slots = np.arange(live.size)
@@ -196,16 +323,17 @@ class KeyedState:
                 self.arrays[name][: live.size] = old[name][live]
         if self.key_fields:
             self._keys = [keys.take(pa.array(live))]
-        self._now = now
+        self.time, self._renumbered = time, True
 
     # -- snapshots ---------------------------------------------------------------------------------
 
     def snapshot(self, kind: Literal["full", "delta"] = "full") -> bytes:
         """The state as bytes: all of it, or what changed since the last snapshot."""
+        if self._renumbered:
+            kind = "full"
         if kind == "full":
-            live = self.index.live(self._now)
-            if live.size < self.index.size:
-                self._compact(live)
+            self._drop_dead(self._now)
+            self._renumbered = False
             slots = np.arange(self.index.size)
             new = 0
         else:
@@ -220,13 +348,14 @@ class KeyedState:
         if self.index.ttl:
             columns["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
-            columns[f"state.{name}"] = _encode(field, self.arrays[name], slots)
+            columns[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
         keys = _tail(self.keys(), new) if self._keys else pa.RecordBatch.from_pydict({})
         self._touched[: self.index.size] = False
         self._saved = self.index.size
         rows = pa.RecordBatch.from_pydict(columns)
         rows = rows.replace_schema_metadata({META: json.dumps(self._identity(kind)).encode()})
-        keys = keys.replace_schema_metadata({NAMES: json.dumps(self._names).encode()})
+        time = [] if self.time is None else [self.time.now, self.time.seq, self.time.clock.lag]
+        keys = keys.replace_schema_metadata({NAMES: json.dumps(self._names).encode(), TIME: json.dumps(time).encode()})
         return pack_snapshot(new, to_ipc(rows), to_ipc(keys))
 
     def restore(self, data: bytes, where: str = "") -> None:
@@ -234,8 +363,8 @@ class KeyedState:
 
         Raises :class:`StateError` where the snapshot belongs to another task, version or parameters.
         """
-        identity, names, new, rows, keys = unpack_snapshot(data, where)
-        self._check_identity(identity, where)
+        identity, names, time, new, rows, keys = unpack_snapshot(data, where)
+        check_identity(identity, self._identity(str(identity.get("kind"))), where)
         if identity["kind"] == "full":
             self._reset()
         self._names = names
@@ -244,10 +373,10 @@ class KeyedState:
         self._reserve(max(size, self.index.size))
         last = rows.column("last").to_numpy() if self.index.ttl else np.empty(0, np.int64)
         self.index.assign(slots, rows.column("h1").to_numpy(), rows.column("h2").to_numpy(), last)
-        if last.size:
-            self._now = max(self._now, int(last.max()))
+        if self.time is not None and time:
+            self.time.now, self.time.seq, _ = time
         for name, field in self.fields.items():
-            _decode(field, rows.column(f"state.{name}"), self.arrays[name], slots)
+            decode_field(field, rows.column(f"state.{name}"), self.arrays[name], slots)
         if keys.num_rows:
             held = sum(k.num_rows for k in self._keys)
             if held > new:
@@ -262,93 +391,6 @@ class KeyedState:
             **task_identity(self.task),
             "fields": {n: [f.dtype, f.shape] for n, f in self.fields.items()},
         }
-
-    def _check_identity(self, found: Mapping[str, Any], where: str) -> None:
-        wanted = self._identity(str(found.get("kind")))
-        if dict(found) == wanted:
-            return
-        for part in ("format", "task", "version"):
-            if found.get(part) != wanted[part]:
-                raise StateError(
-                    f"the state{where} was written by {part} {found.get(part)!r}, "
-                    f"this is {part} {wanted[part]!r}; start with a new checkpoint"
-                )
-        then, now = found.get("parameters", {}), wanted["parameters"]
-        changed = [
-            f"{n} was {then.get(n)!r} and is {now.get(n)!r}" for n in sorted({*then, *now}) if then.get(n) != now.get(n)
-        ]
-        raise StateError(
-            f"the state{where} of {wanted['task']} was written with other parameters "
-            f"({'; '.join(changed) or 'another state layout'}); use the old ones or start with a "
-            "new checkpoint"
-        )
-
-
-def task_identity(task: Operator) -> dict[str, Any]:
-    """What must agree for state to be the task's own."""
-    try:
-        parameters = task.to_dict()
-    except ValueError:  # a task over a function that is not JSON: its name has to do
-        parameters = {k: reference(v) if callable(v) else v for k, v in vars(task).items()}
-        parameters = json.loads(json.dumps(parameters, default=reference))
-    parameters.pop("task", None)
-    return {"task": task.name(), "version": task.version, "parameters": parameters}
-
-
-def reference(value: Any) -> str:
-    """A text for what JSON cannot hold, the same in every process."""
-    text = repr(value)
-    if " at 0x" not in text and not callable(value):
-        return text
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
-def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
-    """A number from 0 on for each distinct key of n rows, in order of appearance.
-
-    >>> key_numbers([pa.array([7, 9, 7])], 3).tolist()
-    [0, 1, 0]
-    """
-    return KeyIndex().resolve(*hash_columns(columns, n))
-
-
-def _with_fields(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """The batch with these fields first, null where it lacks them."""
-    have = batch.schema.names
-    if have[: len(names)] == names:
-        return batch
-    nothing = pa.nulls(batch.num_rows)
-    order = list(dict.fromkeys([*names, *have]))
-    return pa.RecordBatch.from_arrays([batch.column(n) if n in have else nothing for n in order], names=order)
-
-
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
-
-
-def _encode(field: StateField, array: Any, slots: npt.NDArray[np.int64]) -> pa.Array:
-    if field.dtype == "json":
-        encode = msgspec.json.encode
-        return pa.array([encode(array[s]) for s in slots], pa.binary())
-    if field.dtype == "rows":
-        return pa.array([None if array[s] is None else to_ipc(array[s]) for s in slots], pa.binary())
-    values = array[: len(slots)] if slots.size and slots[-1] == len(slots) - 1 else array[slots]
-    flat = pa.array(np.ascontiguousarray(values).ravel())
-    return pa.FixedSizeListArray.from_arrays(flat, field.shape) if field.shape else flat
-
-
-def _decode(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[np.int64]) -> None:
-    if field.dtype == "json":
-        for s, data in zip(slots, column.to_pylist(), strict=True):
-            array[s] = msgspec.json.decode(data)
-    elif field.dtype == "rows":
-        for s, data in zip(slots, column.to_pylist(), strict=True):
-            array[s] = None if data is None else from_ipc(data)
-    elif field.shape:
-        array[slots] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), field.shape)
-    else:
-        array[slots] = column.to_numpy(zero_copy_only=False)
 
 
 def _tail(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.clock import NEVER, in_us
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import duration, parameters_from_json
@@ -59,7 +60,7 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     keys: list[pa.Table] = []
     identity: dict[str, Any] = {}
     for data in snapshots:
-        identity, _, new, rows, added = unpack_snapshot(data, where)
+        identity, _, time, new, rows, added = unpack_snapshot(data, where)
         if identity["kind"] == "full":
             parts, keys = [], []
         parts.append(pa.Table.from_batches([rows.replace_schema_metadata(None)]))
@@ -71,7 +72,7 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     if not parts:
         raise StateError(f"the state{where} is empty: there is no snapshot")
     rows = pa.concat_tables(parts)
-    places = _live(rows, _duration(identity["parameters"].get("ttl")))
+    places = _live(rows, _duration(identity["parameters"].get("ttl")), time[0] - time[2] if time else NEVER)
     rows, known = rows.take(places), stacked(keys)
     names = known.column_names
     columns = list(known.take(rows.column("slot")).columns) if names else []
@@ -121,16 +122,17 @@ def of_step(states: dict[str, Any], step: str, checkpoint: str) -> Any:
     return states[step]
 
 
-def _live(rows: pa.Table, ttl: timedelta | None) -> npt.NDArray[np.int64]:
+def _live(rows: pa.Table, ttl: timedelta | None, now: int) -> npt.NDArray[np.int64]:
     """The newest row of each slot, of keys that are alive, in the order of slots."""
     slots = rows.column("slot").to_numpy()
     # of equal ones the first is taken, and the last is wanted
     _, last = np.unique(slots[::-1], return_index=True)
     places = np.asarray(slots.size - 1 - last, np.int64)
-    if ttl is None or not places.size:
+    if "last" not in rows.column_names or not places.size:
         return places
-    seen = rows.column("last").to_numpy()
-    places = places[seen.max() - seen[places] <= ttl // timedelta(microseconds=1)]
+    if ttl is not None:
+        seen = rows.column("last").to_numpy()[places]
+        places = places[max(now, seen.max()) - seen <= in_us(ttl)]
     # a key that came back has a new slot, and the old one is there still
     hashes = np.stack([rows.column(h).to_numpy()[places] for h in ("h1", "h2")])
     _, first = np.unique(hashes[:, ::-1], axis=1, return_index=True)

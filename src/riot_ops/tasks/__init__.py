@@ -43,10 +43,12 @@ from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
 from riot_ops.tasks.statistical.variance import Variance
+from riot_ops.tasks.statistical.window import Aggregate, Window
 from riot_ops.tasks.visualization.multi_line_plot import MultiLinePlot
 
 __all__ = [
     "Accumulator",
+    "Aggregate",
     "Annotate",
     "BatchFunction",
     "BlobDownload",
@@ -92,6 +94,7 @@ __all__ = [
     "TimeFields",
     "ValueTask",
     "Variance",
+    "Window",
     "XMLParse",
     "find_task",
     "register",

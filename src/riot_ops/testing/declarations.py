@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import next_sub
+from riot_ops.core.order import TICK_PLACES, next_sub
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.secret import Secret
 from riot_ops.intake.step import declared as as_declared
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
-from riot_ops.testing.running import Run, exact, numbered, only, picklers
+from riot_ops.testing.running import Run, clocked, exact, numbered, only, picklers
 
 __all__ = [
     "check_bad_input_schema",
@@ -176,6 +176,7 @@ def check_schema(case: Case) -> None:
                 )
         if changed is not None:
             place = {next_sub(batch.schema.names)} if case.task.derives() else set()
+            place |= set(TICK_PLACES) if clocked(case) else set()
             new = set(declared.names) - set(batch.schema.names) - changed - place
             assert not new, f"writes() does not name the new fields {', '.join(sorted(new))}"
 

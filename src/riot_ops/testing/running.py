@@ -24,6 +24,7 @@ __all__ = [
     "Run",
     "applies",
     "by_keys",
+    "clocked",
     "exact",
     "keyed",
     "numbered",
@@ -63,6 +64,11 @@ def applies(check: Check, case: Case) -> bool:
 def keyed(case: Case) -> bool:
     """Whether the task has state."""
     return isinstance(case.task, KeyedTask)
+
+
+def clocked(case: Case) -> bool:
+    """Whether the task goes by stream time: records of other keys then say when something is due."""
+    return isinstance(case.task, KeyedTask) and case.task.clock() is not None
 
 
 def exact(value: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.sink import Fan
+from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
@@ -219,6 +220,10 @@ class Packer:
 
     def _spread(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
         labels = self._labels[stage.index]
+        if stream.endswith(AT_TIME):  # stream time moves for all keys
+            for label in labels:
+                yield from self._hold(stage.index, label, stream, batch)
+            return
         if len(labels) == 1:
             yield from self._hold(stage.index, labels[0], stream, batch)
             return

@@ -79,6 +79,10 @@ def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> 
     """
     if not isinstance(task, KeyedOperator):
         raise ConfigError(f"{task.name()} has no state; use map_in_arrow or map_in_pandas")
+    if task.clock() is not None:
+        raise ConfigError(
+            f"{task.name()} goes by stream time, which Spark does not tell a processor of one key; use transform"
+        )
     fields = _arrow_schema(schema)
     session = SparkSession.getActiveSession()
     zone = session.conf.get(ZONE) if session is not None else None
@@ -124,7 +128,7 @@ class KeyProcessor(StatefulProcessor):
             state.restore(bytes(stored[0]))
         dead = DeadLetters(self._task.name())
         batch = merged([pa.RecordBatch.from_pandas(f, schema=self._schema, preserve_index=False) for f in rows])
-        done = list(apply_around(lambda b, d: [state.update(b, d)], in_order(batch, self._order), dead, self._result))
+        done = list(apply_around(state.update, in_order(batch, self._order), dead, self._result))
         self._stored.update((state.snapshot(),))
         for out in done:
             yield out.to_pandas()

@@ -24,7 +24,9 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import StateError
+from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
 from riot_ops.runtime.engine import Engine, merged
@@ -274,6 +276,7 @@ def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Ma
     Blocks whose ranges of sequence numbers follow one another need not be merged and sorted.
     """
     streams = by_stream(blocks)
+    marks = {stream: merged(streams.pop(stream)) for stream in list(streams) if stream.endswith(AT_TIME)}
     if len(streams) == 1 and order[0] == "seq":
         ((stream, batches),) = streams.items()
         if all("seq" in b.schema.names for b in batches):
@@ -283,11 +286,21 @@ def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Ma
                 ranges.append((int(seq.min()), int(seq.max())))
             places = sorted(range(len(batches)), key=ranges.__getitem__)
             if all(ranges[a][1] < ranges[b][0] for a, b in itertools.pairwise(places)):
-                for place in places:
-                    yield {stream: [batches[place]]}
+                edges: list[Any] = [NEVER, *(ranges[place][0] for place in places[1:]), None]
+                for place, (first, end) in zip(places, itertools.pairwise(edges), strict=True):
+                    yield {stream: [batches[place]], **_between(marks, first, end)}
                 return
-    if streams:
-        yield {stream: [merged(batches)] for stream, batches in streams.items()}
+    if streams or marks:
+        yield {stream: [merged(batches)] for stream, batches in streams.items()} | _between(marks, NEVER, None)
+
+
+def _between(marks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -> dict[str, list[pa.RecordBatch]]:
+    """The marks of messages from one number up to another."""
+    found = {}
+    for stream, batch in marks.items():
+        seq = int_column(batch.column("seq"))
+        found[stream] = [batch.filter(pa.array((seq >= first) & (True if end is None else seq < end)))]
+    return found
 
 
 def _hush() -> None:

@@ -78,8 +78,7 @@ class Join(KeyedTask):
         What becomes of a message that is not complete in time, or at the end: reject its pieces, or
         emit what there is; there is then a boolean column ``complete``.
     by : tuple of str, default ("seq",)
-        Fields that identify a message. Each source numbers its own: where streams of several are merged,
-        ``seq`` alone does not.
+        Fields that identify a message.
     value : str, default "value"
         Numeric input field.
     ttl

@@ -1,0 +1,137 @@
+"""Stream time: how far the event times of a stream have come, and when a task is called because of it.
+
+The *stream time* at a message is the largest event time of all messages up to it, in the order of their numbers. It
+depends on nothing else: neither on how the stream is cut into batches, splits or micro-batches, nor on which bucket of
+keys looks. A task with a :class:`Clock` is told when stream time passes a multiple of its period, between two records
+and for all of its keys, silent ones included.
+
+Whoever reads a range of messages tells where in it stream time may move: these *marks* go to every bucket beside the
+records (:mod:`riot_ops.graph.marks`), are merged in order, and become the :class:`Ticks` of a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.core.errors import ConfigError
+
+__all__ = ["END", "NEVER", "Clock", "StepClock", "Ticks", "common_resolution", "in_us"]
+
+#: The stream time before the first event time, in microseconds.
+NEVER = int(np.iinfo(np.int64).min)
+#: Later than any event time.
+END = 1 << 61
+
+
+def in_us(time: timedelta) -> int:
+    """A duration in microseconds."""
+    return time // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When a keyed task is called by stream time.
+
+    Parameters
+    ----------
+    period : timedelta > 0
+        The task is called when stream time less the delay passes a multiple of it.
+    delay : timedelta >= 0, default 0
+        How far a record may lag behind stream time. Streams behind the task are late by as much.
+    max_ahead : timedelta > 0, optional
+        How far beyond stream time an event time may be and still move it; None: any. The first one always does.
+    """
+
+    period: timedelta
+    delay: timedelta = timedelta(0)
+    max_ahead: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("period", "max_ahead"):
+            value = getattr(self, name)
+            if value is not None and value <= timedelta(0):
+                raise ConfigError(f"{name} must be longer than 0, got {value!r}")
+        if self.delay < timedelta(0):
+            raise ConfigError(f"delay must not be negative, got {self.delay!r}")
+
+
+@dataclass(frozen=True)
+class StepClock:
+    """A clock in its place in a dataflow.
+
+    Attributes
+    ----------
+    streams : tuple of str
+        Streams of marks; the foremost of them is stream time.
+    resolution : int
+        Marks are multiples of it, in microseconds. It divides all that the clocks of the dataflow name.
+    lag : int
+        By how many microseconds the tasks above delay what they put out: stream time here is so much earlier.
+    max_ahead : int or None
+        The smallest of the task and of those above it, in microseconds.
+    """
+
+    streams: tuple[str, ...]
+    resolution: int
+    lag: int = 0
+    max_ahead: int | None = None
+
+
+def common_resolution(clocks: Iterable[Clock]) -> int:
+    """The largest number of microseconds that divides all that the clocks name.
+
+    >>> common_resolution([Clock(timedelta(minutes=1), delay=timedelta(seconds=45))]) // 1_000_000
+    15
+    """
+    return math.gcd(
+        *(
+            in_us(time)
+            for clock in clocks
+            for time in (clock.period, clock.delay, clock.max_ahead)
+            if time is not None and time
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """How stream time moves over the rows of a batch: before row ``rows[i]`` it comes to ``times[i]``.
+
+    Attributes
+    ----------
+    start : int
+        Stream time before the first row, in microseconds; :data:`NEVER` where there is none yet.
+    rows, times, seq : arrays of int64, shape (n,)
+        Row (the number of rows: behind the last), stream time, and the number of the message that moved it.
+    resolution : int
+        What stream time is rounded down to, in microseconds.
+    lag : int
+        What has been taken from stream time, see :class:`StepClock`.
+    """
+
+    start: int
+    rows: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    seq: npt.NDArray[np.int64]
+    resolution: int = 1
+    lag: int = 0
+
+    @property
+    def end(self) -> int:
+        """Stream time behind the last row."""
+        return int(self.times[-1]) if self.times.size else self.start
+
+    def at_rows(self, n: int) -> npt.NDArray[np.int64]:
+        """Stream time at each of the n rows.
+
+        >>> Ticks(NEVER, np.array([1, 3]), np.array([10, 20]), np.array([7, 9])).at_rows(4)[1:].tolist()
+        [10, 10, 20]
+        """
+        edges = np.concatenate([[0], self.rows, [n]])
+        return np.repeat(np.concatenate([[self.start], self.times]), np.diff(edges))

@@ -1,0 +1,70 @@
+"""What a task gives because time has come, as records: with keys, time and order."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.clock import StepClock, Ticks
+from riot_ops.core.operator import Due
+from riot_ops.core.order import TICK_PLACES, place_of
+from riot_ops.core.schema import TIMESTAMP
+
+__all__ = ["due_records", "still", "with_fields"]
+
+NOTHING = np.empty(0, np.int64)
+
+
+def due_records(
+    due: Due, ticks: Ticks, delay: int, last: int, keys: pa.RecordBatch, hashes: npt.NDArray[np.uint64]
+) -> pa.RecordBatch:
+    """The records, in order; see :mod:`riot_ops.core.order`.
+
+    Parameters
+    ----------
+    delay : int
+        That of the task's clock, in microseconds.
+    last : int
+        The message that they have where time does not move, at the end of a stream.
+    keys, hashes
+        Key fields and hash by slot.
+    """
+    assert due.times is not None
+    n = due.slots.size
+    reached = due.times + delay
+    if ticks.seq.size:
+        seq = ticks.seq[np.minimum(np.searchsorted(ticks.times, reached), ticks.seq.size - 1)]
+    else:
+        seq = np.full(n, last)
+    by_key = hashes[due.slots].view(np.int64)
+    order = np.lexsort((np.arange(n), by_key, reached, seq))
+    slots, reached = due.slots[order], reached[order]
+    again = np.append(False, (slots[1:] == slots[:-1]) & (reached[1:] == reached[:-1]))[:n]
+    ranks = np.arange(n) - np.maximum.accumulate(np.where(again, 0, np.arange(n)))
+    taken = pa.array(order)
+    columns = {"seq": pa.array(seq[order])}
+    columns |= dict(zip(TICK_PLACES, map(pa.array, (place_of(reached + ticks.lag), by_key[order], ranks)), strict=True))
+    columns["event_time"] = pa.array(due.times[order] - 1).cast(TIMESTAMP)
+    if keys.num_columns:
+        columns |= _columns(keys.take(pa.array(slots)))
+    return pa.RecordBatch.from_pydict(columns | _columns(due.rows.take(taken)))
+
+
+def still(now: int, of: Ticks | StepClock | None) -> Ticks:
+    """Stream time that does not move."""
+    return Ticks(now, NOTHING, NOTHING, NOTHING, *((1, 0) if of is None else (of.resolution, of.lag)))
+
+
+def with_fields(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """The batch with these fields first, null where it lacks them."""
+    have = batch.schema.names
+    if have[: len(names)] == names:
+        return batch
+    nothing = pa.nulls(batch.num_rows)
+    order = list(dict.fromkeys([*names, *have]))
+    return pa.RecordBatch.from_arrays([batch.column(n) if n in have else nothing for n in order], names=order)
+
+
+def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -1,0 +1,111 @@
+"""What all kinds of windows share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.operator import StateField
+from riot_ops.core.order import next_sub
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.tasks.statistical.windowing.groups import timestamps
+from riot_ops.tasks.statistical.windowing.stats import Cells, Stat
+
+__all__ = ["NOTHING", "Updates", "Windows", "time_type"]
+
+NOTHING = np.empty(0, np.int64)
+
+
+class Windows(ABC):
+    """A kind of windows.
+
+    Parameters
+    ----------
+    stats : list of Stat
+        What is kept of the records of a window.
+    update : bool
+        Whether each record gives the windows that it falls into, in place of a result when one is closed.
+    """
+
+    #: Places for groups in the state of a key; 0: one, which is no array.
+    room = 0
+
+    def __init__(self, stats: Sequence[Stat], update: bool) -> None:
+        self.stats = stats
+        self.update = update
+
+    @abstractmethod
+    def fields(self) -> Mapping[str, StateField]:
+        """State besides the cells."""
+
+    def decoded(self, table: pa.Table) -> pa.Table:
+        """State for people."""
+        return table
+
+    def _listed(self, table: pa.Table, open_: Any, heads: Mapping[str, pa.Array]) -> pa.Table:
+        """The places that are open as a list of structs per key, in place of a column for each of their parts."""
+        parts = dict(heads)
+        for stat in self.stats:
+            for name, (dtype, width, _) in stat.cells().items():
+                if dtype != "json" and not width:
+                    parts[name] = table.column(name).combine_chunks().flatten()
+        flat = np.flatnonzero(open_.ravel())
+        items = pa.StructArray.from_arrays([part.take(pa.array(flat)) for part in parts.values()], list(parts))
+        ends = np.concatenate([[0], np.cumsum(open_.sum(axis=1))])
+        cells = {name for stat in self.stats for name in stat.cells()}
+        kept = [name for name in table.column_names if name not in cells and name not in self.fields()]
+        return table.select(kept).append_column("open", pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items))
+
+    def columns(self, batch: pa.RecordBatch | None) -> list[Any]:
+        """What the stats want of a batch."""
+        return [stat.column(batch) for stat in self.stats]
+
+
+class Updates:
+    """Results of records one by one: rows, windows, and the cells as they stood."""
+
+    def __init__(self, task: Any, batch: pa.RecordBatch) -> None:
+        self._task = task
+        self._batch = batch
+        self._rows: list[int] = []
+        self._places: list[int] = []
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._parts: list[list[pa.Array]] = []
+        self._readings = task.readings(batch.schema)
+
+    def add(self, row: int, starts: Sequence[int], ends: Sequence[int], cells: Cells) -> None:
+        """The windows of a row."""
+        n = len(starts)
+        self._rows += [row] * n
+        self._places += range(n)
+        self._starts += starts
+        self._ends += ends
+        self._parts.append([one.result(cells) for one in self._readings.values()])
+
+    def made(self) -> pa.RecordBatch:
+        """All of them as records."""
+        schema = self._task.output_schema(self._batch.schema)
+        taken = self._batch.take(pa.array(self._rows, pa.int64()))
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        columns[next_sub(self._batch.schema.names)] = pa.array(self._places, pa.int64())
+        ends = np.array(self._ends, np.int64)
+        for name, times in (("window_start", np.array(self._starts, np.int64)), ("window_end", ends)):
+            if name in schema.names:
+                columns[name] = timestamps(times, ends, schema.field(name).type)
+        for i, (name, one) in enumerate(self._readings.items()):
+            parts = [part[i] for part in self._parts]
+            columns[name] = pa.concat_arrays(parts) if parts else pa.array([], one.kind)
+        return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+
+
+def time_type(batch: pa.RecordBatch | None) -> pa.DataType:
+    """The type of the times of results."""
+    kind = TIMESTAMP
+    if batch is not None and "event_time" in batch.schema.names:
+        kind = batch.schema.field("event_time").type
+    return kind if pa.types.is_timestamp(kind) else TIMESTAMP

@@ -1,0 +1,108 @@
+"""Windows from their definition: one record after the other, all in lists, nothing shared with the product.
+
+Times are whole microseconds. Stream time at a message is the largest time of all messages up to it; a time more than
+``ahead`` beyond it is not believed (by multiples of ``grain``, as the product rounds).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+
+@dataclass
+class Windows:
+    """``kind`` is "time", "session" or "count"; a record is ``(message, time or None, key, value)``."""
+
+    kind: str
+    size: int = 0
+    every: int = 0
+    delay: int = 0
+    ahead: int | None = None
+    grain: int = 1
+    now: int | None = None
+    moved: int = 0
+    open: dict = field(default_factory=dict)  # (key, end) -> values; of sessions a list of [times, values]
+    closed_at: dict = field(default_factory=dict)
+    results: list = field(default_factory=list)
+    bad: list = field(default_factory=list)
+
+    def message(self, number: int, records: list) -> None:
+        """All records of a message: their times first, as stream time at a message counts its own."""
+        for time in (time for _, time, *_ in records if time is not None):
+            floor = time // self.grain * self.grain
+            far = self.ahead is not None and self.now is not None and floor - self.now > self.ahead
+            if not far and (self.now is None or floor > self.now):
+                self.now, self.moved = floor, number
+        self.close(number)
+        for record in records:
+            self.add(record)
+
+    def close(self, number: int, everything: bool = False) -> None:
+        """Close what stream time has passed."""
+        if self.now is None:
+            return
+        level = math.inf if everything else self.now - self.delay
+        due = []
+        if self.kind == "time":
+            for key, end in [one for one in self.open if one[1] <= level]:
+                due.append((end, key, end - self.size, end, self.open.pop((key, end))))
+        else:
+            for key, sessions in self.open.items():
+                for one in list(sessions):
+                    end = max(one[0]) + self.size
+                    tick = -(-end // self.every) * self.every
+                    if tick <= level:
+                        sessions.remove(one)
+                        due.append((tick, key, min(one[0]), end, list(zip(*one, strict=True))))
+        for at, key, start, end, values in due:
+            self.results.append((number, at, key, start, end, values))
+
+    def add(self, record: tuple) -> None:
+        number, time, key, value = record
+        if time is None:
+            self.bad.append((number, "no_event_time"))
+            return
+        if time >= self.now + self.grain:
+            self.bad.append((number, "from_the_future"))
+            return
+        level = self.now - self.delay
+        if self.kind == "time":
+            first = time // self.every * self.every
+            starts = [s for s in range(first - self.size + self.every, first + 1, self.every)]
+            alive = [s for s in starts if s + self.size > level // self.every * self.every]
+            if not alive:
+                self.bad.append((number, "late"))
+            for start in alive:
+                self.open.setdefault((key, start + self.size), []).append((time, value))
+            return
+        sessions = self.open.setdefault(key, [])
+        mine = [one for one in sessions if min(one[0]) - self.size < time < max(one[0]) + self.size]
+        if not mine and time + self.size <= level // self.every * self.every:
+            self.bad.append((number, "late"))
+            return
+        times = [t for one in mine for t in one[0]] + [time]
+        values = [v for one in mine for v in one[1]] + [value]
+        for one in mine:
+            sessions.remove(one)
+        sessions.append([times, values])
+
+
+def aggregates(values: list) -> dict:
+    """What is said of ``(time, value)`` pairs; None values are missing."""
+    given = [(t, v) for t, v in values if v is not None]
+    numbers = [v for _, v in given]
+    total = float(sum(map(Fraction, numbers))) if numbers else None
+    return {
+        "n": len(values),
+        "values": len(numbers),
+        "sum": total,
+        "mean": None if total is None else float(sum(map(Fraction, numbers)) / len(numbers)),
+        "min": min(numbers, default=None),
+        "max": max(numbers, default=None),
+        "first": min(given, key=lambda pair: pair[0])[1] if given else None,
+        "last": max(enumerate(given), key=lambda pair: (pair[1][0], pair[0]))[1][1] if given else None,
+        "std": statistics.stdev(numbers) if len(numbers) > 1 else None,
+    }

@@ -1,0 +1,349 @@
+"""Stream time: where it moves, whom it concerns, and that no cut changes it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.clock import Clock, StepClock
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import Due
+from riot_ops.core.order import with_tick_places
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.graph.lowering import lower
+from riot_ops.graph.marks import MARKS, Marks, StreamTime, marks_of
+from riot_ops.task import KeyedTask, StateField
+from riot_ops.testing import exact
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("device", pa.string()), ("value", pa.float64())])
+
+
+def seconds(*times):
+    return [None if s is None else int(s * 1_000_000) for s in times]
+
+
+def timed(times, numbers=None):
+    return pa.RecordBatch.from_arrays(
+        [pa.array(range(len(times)) if numbers is None else numbers, pa.int64()), pa.array(seconds(*times), TIMESTAMP)],
+        names=["seq", "event_time"],
+    )
+
+
+def marked(batch):
+    return [(row["seq"], (row["event_time"] - EPOCH).total_seconds()) for row in batch.to_pylist()]
+
+
+# -- marks -----------------------------------------------------------------------------------------
+
+
+def test_marks_stand_where_the_largest_time_grows():
+    batch = timed([3.5, 1, None, 4.2, 9, 4.9, 9.9], [10, 11, 12, 13, 14, 15, 16])
+    assert marked(Marks(1_000_000, guarded=False).apply(batch)) == [(10, 3), (13, 4), (14, 9)]
+    assert marked(Marks(5_000_000, guarded=False).apply(batch)) == [(10, 0), (14, 5)]
+    assert marked(marks_of(batch.select(["event_time"]), 5_000_000, False)) == [(0, 0), (4, 5)]
+    assert marked(Marks(1_000_000, guarded=False).apply(timed([-0.5]))) == [(0, -1)]
+    assert Marks(1, guarded=True).apply(timed([None])).num_rows == 0
+
+
+def test_where_a_time_may_be_too_far_ahead_it_is_marked_again_behind_a_smaller_one():
+    batch = timed([3, 90, 90, 4, 90, 91, 90])
+    assert marked(Marks(1_000_000, guarded=True).apply(batch)) == [(0, 3), (1, 90), (3, 4), (4, 90), (5, 91)]
+
+
+def naive_time(times, ahead):
+    """Stream time behind each row."""
+    now, out = None, []
+    for time in times:
+        if time is not None and (now is None or (time > now and (ahead is None or time - now <= ahead))):
+            now = time
+        out.append(now)
+    return out
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 60)), max_size=40), st.sampled_from([None, 3, 10]), st.randoms())
+def test_marks_told_in_any_pieces_give_the_same_time(times, ahead, choose):
+    clock = StepClock(("x",), 1_000_000, 0, None if ahead is None else ahead * 1_000_000)
+    batch = timed(times)
+    edges = sorted({0, len(times), *(choose.randint(0, len(times)) for _ in range(4))})
+    pieces = [batch.slice(a, b - a) for a, b in pairwise(edges)]
+    marks = [marks_of(piece, 1_000_000, ahead is not None) for piece in pieces]
+    choose.shuffle(marks)
+    ticks = StreamTime(clock).ticks(batch, marks)
+    found = [None if now < 0 else now // 1_000_000 for now in ticks.at_rows(len(times)).tolist()]
+    assert found == naive_time(times, ahead)
+
+
+def test_what_is_due_above_comes_before_time_moves_here():
+    """Stream time moves to 60 s at message 9: what was due at 20 and 40 is seen at just before these."""
+    due = [20_000_000 - 2**62, 40_000_000 - 2**62, 0]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([9, 9, 9], pa.int64()), pa.array(due, pa.int64()), pa.array(seconds(1, 2, 60), TIMESTAMP)],
+        names=["seq", "sub", "event_time"],
+    )
+    time = StreamTime(StepClock(("x",), 1))
+    first = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(seconds(5), TIMESTAMP)], schema=MARKS)
+    time.ticks(None, [first])
+    mark = pa.RecordBatch.from_arrays([pa.array([9]), pa.array(seconds(60), TIMESTAMP)], schema=MARKS)
+    assert time.ticks(batch, [mark]).at_rows(3).tolist() == [19_999_999, 39_999_999, 60_000_000]
+
+
+# -- a task that ticks -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryTenSeconds(KeyedTask):
+    """Tells each ten seconds how many records each key has had, and passes records on."""
+
+    code: ClassVar[str] = ""
+
+    delay: timedelta = timedelta(0)
+
+    def clock(self):
+        return Clock(timedelta(seconds=10), self.delay)
+
+    def state_fields(self):
+        return {"n": StateField("int64")}
+
+    def output_schema(self, schema):
+        return with_tick_places(schema).append(pa.field("n", pa.int64()))
+
+    def update(self, batch, slots, state, dead):
+        np.add.at(state["n"], slots, 1)
+        counts = [int((slots[: i + 1] == s).sum()) for i, s in enumerate(slots)]
+        ahead = [int((slots == s).sum()) for s in slots]
+        n = [int(state["n"][s]) - a + c for s, a, c in zip(slots, ahead, counts, strict=True)]
+        return batch.append_column("n", pa.array(n, pa.int64()))
+
+    def tick(self, keys, state, time, periods):
+        slots = np.arange(keys.num_rows)
+        rows = pa.RecordBatch.from_pydict({"n": state["n"].copy(), "value": pa.array([float(periods)] * slots.size)})
+        return Due(slots, rows)
+
+
+def ticking(delay=0):
+    flow = ro.Dataflow("ticking")
+    task = EveryTenSeconds(by=("device",), delay=timedelta(seconds=delay))
+    counted = flow.source("in", schema=SCHEMA).to(task, id="counted")
+    flow.sink("out", counted, counted.to(t.KalmanFilter(), id="behind"))
+    return flow
+
+
+def rows_of(choose, n):
+    time = 0
+    rows = []
+    for i in range(n):
+        time += choose.choice([0, 1, 1, 3, choose.choice([0, 0, 25])])
+        at = None if choose.random() < 0.1 else EPOCH + timedelta(seconds=time - choose.choice([0, 0, 4]))
+        rows.append({"seq": 3 * i, "event_time": at, "device": choose.choice("abü"), "value": float(i % 7)})
+    return rows
+
+
+def naive_ticks(rows, delay):
+    """Record by record: ``(message, time, device, count, periods)`` of ticks."""
+    counts, now, out = {}, None, []
+    for row in rows:
+        if row["event_time"] is not None:
+            second = int((row["event_time"] - EPOCH).total_seconds())
+            if now is None or second > now:
+                passed = (second - delay) // 10
+                before = passed if now is None else (now - delay) // 10
+                if passed > before:
+                    out += [(row["seq"], 10 * passed, d, n, passed - before) for d, n in counts.items()]
+                now = second
+        counts[row["device"]] = counts.get(row["device"], 0) + 1
+    return out
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0, 7]), st.integers(1, 20))
+def test_ticks_come_between_two_records_for_all_keys(seed, delay, batch_size):
+    rows = rows_of(random.Random(seed), 40)
+    flow = ticking(delay)
+    whole = flow.run(rows)
+    ticks = [row for row in whole["counted"].to_pylist() if row["sub"] < 0]
+    assert sorted(
+        (
+            r["seq"],
+            (r["event_time"] - EPOCH + timedelta(microseconds=1)).total_seconds(),
+            r["device"],
+            r["n"],
+            r["value"],
+        )
+        for r in ticks
+    ) == sorted(naive_ticks(rows, delay))
+    cut = flow.run(rows, batch_size=batch_size, cores=2)
+    for stream in ("counted", "behind"):
+        assert list(map(exact, cut[stream].to_pylist())) == list(map(exact, whole[stream].to_pylist()))
+
+
+def test_a_session_lets_time_pass():
+    session = EveryTenSeconds(by=("device",)).session()
+    session.push({"event_time": EPOCH, "device": "a", "value": 1.0})
+    assert session.advance(EPOCH + timedelta(seconds=9)) == []
+    assert [(row["device"], row["n"], row["value"]) for row in session.advance(EPOCH + timedelta(seconds=31))] == [
+        ("a", 1, 3.0)
+    ]
+    assert session.advance(EPOCH + timedelta(seconds=20)) == []
+    with pytest.raises(ConfigError, match="datetime with a time zone"):
+        session.advance("2024-01-01")
+
+
+# -- time to live ----------------------------------------------------------------------------------
+
+
+def test_a_key_ages_by_the_time_of_all_keys():
+    task = t.BlockAverage(by=("device",), window=2, ttl="16s")
+    session = task.session()
+
+    def push(second, device, value):
+        return session.push({"event_time": EPOCH + timedelta(seconds=second), "device": device, "value": value})
+
+    push(0, "a", 1.0)
+    push(40, "b", 1.0)
+    assert push(10, "a", 3.0) == []  # by its own times it would not be too old
+    assert push(41, "a", 5.0)[0]["value"] == 4.0
+
+
+@given(st.integers(0, 2**32), st.integers(1, 9))
+def test_keys_age_the_same_however_the_stream_is_cut(seed, batch_size):
+    rows = rows_of(random.Random(seed), 60)
+    flow = ro.Dataflow("aging")
+    source = flow.source("in", schema=SCHEMA)
+    smooth = source.to(t.KalmanFilter(by=("device",), ttl=timedelta(seconds=10)), id="smooth")
+    flow.sink("out", smooth)
+    whole, cut = (flow.run(rows, batch_size=n)["smooth"].to_pylist() for n in (1000, batch_size))
+    assert list(map(exact, cut)) == list(map(exact, whole))
+
+
+# -- in a dataflow ---------------------------------------------------------------------------------
+
+
+def clocks(flow):
+    return {step.id: step.clock for step in lower(flow) if step.clock is not None}
+
+
+def test_time_is_told_where_it_was_given_last():
+    flow = ro.Dataflow("where")
+    source = flow.source("in", schema=SCHEMA)
+    kept = source.to(t.NoOp(), id="kept")
+    shifted = kept.to(ro.map(lambda row: row), id="shifted")
+    minute = t.Window(size="1min", delay="45s", by="device", aggregates={"value": ("mean", "value")})
+    first = source.to(minute, id="first")
+    flow.sink(
+        "out",
+        kept.to(minute, id="filtered"),
+        shifted.to(minute, id="mapped"),
+        first.to(t.Window(size="1h", max_ahead="1d"), id="second"),
+        source.to(t.Window(count=3), id="counted"),
+    )
+    found = clocks(flow)
+    assert {name: clock.streams for name, clock in found.items()} == {
+        "first": ("in@time",),
+        "filtered": ("in@time",),  # what a filter leaves out has moved time all the same
+        "mapped": ("shifted@time",),
+        "second": ("in@time",),
+    }
+    assert {clock.resolution for clock in found.values()} == {15_000_000}
+    assert (found["first"].lag, found["second"].lag) == (0, 45_000_000)
+    assert (found["first"].max_ahead, found["second"].max_ahead) == (None, 86_400_000_000)
+
+
+def test_what_is_too_far_ahead_above_is_not_believed_below():
+    flow = ro.Dataflow("guarded")
+    means = {"value": ("mean", "value")}
+    minute = flow.source("in", schema=SCHEMA).to(
+        t.Window(size="10s", max_ahead="30s", by="device", aggregates=means), id="a"
+    )
+    flow.sink("out", minute, minute.to(t.Window(size="20s", aggregates={"n": ("count", None)}), id="b"))
+    rows = [
+        {"seq": i, "event_time": EPOCH + timedelta(seconds=s), "device": "d", "value": 1.0}
+        for i, s in enumerate([0, 5, 9_000, 12, 25, 41])
+    ]
+    result = flow.run(rows, batch_size=2)
+    assert [e["reason"] for e in result.errors.to_pylist()] == ["from_the_future"]
+    assert result["b"]["n"].to_pylist() == [2, 1, 1]
+
+
+def test_without_times_there_is_no_stream_time():
+    flow = ro.Dataflow("timeless")
+    source = flow.source("in", schema={"value": "double"})
+    flow.sink("out", source.to(t.Window(size="1s"), id="window"))
+    with pytest.raises(ConfigError, match="event_time"):
+        flow.validate()
+
+
+def test_several_sources_count_together():
+    flow = ro.Dataflow("two")
+    both = ro.merge(flow.source("a", schema=SCHEMA), flow.source("b", schema=SCHEMA))
+    flow.sink("out", both.to(t.Window(size="10s", aggregates={"n": ("count", None)}), id="window"))
+    assert clocks(flow)["window"].streams == ("a@time", "b@time")
+    slow = [{"seq": i, "event_time": EPOCH + timedelta(seconds=i), "device": "s", "value": 0.0} for i in range(3)]
+    fast = [{"seq": 10, "event_time": EPOCH + timedelta(seconds=95), "device": "f", "value": 0.0}]
+    assert flow.run({"a": slow, "b": fast})["window"]["n"].to_pylist() == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"period": timedelta(0)}, "period must be longer"),
+        ({"period": timedelta(1), "delay": timedelta(-1)}, "delay must not"),
+        ({"period": timedelta(1), "max_ahead": timedelta(0)}, "max_ahead must be longer"),
+    ],
+)
+def test_wrong_clocks_are_refused(parameters, text):
+    with pytest.raises(ConfigError, match=text):
+        Clock(**parameters)
+
+
+def window_flow(**parameters):
+    flow = ro.Dataflow("windows")
+    task = t.Window(by="device", aggregates={"n": ("count", None), "sum": ("sum", "value")}, **parameters)
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(task, id="window"))
+    return flow
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"size": "10s"},
+        {"size": "10s", "emit": "update"},
+        {"size": "20s", "every": "10s", "emit": "update"},
+        {"gap": "5s", "emit": "update"},
+        {"count": 3, "partial": True},
+        {"count": 3, "emit": "update"},
+    ],
+    ids=repr,
+)
+def test_a_dataflow_gives_what_it_declares_however_it_is_cut(parameters):
+    rows = rows_of(random.Random(5), 80)
+    flow = window_flow(**parameters)
+    whole = flow.run(rows)["window"]
+    assert whole.num_rows > 10
+    assert whole.schema.names == flow.schemas()["window"].names
+    for batch_size in (1, 7):
+        cut = flow.run(rows, batch_size=batch_size, cores=1)["window"]
+        assert list(map(exact, cut.to_pylist())) == list(map(exact, whole.to_pylist()))
+
+
+def test_sorted_by_event_time_nothing_is_late_within_a_batch():
+    rows = [row for row in rows_of(random.Random(6), 60) if row["event_time"] is not None]
+    ordered = sorted(rows, key=lambda row: row["event_time"])
+    ordered = [{**row, "seq": i} for i, row in enumerate(ordered)]
+    names = ["device", "window_start", "n", "sum"]
+    keys = [(name, "ascending") for name in names]
+    flow = window_flow(size="5s")
+    found, wanted = (flow.run(one, order=o) for one, o in ((rows, "event_time"), (ordered, "arrival")))
+    assert found.errors.num_rows == 0
+    assert found["window"].select(names).sort_by(keys) == wanted["window"].select(names).sort_by(keys)
+    assert flow.run(rows).errors.num_rows > 0

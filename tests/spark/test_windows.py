@@ -1,0 +1,112 @@
+"""Windows on Spark: the records of a run in process, whatever the micro-batches, buckets and restarts."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.testing import exact
+from tests.random_flows import SCHEMA, assert_same, everything, random_input
+from tests.spark.test_frames import stream_of
+
+pytestmark = pytest.mark.spark
+
+SECONDS = {
+    "value": ("sum", "value"),
+    "n": ("count", None),
+    "middle": ("quantile", "value", 0.5),
+    "top": ("top", "obs_type", 1),
+}
+
+
+def dataflow():
+    """Windows behind windows with fewer keys, sessions, and a key that ages."""
+    flow = ro.Dataflow("windows")
+    rows = flow.source("in", schema=SCHEMA)
+    short = rows.to(
+        t.Window(by=("device", "obs_type"), size="4s", every="2s", delay="3s", aggregates=SECONDS), id="short"
+    )
+    long = short.to(t.Window(by="obs_type", size="20s", aggregates={"value": ("mean", "value")}), id="long")
+    visits = rows.to(t.Window(by="device", gap="3s", max_ahead="60s", aggregates=SECONDS), id="visits")
+    aging = rows.to(t.KalmanFilter(by="device", ttl="5s"), id="aging")
+    flow.sink("out", short, long, long.to(t.KalmanFilter(), id="smooth"), visits, aging)
+    return flow
+
+
+def test_a_query_gives_what_a_run_in_process_gives(spark, tmp_path):
+    table = random_input(random.Random(11), 240)
+    wanted = everything(dataflow().run(table), dataflow())
+    for records, partitions, fuse in ((37, 2, "exact"), (200, 1, "coarse")):
+        query = dataflow().start(spark, ro.MemorySource(table), max_records=records, partitions=partitions, fuse=fuse)
+        query.wait(timeout_s=240)
+        assert_same(everything(query, dataflow()), wanted, dataflow())
+
+
+def test_a_query_that_is_started_again_goes_on_with_its_time(spark, tmp_path):
+    table = random_input(random.Random(12), 160)
+    wanted = everything(dataflow().run(table), dataflow())
+    folder = tmp_path / "out"
+    query = dataflow().start(
+        spark,
+        ro.MemorySource(table),
+        max_records=20,
+        partitions=2,
+        out=folder,
+        checkpoint=tmp_path / "c",
+        trigger="1 second",
+    )
+    while len(list(folder.glob("short/*"))) < 3:
+        assert query.active
+        time.sleep(0.2)
+    query.stop()
+    again = dataflow().start(
+        spark, ro.MemorySource(table), max_records=50, partitions=2, out=folder, checkpoint=tmp_path / "c"
+    )
+    again.wait(timeout_s=240)
+    assert_same(everything(again, dataflow()), wanted, dataflow())
+
+
+def minutes(**parameters):
+    return t.Window(by="device", size="4s", aggregates={"value": ("sum", "value"), "n": ("count", None)}, **parameters)
+
+
+def plain(rows):
+    """Windows, without the places that tell how they came."""
+    times = [(row["window_start"].timestamp(), row["window_end"].timestamp()) for row in rows]
+    return Counter((row["device"], *span, exact(row["value"]), row["n"]) for row, span in zip(rows, times, strict=True))
+
+
+def test_a_batch_dataframe_has_every_window(spark):
+    table = random_input(random.Random(13), 120)
+    frame = spark.createDataFrame(table.to_pandas())
+    ordered = table.filter(pa.compute.is_valid(table["event_time"])).sort_by("event_time")
+    session = minutes().session()
+    wanted = session.push_batch(ordered.drop_columns(["seq"])).to_pylist() + session.flush()
+    got = minutes().transform(frame.drop("seq"), errors="drop")
+    rows = [row.asDict() for row in got.collect()]
+    assert plain(rows) == plain(wanted)
+
+
+def test_a_streaming_dataframe_gives_the_windows_of_its_micro_batches(spark, tmp_path):
+    table = random_input(random.Random(14), 150)
+    stream = stream_of(spark, tmp_path / "in", [table.slice(i * 50, 50) for i in range(3)])
+    flow = ro.Dataflow("w")
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(minutes(delay=timedelta(seconds=2)), id="w"))
+    frames = flow.frames(stream, partitions=2)
+    found = []
+    query = frames.write_each(
+        lambda name, frame, _: found.extend(frame.toArrow().to_pylist() if name == "w" else []),
+        checkpoint=tmp_path / "c",
+        trigger="available now",
+    )
+    assert query.awaitTermination(120)
+    state = minutes(delay=timedelta(seconds=2)).session()
+    wanted = state.push_batch(table).to_pylist()  # no end: what is open stays open
+    assert plain(found) == plain(wanted)
