@@ -14,7 +14,7 @@ import pytest
 
 from riot_ops import bench
 from riot_ops import tasks as t
-from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, block_stats, write_city, write_readings
+from riot_ops.bench.data import Discard, LineFiles, RecordFiles, block_stats, write_city, write_readings
 from riot_ops.bench.kernels import CODES, task_under_test
 from riot_ops.bench.keyed import kalman_flow
 from riot_ops.bench.measure import Measure
@@ -249,7 +249,7 @@ def test_keyed_sides_give_the_same(spark: Any, tmp_path: Path) -> None:
 
     rows, batches = 400, 2
     data = write_readings(tmp_path / "data", batches, rows, keys=9, files=1)
-    query = kalman_flow().start(spark, ReadingFiles(data, rows), max_records=rows)
+    query = kalman_flow().start(spark, RecordFiles(data, rows), max_records=rows)
     query.wait()
     ours = query["kalman"].to_pandas().sort_values("seq").reset_index(drop=True)
     frame = (

@@ -18,7 +18,7 @@ from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.dataflow import Dataflow
 
-__all__ = ["READINGS", "Discard", "LineFiles", "ReadingFiles", "block_stats", "needs", "write_city", "write_readings"]
+__all__ = ["READINGS", "Discard", "LineFiles", "RecordFiles", "block_stats", "needs", "write_city", "write_readings"]
 
 #: One reading of a device.
 READINGS = pa.schema([pa.field("seq", pa.int64(), nullable=False), ("device", pa.string()), ("value", pa.float64())])
@@ -137,15 +137,19 @@ class LineFiles(_Files):
         yield pa.RecordBatch.from_arrays([seq, pa.nulls(n, TIMESTAMP), payload], schema=RAW)
 
 
-class ReadingFiles(_Files):
-    """The Parquet files that :func:`write_readings` wrote."""
+class RecordFiles(_Files):
+    """Parquet files of records with a schema."""
+
+    def __init__(self, folder: Path, records: int, schema: pa.Schema = READINGS) -> None:
+        super().__init__(folder, records)
+        self._schema = schema
 
     @property
     def schema(self) -> pa.Schema:
-        return READINGS
+        return self._schema
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        table = pq.read_table(self.files[number], use_threads=False).cast(READINGS)
+        table = pq.read_table(self.files[number], use_threads=False).cast(self._schema)
         yield from table.to_batches(max_chunksize=65_536)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.bench.data import Discard, LineFiles, ReadingFiles, block_stats, write_city, write_readings
+from riot_ops.bench.data import Discard, LineFiles, RecordFiles, block_stats, write_city, write_readings
 from riot_ops.bench.keyed import kalman, kalman_flow
 from riot_ops.bench.measure import Measure, median, one_core
 from riot_ops.bench.sparks import durations, folder, spark_session
@@ -192,7 +192,7 @@ def _on_spark(base: Path, most: int, rows: int, repetitions: int) -> Iterator[Me
 
 def _run(spark: Any, checkpoint: Path, data: Path, rows: int) -> list[float]:
     query = kalman_flow().start(
-        spark, ReadingFiles(data, rows // 2), sinks=Discard(), max_records=rows, checkpoint=checkpoint
+        spark, RecordFiles(data, rows // 2), sinks=Discard(), max_records=rows, checkpoint=checkpoint
     )
     query.wait()
     return durations(query.streaming)

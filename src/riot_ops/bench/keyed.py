@@ -8,7 +8,7 @@ from typing import Any
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.bench.data import READINGS, Discard, ReadingFiles, write_readings
+from riot_ops.bench.data import READINGS, Discard, RecordFiles, write_readings
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
 
@@ -59,7 +59,7 @@ class _Sides:
         self._queries = 0
 
     def packed(self, data: Path, each: int, rows: int) -> list[float]:
-        source = ReadingFiles(data, each // 2)
+        source = RecordFiles(data, each // 2)
         query = kalman_flow().start(self._spark, source, sinks=Discard(), max_records=rows)
         query.wait()
         return durations(query.streaming)

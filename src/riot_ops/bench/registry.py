@@ -18,6 +18,7 @@ SUITES: dict[str, str] = {
     "kernels": "throughput of single tasks on one core, and of SenML and XML parsing",
     "keyed": "a keyed task on Spark, against per-key state and against a bare pass",
     "stats": "the STATS application, against PySpark and plain Python",
+    "windows": "windows of stream time, against plain Python and Spark's own aggregation",
     "latency": "time from source to sink at 7,000 messages per second",
     "growth": "cost, state and memory as the number of keys grows",
     "models": "predictions by stored models, against scikit-learn message by message",
@@ -43,7 +44,7 @@ def describe() -> dict[str, str]:
     """The suites by name, and what they measure.
 
     >>> list(describe())
-    ['kernels', 'keyed', 'stats', 'latency', 'growth', 'models', 'micro', 'app', 'mqtt']
+    ['kernels', 'keyed', 'stats', 'windows', 'latency', 'growth', 'models', 'micro', 'app', 'mqtt']
     """
     return dict(SUITES)
 
