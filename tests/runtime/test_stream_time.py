@@ -199,6 +199,21 @@ def test_a_session_lets_time_pass():
         session.advance("2024-01-01")
 
 
+def test_in_a_session_what_is_due_comes_before_the_record_that_made_time_pass():
+    session = EveryTenSeconds(by=("device",)).session()
+    rows = [{"event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for s in (1, 11, 12)]
+    assert session.push(rows[0])[0]["n"] == 1
+    assert [(row["n"], row["value"]) for row in session.push(rows[1])] == [(1, 1.0), (2, 0.0)]
+    numbered = EveryTenSeconds(by=("device",)).session()
+    batch = pa.RecordBatch.from_pylist([{"seq": i, **row} for i, row in enumerate(rows)])
+    assert [(row["n"], row["value"]) for row in numbered.push_batch(batch).to_pylist()] == [
+        (1, 0.0),
+        (1, 1.0),
+        (2, 0.0),
+        (3, 0.0),
+    ]
+
+
 # -- time to live ----------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from riot_ops.core.order import TICK_PLACES, is_sub
 from riot_ops.intake.inputs import one_batch
 from riot_ops.intake.step import FIXED, from_records, taken
 from riot_ops.kernels.arrow import joined
-from riot_ops.runtime.engine import as_others, merged, numbered
+from riot_ops.runtime.engine import as_others, in_order, merged, numbered
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]
@@ -83,10 +83,13 @@ class Session:
         elif self._state is not None:
             made, due = self._state.process(batch, self._dead)
             self._schema = schema
-            if made is not None and due is not None and "seq" in schema.names:
-                made = numbered(made, TICK_PLACES)
-            parts = [b for b in (made, self._told(due)) if b is not None]
-            out = merged(parts) if parts else pa.RecordBatch.from_pylist([], schema)
+            if made is not None and due is not None:
+                made = numbered(made, [name for name in TICK_PLACES if name in schema.names])
+            # what is due comes before the record that made time pass; where records have no numbers, before all of them
+            parts = [b for b in (self._told(due), made) if b is not None]
+            if len(parts) == 2:
+                parts = [in_order(merged(parts))]
+            out = parts[0] if parts else pa.RecordBatch.from_pylist([], schema)
         else:
             assert isinstance(self.task, StatelessOperator)
             out = joined(list(applied(self.task, batch, self._dead)))
