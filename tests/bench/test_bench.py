@@ -14,10 +14,12 @@ import pytest
 
 from riot_ops import bench
 from riot_ops import tasks as t
+from riot_ops.bench import windows
 from riot_ops.bench.data import Discard, LineFiles, RecordFiles, block_stats, write_city, write_readings
 from riot_ops.bench.kernels import CODES, task_under_test
 from riot_ops.bench.keyed import kalman_flow
 from riot_ops.bench.measure import Measure
+from riot_ops.bench.opponents.windows import means, plain_means
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.streams.city import CitySource
@@ -266,6 +268,41 @@ def test_keyed_sides_give_the_same(spark: Any, tmp_path: Path) -> None:
     assert sides["bare"].device.tolist() == ours.device.tolist()
     assert sides["per-key"].device.tolist() == ours.device.tolist()
     np.testing.assert_array_equal(sides["per-key"].value, ours.value)
+
+
+def test_windows_in_plain_python_are_the_same() -> None:
+    table = windows.readings(150_000)
+    ours = windows.flow(windows.KINDS["tumbling"][0]).run(table)["window"].to_pandas()
+    minutes = ours.window_start.astype("int64") // 60_000_000
+    found = {(d, m): (mean, n) for d, m, mean, n in zip(ours.device, minutes, ours["mean"], ours.n, strict=True)}
+    theirs = plain_means(table)
+    assert len(theirs) == len(found) == 3000
+    for device, minute, mean, n in theirs:
+        assert found[device, minute] == (pytest.approx(mean, rel=1e-12), n)
+
+
+@pytest.mark.spark
+def test_windows_of_spark_are_the_same(spark: Any, tmp_path: Path) -> None:
+    from riot_ops.bench.sparks import timed_query
+
+    data = tmp_path / "data"
+    data.mkdir()
+    for i in range(3):  # Spark closes a window when the micro-batch after it is there
+        pq.write_table(windows.readings(100_000, 100_000 * i), data / f"{i}.parquet")
+    query = windows.flow(windows.KINDS["tumbling"][0]).start(
+        spark, RecordFiles(data, 100_000, windows.SCHEMA), max_records=100_000
+    )
+    query.wait()
+    ours = {(row["device"], row["window_start"]): row for row in query["window"].to_pylist()}
+    fields = "seq long, event_time timestamp, device string, value double"
+    stream = spark.readStream.schema(fields).option("maxFilesPerTrigger", 1).parquet(str(data))
+    timed_query(means(stream), tmp_path / "checkpoint", "parquet", out=tmp_path / "out")
+    frame = spark.read.parquet(str(tmp_path / "out")).selectExpr("device", "window.start", "mean", "n")
+    theirs = [row for row in frame.toArrow().to_pylist()]
+    assert len(theirs) >= 3000
+    for row in theirs:
+        mine = ours[row["device"], row["start"]]
+        assert (mine["n"], mine["mean"]) == (row["n"], pytest.approx(row["mean"], rel=1e-12))
 
 
 def test_discard_takes_everything(city: Path) -> None:

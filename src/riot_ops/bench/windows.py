@@ -16,10 +16,11 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.bench.data import Discard, RecordFiles
 from riot_ops.bench.measure import Measure, median, one_core, seconds
+from riot_ops.bench.opponents.windows import means, plain_means
 from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
 from riot_ops.core.schema import TIMESTAMP
 
-__all__ = ["measures"]
+__all__ = ["KINDS", "SCHEMA", "flow", "measures", "readings"]
 
 #: One reading of a device, with its time.
 SCHEMA = pa.schema(
@@ -74,7 +75,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
             rates[name] = rows / seconds(functools.partial(run.run, table, sinks=Discard(), cores=1), repetitions)
             how = f"mean and count per key and {_length(task)}, {KEYS:,} keys, one core, nothing written"
             yield Measure(f"windows/{name}", rates[name], "rows/s", how, reach)
-        plain = rows / seconds(lambda: _plain(table), repetitions)
+        plain = rows / seconds(lambda: plain_means(table), repetitions)
     yield Measure("windows/plain-python", plain, "rows/s", "a dict per minute, one core, over lists in memory")
     yield Measure("windows/vs-plain-python", rates["tumbling"] / plain, "ratio", "tumbling, one core each")
     yield from _on_spark(quick)
@@ -82,28 +83,6 @@ def measures(quick: bool = False) -> Iterator[Measure]:
 
 def _length(task: t.Window) -> str:
     return "session" if task.gap is not None else "minute" + (" each ten seconds" if task.every is not None else "")
-
-
-def _plain(table: pa.Table) -> list[tuple[str, int, float, int]]:
-    """Mean and count per device and minute, as somebody would write it in plain Python."""
-    minute = 0
-    found: list[tuple[str, int, float, int]] = []
-    sums: dict[str, list[Any]] = {}
-    times = table.column("event_time").cast(pa.int64()).to_pylist()
-    for time, device, value in zip(
-        times, table.column("device").to_pylist(), table.column("value").to_pylist(), strict=True
-    ):
-        if time // 60_000_000 != minute:
-            found += [(name, minute, total / n, n) for name, (total, n) in sums.items()]
-            minute = time // 60_000_000
-            sums = {}
-        cell = sums.get(device)
-        if cell is None:
-            sums[device] = [value, 1]
-        else:
-            cell[0] += value
-            cell[1] += 1
-    return found + [(name, minute, total / n, n) for name, (total, n) in sums.items()]
 
 
 # -- on Spark --------------------------------------------------------------------------------------
@@ -163,8 +142,6 @@ class _Sides:
 
     def sql(self, data: Path, rows: int) -> list[float]:
         """Spark's own."""
-        from riot_ops.bench.opponents.windows import means
-
         return self._timed(means(self._read(data)))
 
     def _timed(self, frame: Any) -> list[float]:
