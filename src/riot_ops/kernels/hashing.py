@@ -63,6 +63,14 @@ def word8(data: Any, i: Any) -> Any:
 
 
 @kernel
+def last_word(data: Any, end: Any, n: Any) -> Any:
+    """The n bytes (1 to 8) before end as a little-endian number: of eight at once, where there are so many."""
+    if end >= 8:
+        return word8(data, end - 8) >> np.uint64(64 - 8 * n)
+    return word(data, end - n, n)
+
+
+@kernel
 def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
     """MurmurHash3 x64 128 of ``data[start:end]`` as two 64-bit halves."""
     n = end - start
@@ -79,10 +87,10 @@ def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
         i += 16
     rest = end - i
     if rest > 8:
-        h2 ^= rotl(word(data, i + 8, rest - 8) * _C2, 33) * _C1
+        h2 ^= rotl(last_word(data, end, rest - 8) * _C2, 33) * _C1
         h1 ^= rotl(word8(data, i) * _C1, 31) * _C2
     elif rest > 0:
-        h1 ^= rotl(word(data, i, rest) * _C1, 31) * _C2
+        h1 ^= rotl(last_word(data, end, rest) * _C1, 31) * _C2
     h1 ^= np.uint64(n)
     h2 ^= np.uint64(n)
     h1 += h2
