@@ -13,10 +13,10 @@ from riot_ops.core.clock import NEVER, Ticks
 from riot_ops.core.operator import Due, State, StateField
 from riot_ops.kernels.panes import NONE
 from riot_ops.kernels.sessions import belong, load_ended, stay
-from riot_ops.kernels.timestamps import from_microseconds, microseconds
+from riot_ops.kernels.timestamps import from_microseconds
 from riot_ops.tasks.statistical.windowing.groups import Groups, Numbers, local_numbers, window_columns
 from riot_ops.tasks.statistical.windowing.stats import Stat
-from riot_ops.tasks.statistical.windowing.windows import NOTHING, Updates, Windows, time_type
+from riot_ops.tasks.statistical.windowing.windows import NOTHING, Updates, Windows, event_times, time_type
 
 __all__ = ["SessionWindows"]
 
@@ -45,10 +45,7 @@ class SessionWindows(Windows):
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
     ) -> tuple[pa.RecordBatch | None, Due | None]:
         """As :meth:`TimeWindows.run`."""
-        if batch is None:
-            times, present = NOTHING, np.empty(0, np.bool_)
-        else:
-            times, present = microseconds(batch.column("event_time"))
+        times, present = event_times(batch)
         columns = self.columns(batch)
         updates = Updates(task, batch) if self.update and batch is not None else None
         lasts = state["until"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -123,101 +123,90 @@ class Stat(ABC):
 
 
 @dataclass(frozen=True)
-class Counts(Stat):
-    """How many records, or values that are there."""
+class LoopStat(Stat):
+    """A stat of two loops over the cells of numbers: :data:`adding` and :data:`merging`."""
+
+    adding: ClassVar[Any]
+    merging: ClassVar[Any]
+    #: Name, NumPy type and initial value of each of the cells.
+    kept: ClassVar[tuple[tuple[str, str, Any], ...]]
 
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._name("n"): ("int64", 0, 0)}
+        return {self._name(cell): (dtype, 0, initial) for cell, dtype, initial in self.kept}
+
+    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
+        self.adding(groups, *self._given(values, times), start, stop, *self._options(), *self._of(cells))
+
+    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
+        self.merging(into, order, first, last, *self._of(cells), *self._of(other))
+
+    def _given(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        """What the loop that adds reads of the rows."""
+        return (values,)
+
+    def _options(self) -> tuple[Any, ...]:
+        """What it goes by."""
+        return ()
+
+
+class Counts(LoopStat):
+    """How many records, or values that are there."""
+
+    adding, merging = loops.add_counts, loops.merge_counts
+    kept = (("n", "int64", 0),)
 
     def column(self, batch: pa.RecordBatch | None) -> Any:
         if batch is None or self.field is None or pa.types.is_floating(batch.schema.field(self.field).type):
             return super().column(batch)
         return np.where(np.asarray(batch.column(self.field).is_valid()), 0.0, np.nan)
 
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        loops.add_counts(groups, values, start, stop, *self._of(cells))
 
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_counts(into, order, first, last, *self._of(cells), *self._of(other))
-
-
-@dataclass(frozen=True)
-class Sums(Stat):
+class Sums(LoopStat):
     """A sum in two parts."""
 
-    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._name("total"): ("float64", 0, 0.0), self._name("rest"): ("float64", 0, 0.0)}
-
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        loops.add_sums(groups, values, start, stop, *self._of(cells))
-
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_sums(into, order, first, last, *self._of(cells), *self._of(other))
+    adding, merging = loops.add_sums, loops.merge_sums
+    kept = (("total", "float64", 0.0), ("rest", "float64", 0.0))
 
 
-@dataclass(frozen=True)
-class Extremes(Stat):
+class Extremes(LoopStat):
     """The least and the greatest value."""
 
-    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._name("low"): ("float64", 0, np.inf), self._name("high"): ("float64", 0, -np.inf)}
-
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        loops.add_extremes(groups, values, start, stop, *self._of(cells))
-
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_extremes(into, order, first, last, *self._of(cells), *self._of(other))
+    adding, merging = loops.add_extremes, loops.merge_extremes
+    kept = (("low", "float64", np.inf), ("high", "float64", -np.inf))
 
 
-@dataclass(frozen=True)
-class Firsts(Stat):
+class Firsts(LoopStat):
     """The value of the smallest time."""
 
-    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._name("first"): ("float64", 0, np.nan), self._name("first_at"): ("int64", 0, 0)}
+    adding, merging = loops.add_firsts, loops.merge_firsts
+    kept = (("first", "float64", np.nan), ("first_at", "int64", 0))
 
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        loops.add_firsts(groups, values, times, start, stop, *self._of(cells))
-
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_firsts(into, order, first, last, *self._of(cells), *self._of(other))
+    def _given(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        return values, times
 
 
-@dataclass(frozen=True)
-class Lasts(Stat):
+class Lasts(LoopStat):
     """The value of the largest time."""
 
-    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._name("last"): ("float64", 0, np.nan), self._name("last_at"): ("int64", 0, 0)}
+    adding, merging = loops.add_lasts, loops.merge_lasts
+    kept = (("last", "float64", np.nan), ("last_at", "int64", 0))
 
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        loops.add_lasts(groups, values, times, start, stop, *self._of(cells))
-
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_lasts(into, order, first, last, *self._of(cells), *self._of(other))
+    def _given(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        return values, times
 
 
-@dataclass(frozen=True)
-class Spreads(Stat):
+class Spreads(LoopStat):
     """Number, mean, and sum of squared distances from it."""
 
-    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {
-            self._name("k"): ("int64", 0, 0),
-            self._name("mean"): ("float64", 0, 0.0),
-            self._name("m2"): ("float64", 0, 0.0),
-        }
-
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        loops.add_spreads(groups, values, start, stop, *self._of(cells))
-
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_spreads(into, order, first, last, *self._of(cells), *self._of(other))
+    adding, merging = loops.add_spreads, loops.merge_spreads
+    kept = (("k", "int64", 0), ("mean", "float64", 0.0), ("m2", "float64", 0.0))
 
 
 @dataclass(frozen=True)
-class Bins(Stat):
+class Bins(LoopStat):
     """How many values there are of each size, in bins whose ends lie in one proportion."""
+
+    adding, merging = loops.add_bins, loops.merge_bins
 
     accuracy: float
 
@@ -230,16 +219,15 @@ class Bins(Stat):
         half = int(np.ceil(np.log(MOST / LEAST) * self.scale)) + 1
         return {self._name(f"bins_{self.accuracy}"): ("int32", 2 * half + 1, 0)}
 
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        loops.add_bins(groups, values, start, stop, self.scale, LEAST, *self._of(cells))
-
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_bins(into, order, first, last, *self._of(cells), *self._of(other))
+    def _options(self) -> tuple[Any, ...]:
+        return self.scale, LEAST
 
 
 @dataclass(frozen=True)
-class Ranks(Stat):
+class Ranks(LoopStat):
     """The registers of a HyperLogLog."""
+
+    adding, merging = loops.add_ranks, loops.merge_ranks
 
     precision: int
 
@@ -249,12 +237,11 @@ class Ranks(Stat):
     def column(self, batch: pa.RecordBatch | None) -> Any:
         return hash_content(pa.nulls(0, pa.float64()) if batch is None else batch.column(self.field))
 
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        hashes, present = values
-        loops.add_ranks(groups, hashes, present, start, stop, self.precision, *self._of(cells))
+    def _given(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        return tuple(values)  # hashes, and where there is a value
 
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        loops.merge_ranks(into, order, first, last, *self._of(cells), *self._of(other))
+    def _options(self) -> tuple[Any, ...]:
+        return (self.precision,)
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.operator import StateField
 from riot_ops.core.order import next_sub
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.tasks.statistical.windowing.groups import timestamps
+from riot_ops.kernels.timestamps import microseconds
+from riot_ops.tasks.statistical.windowing.groups import Numbers, timestamps
 from riot_ops.tasks.statistical.windowing.stats import Cells, Stat
 
-__all__ = ["NOTHING", "Updates", "Windows", "time_type"]
+__all__ = ["NOTHING", "Updates", "Windows", "event_times", "time_type"]
 
 NOTHING = np.empty(0, np.int64)
 
@@ -101,6 +103,11 @@ class Updates:
             parts = [part[i] for part in self._parts]
             columns[name] = pa.concat_arrays(parts) if parts else pa.array([], one.kind)
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+
+
+def event_times(batch: pa.RecordBatch | None) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """Event times in microseconds, and where there is one."""
+    return (NOTHING, np.empty(0, np.bool_)) if batch is None else microseconds(batch.column("event_time"))
 
 
 def time_type(batch: pa.RecordBatch | None) -> pa.DataType:
