@@ -362,3 +362,20 @@ def test_sorted_by_event_time_nothing_is_late_within_a_batch():
     assert found.errors.num_rows == 0
     assert found["window"].select(names).sort_by(keys) == wanted["window"].select(names).sort_by(keys)
     assert flow.run(rows).errors.num_rows > 0
+
+
+def test_windows_over_windows_of_rows_that_are_sorted_by_event_time():
+    rows = [row for row in rows_of(random.Random(7), 80) if row["event_time"] is not None]
+    flow = ro.Dataflow("twice")
+    sums = {"value": ("sum", "value")}
+    first = flow.source("in", schema=SCHEMA).to(
+        t.Window(by="device", size="5s", delay="7s", aggregates=sums), id="first"
+    )
+    flow.sink("out", first, first.to(t.Window(size="15s", aggregates={**sums, "n": ("count", None)}), id="second"))
+    result = flow.run(rows, order="event_time", batch_size=20)
+    assert {e["reason"] for e in result.errors.to_pylist()} <= {"late"}
+    assert sum(result["second"]["n"].to_pylist()) == result["first"].num_rows
+    assert sum(result["second"]["value"].to_pylist()) == pytest.approx(sum(result["first"]["value"].to_pylist()))
+    whole = flow.run(rows, order="event_time")
+    assert whole.errors.num_rows == 0
+    assert sum(whole["second"]["value"].to_pylist()) == pytest.approx(sum(row["value"] for row in rows))

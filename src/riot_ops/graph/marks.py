@@ -46,15 +46,18 @@ class Marks:
         return marks_of(batch, self.resolution, self.guarded)
 
 
-def marks_of(batch: pa.RecordBatch, resolution: int, guarded: bool) -> pa.RecordBatch:
-    """The marks of a batch whose rows are in order; where there is no ``seq``, by the numbers of its rows."""
+def marks_of(batch: pa.RecordBatch, resolution: int, guarded: bool, lag: int = 0) -> pa.RecordBatch:
+    """The marks of a batch whose rows are in order; where there is no ``seq``, by the numbers of its rows.
+
+    ``lag`` is by how much the rows are late, see :class:`~riot_ops.core.clock.StepClock`.
+    """
     times, present = microseconds(batch.column("event_time"))
     rows, floors = np.empty(times.size, np.int64), np.empty(times.size, np.int64)
     n = _mark(times, present, resolution, guarded, np.empty(times.size, np.int64), rows, floors)
     found = rows[:n]
     if "seq" in batch.schema.names:
         found = int_column(batch.column("seq"))[found]
-    return pa.RecordBatch.from_arrays([pa.array(found), pa.array(floors[:n]).cast(TIMESTAMP)], schema=MARKS)
+    return pa.RecordBatch.from_arrays([pa.array(found), pa.array(floors[:n] + lag).cast(TIMESTAMP)], schema=MARKS)
 
 
 @kernel
@@ -131,14 +134,15 @@ class StreamTime:
         if _moves(readonly(times), before, ahead, moves):
             seq, times = seq[moves], times[moves]
             self.now, self.seq = int(times[-1]), int(seq[-1])
-            last = np.append(seq[1:] != seq[:-1], True)  # a message moves it once, before the first of its records
-            seq, times = seq[last], times[last]
+            if first == "seq":  # a message moves it once, before the first of its records
+                last = np.append(seq[1:] != seq[:-1], True)
+                seq, times = seq[last], times[last]
         else:
             seq, times = _NONE, _NONE
         if batch is None or not batch.num_rows:
             rows = np.zeros(times.size, np.int64)
         elif first != "seq":
-            rows = np.searchsorted(int_column(batch.column(first)), times)
+            rows = np.searchsorted(int_column(batch.column(first)), times - self.clock.lag)
         else:
             rows, times, seq = _among(batch, before, times, seq)
         lag = self.clock.lag

@@ -109,7 +109,7 @@ class KeyedState:
         clock = self.time.clock
         # in the order of event times, stream time passes all of them, not the largest so far alone
         if batch is not None and (not clock.streams or first != "seq"):
-            marks = [*marks, marks_of(batch, clock.resolution, clock.max_ahead is not None)]
+            marks = [*marks, marks_of(batch, clock.resolution, clock.max_ahead is not None, clock.lag)]
         return self.time.ticks(batch, marks, first)
 
     def _processed(
