@@ -431,6 +431,10 @@ def test_messages_of_several_sources_have_numbers_of_their_own():
     result = flow.run({"a": rows, "b": [{"seq": 4, "value": "warm"}], "c": rows[1:]})
     assert sorted(result["all"]["seq"].to_pylist()) == [12, 15, 17]
     assert result.errors["seq"].to_pylist() == [13]
+    apart = ro.Dataflow("apart")
+    for name in ("a", "b"):  # what never meets needs no other numbers
+        apart.sink(f"out-{name}", apart.source(name, schema={"value": "double"}).to(t.NoOp(), id=f"all-{name}"))
+    assert apart.run({"a": rows, "b": rows})["all-b"]["seq"].to_pylist() == [4, 5]
     one = ro.Dataflow("one")
     one.sink("out", one.source("a", schema={"value": "double"}).to(t.NoOp(), id="all"))
     assert one.run(rows)["all"]["seq"].to_pylist() == [4, 5]

@@ -196,6 +196,13 @@ def test_a_batch_that_is_read_again_counts_once() -> None:
 def test_of_two_sources_the_one_whose_number_it_is_counts() -> None:
     batches = np.concatenate([sent((0, 4, 3, 1.0, 1.0, 1.0)), sent((1, 5, 3, 5.0, 5.0, 5.0), source=1)])
     samples = arrived((2, 1, 1, 6.0), (2, 2, 1, 4.0), (0, 2, 1, 6.0), (1, 3, 1, 6.0))
+    latencies, _ = report_of(batches, samples, ("a", "b"), turns=[(0, 2), (1, 2)]).latencies(-10)
+    assert latencies.tolist() == [1.0, 3.0, 5.0, 1.0]
+
+
+def test_of_two_sources_that_never_meet_the_last_that_can_be_counts() -> None:
+    batches = np.concatenate([sent((0, 0, 1, 1.0, 1.0, 1.0)), sent((0, 0, 1, 5.0, 5.0, 5.0), source=1)])
+    samples = arrived((2, 0, 1, 6.0), (2, 0, 1, 4.0), (0, 0, 1, 6.0), (1, 0, 1, 6.0))
     latencies, _ = report_of(batches, samples, ("a", "b")).latencies(-10)
     assert latencies.tolist() == [1.0, 3.0, 5.0, 1.0]
 
@@ -335,7 +342,7 @@ def test_a_probe_serves_one_run() -> None:
 
 
 def test_a_copy_of_a_source_in_another_process_writes_down_what_it_reads(tmp_path: Path) -> None:
-    source = ProbedSource(MemorySource(values(5)), tmp_path, 0, 1)
+    source = ProbedSource(MemorySource(values(5)), tmp_path, 0)
     copy = pickle.loads(pickle.dumps(source))
     assert sum(b.num_rows for b in copy.read({"start": 1, "end": 4, "due": [1_000_000, 3_000_000]})) == 3
     (file,) = tmp_path.glob("sent-*")

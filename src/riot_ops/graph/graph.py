@@ -67,6 +67,22 @@ class Graph:
                 placed[node.id] = waiting.pop(node.id)
         return list(placed.values())
 
+    def numbering(self) -> dict[str, tuple[int, int]]:
+        """For each source its place among those whose records may meet in a stream, and how many they are."""
+        leads = {id: id for id in self.nodes}  # to a node of the same part of the graph, at last to one for all of it
+
+        def lead(id: str) -> str:
+            while leads[id] != id:
+                leads[id] = id = leads[leads[id]]
+            return id
+
+        for edge in self.edges:
+            leads[lead(edge.source)] = lead(edge.target)
+        parts: dict[str, list[str]] = {}
+        for node in self.kind("source"):
+            parts.setdefault(lead(node.id), []).append(node.id)
+        return {id: (place, len(part)) for part in parts.values() for place, id in enumerate(part)}
+
     def schemas(self) -> dict[str, pa.Schema]:
         """The schema of each stream, by node id; raises if the dataflow is not valid."""
         self.validate()

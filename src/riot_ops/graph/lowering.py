@@ -124,13 +124,14 @@ class Step:
 def lower(flow: Graph) -> list[Step]:
     """The steps of a dataflow, each after its inputs."""
     schemas = flow.schemas()
-    sources = [node.id for node in flow.kind("source")]
+    numbering = flow.numbering()
+    counts = _counts(flow, numbering)
     timing = _Timing(flow, schemas)
     steps: list[Step] = []
     for node in flow.order():
         if node.kind == "source":
             schema = schemas[node.id]
-            steps.append(Step(node.id, Intake(schema, sources.index(node.id), len(sources)), (node.id,), schema=schema))
+            steps.append(Step(node.id, Intake(schema, *numbering[node.id]), (node.id,), schema=schema))
         if node.task is None:
             continue
         edges = flow.inputs(node.id)
@@ -139,7 +140,7 @@ def lower(flow: Graph) -> list[Step]:
         partition: tuple[str, ...] | None = key if isinstance(node.task, KeyedOperator) else None
         inputs = tuple(e.source for e in edges)
         if any(_needs_route(e.distribution, key, node.task) for e in edges):
-            inputs = tuple(_route(steps, e, len(sources)) for e in edges)
+            inputs = tuple(_route(steps, e, counts[e.source]) for e in edges)
             if partition is not None:
                 key, partition = (*key, INSTANCE), (INSTANCE,)
         elif spread.kind == "hash" and partition is not None and set(spread.fields) <= set(key):
@@ -158,6 +159,15 @@ def lower(flow: Graph) -> list[Step]:
             )
         )
     return steps
+
+
+def _counts(flow: Graph, numbering: dict[str, tuple[int, int]]) -> dict[str, int]:
+    """By node, how many sources number the messages of its stream together."""
+    counts: dict[str, int] = {}
+    for node in flow.order():
+        above = [edge.source for edge in flow.inputs(node.id)]
+        counts[node.id] = counts[above[0]] if above else numbering[node.id][1]
+    return counts
 
 
 class _Timing:

@@ -129,8 +129,9 @@ class Probe:
             raise ConfigError("a probe measures one run: make another one")
         self._flow, self._by_commit = flow, by_commit
         streams = (*flow.nodes, ERRORS_STREAM)
+        turns = flow.numbering()
         self._sources = {
-            name: ProbedSource(source, self.folder, i, len(sources)) if isinstance(source, Source) else source
+            name: ProbedSource(source, self.folder, i, *turns[name]) if isinstance(source, Source) else source
             for i, (name, source) in enumerate(sources.items())
         }
         if self._tree is not None:
@@ -181,6 +182,7 @@ class Probe:
             None if self._tree is None else self._tree.usage(),
             declared(self._flow) if self.selectivity is None else self.selectivity,
             clocks.skew(),
+            [self._flow.numbering()[name] for name in self._sources],
         )
 
 
@@ -233,9 +235,9 @@ class _Log:
 class ProbedSource(WrappedSource):
     """A source that notes which messages it gave, and when they were due and read."""
 
-    def __init__(self, source: Source, folder: Path, number: int, of: int) -> None:
+    def __init__(self, source: Source, folder: Path, number: int, place: int = 0, of: int = 1) -> None:
         super().__init__(source)
-        self._folder, self._number, self._of = folder, number, of
+        self._folder, self._number, self._place, self._of = folder, number, place, of
         self._log: _Log | None = _Log(folder, "sent")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -251,7 +253,7 @@ class ProbedSource(WrappedSource):
             for batch in self.source.read({k: v for k, v in split.items() if k != PLANNED}):
                 seq = int_column(batch.column("seq"))
                 messages = 1 + int(np.count_nonzero(seq[1:] != seq[:-1]))
-                first, last = (int(n) * self._of + self._number for n in (seq[0], seq[-1]))  # as the dataflow counts
+                first, last = (int(n) * self._of + self._place for n in (seq[0], seq[-1]))  # as the dataflow counts
                 read.append((first, last, messages, time.time(), seq.size))
                 yield batch
         finally:

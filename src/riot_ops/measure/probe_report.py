@@ -94,7 +94,9 @@ class Report:
         usage: Usage | None = None,
         expected: Mapping[str, float] | float = math.nan,
         skew: Mapping[str, float] | None = None,
+        turns: Sequence[tuple[int, int]] = (),
     ) -> None:
+        self._turns = turns or [(0, 1)] * len(sources)
         self.skew = dict(skew or {})
         self._sent = _once(sent)
         self._arrived = arrived
@@ -113,13 +115,18 @@ class Report:
     def _source_times(
         self, sources: Sequence[str], streams: Sequence[str], upstream: Mapping[str, frozenset[str]]
     ) -> Floats:
-        """When the message behind each arrival was due; NaN where that is not known."""
+        """When the message behind each arrival was due; NaN where that is not known.
+
+        Where a number may be that of a message of several sources that never meet, the last of them counts that came
+        before the arrival.
+        """
         arrived = self._arrived
         found = np.full(arrived.size, -math.inf)
         for number, name in enumerate(sources):
             own = self._sent[self._sent["source"] == number]
             below = np.array([name in upstream.get(s, ()) for s in streams], np.bool_)
-            its = arrived["seq"] % len(sources) == number  # sources number their messages in turn
+            place, of = self._turns[number]
+            its = arrived["seq"] % of == place
             rows = np.flatnonzero(below[arrived["stream"]] & its) if own.size else np.empty(0, np.int64)
             due = _due(own, arrived["seq"][rows])
             later = (due > found[rows]) & (due <= arrived["time"][rows])

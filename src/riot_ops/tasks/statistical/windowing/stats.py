@@ -124,7 +124,7 @@ class Stat(ABC):
 
 @dataclass(frozen=True)
 class LoopStat(Stat):
-    """A stat of two loops over the cells of numbers: :data:`adding` and :data:`merging`."""
+    """A stat of two loops over the cells of numbers: ``adding`` and ``merging``."""
 
     adding: ClassVar[Any]
     merging: ClassVar[Any]
