@@ -387,8 +387,12 @@ def test_a_lost_session_is_told(own_mosquitto, subscribe, caplog):
     (own_mosquitto.folder / "data" / "mosquitto.db").unlink(missing_ok=True)
     own_mosquitto.start()
     until(lambda: "has no session" in caplog.text)
-    publish(own_mosquitto.url, "told", records(5))
-    wait(source, 5)
+
+    def arrived():
+        publish(own_mosquitto.url, "told", records(5))  # those from before the new subscription are lost
+        return source.latest({"seq": 0})["seq"] >= 5
+
+    until(arrived)
 
 
 def test_an_outage_is_not_idleness(own_mosquitto, subscribe):
