@@ -205,7 +205,7 @@ class KeyedState:
         Fields of earlier output that the task does not fill are null.
         """
         out = self._left(dead) if self.index.size else None
-        return out if out is None else with_fields(out, self._names)
+        return None if out is None else with_fields(out, self._names)
 
     def _left(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
         dead = DeadLetters(self.task.name()) if dead is None else dead
