@@ -8,10 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.cloudpickle import dumps
 
+import riot_ops as ro
+from riot_ops import dataflows, streams
 from riot_ops.core.errors import ConfigError
+from riot_ops.graph.plan import plan
+from riot_ops.runtime.engine import ARRIVAL
 from riot_ops.runtime.spark import session
+from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
 from riot_ops.runtime.spark.session import _home
+from riot_ops.runtime.spark.sink import Outlet, Writer
+from riot_ops.runtime.spark.source import Reader, SourceStage
+from riot_ops.runtime.spark.stage import StageProcessor
 
 pytestmark = pytest.mark.spark
 
@@ -50,17 +59,67 @@ def test_the_home_has_what_spark_needs(monkeypatch):
         assert Path(os.environ["SPARK_HOME"]) == home, "one per process"
 
 
+def in_another_process(sent, code):
+    """What a process prints that unpickles something as Spark's do."""
+    code = f"""
+import pickle, sys, types
+sent = {sent!r}
+{code}
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
 @pytest.mark.parametrize(("module", "told"), [("transform_with_state_driver_worker", ""), ("another", "steps\n")])
 def test_the_helper_that_tells_of_its_steps_is_silent(module, told):
-    code = f"""
-import sys, types
+    done = in_another_process(
+        dumps(packed_processor(None)),
+        f"""
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.sql.streaming.{module}")
-import riot_ops.runtime.spark.stage
+pickle.loads(sent)
 print("steps")
 print("errors", file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+""",
+    )
     assert (done.stdout, done.stderr) == (told, "errors\n")
+
+
+def test_processes_that_only_plan_import_nothing_of_ours():
+    stats = plan(dataflows.stats("city"))
+    labels = {1: [0], 2: [0]}
+    stage = SourceStage(stats, "city", streams.city(messages=1), Outlet({}, {}), labels, ARRIVAL, None, None, 1)
+    processor = StageProcessor(stats, 1, labels, "run", ARRIVAL, None)
+    sink = packed_sink("sink", Writer({"out": ro.MemorySink()}, "metrics"))
+    done = in_another_process(
+        dumps((packed_source("source", Reader(stage)), sink, packed_processor(processor))),
+        """
+source, sink, processor = pickle.loads(sent)
+made = source({}), sink({})
+reader, writer = made[0].streamReader(made[0].schema()), made[1].streamWriter(None, False)
+processor.init(types.SimpleNamespace(getMapState=lambda *args: print(source.name(), sink.name())))
+print([name for name in sys.modules if name.startswith("riot_ops")])
+print(reader.initialOffset()["ended"], "riot_ops" in sys.modules)
+""",
+    )
+    assert done.stdout == "source sink\n[]\nFalse True\n"
+
+
+def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
+    def parent(_):
+        import os
+        from pathlib import Path
+
+        return os.getppid(), Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
+
+    def of_a_function(batches):
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"parent": [os.getppid()]})
+
+    process, command = spark.sparkContext.parallelize([0], 1).map(parent).collect()[0]
+    assert "riot_ops.runtime.spark.daemon" in command
+    rows = spark.range(1).mapInArrow(of_a_function, "parent long").collect()
+    assert [row.parent for row in rows] == [process], "one such process for all kinds of work"
 
 
 def test_misuse():

@@ -34,6 +34,7 @@ from riot_ops.runtime.spark.blocks import (
     parted,
 )
 from riot_ops.runtime.spark.check import check_session
+from riot_ops.runtime.spark.parcels import packed_processor
 from riot_ops.runtime.spark.rejected import (
     ERROR_COLUMN,
     Accepted,
@@ -224,7 +225,7 @@ class Chain:
                     self.plan, stage.index, labels, run, self.order, self.compression, owner=owner
                 )
                 packed = grouped.transformWithStateInPandas(
-                    processor, outputStructType=blocks, outputMode="append", timeMode="None"
+                    packed_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
                 ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
             else:
                 whole = _whole_bucket(self.plan, stage.index, labels, self.order, self.compression)

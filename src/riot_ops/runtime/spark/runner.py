@@ -22,11 +22,12 @@ from riot_ops.runtime.spark.blocks import BLOCKS_DDL
 from riot_ops.runtime.spark.bounded import as_logs
 from riot_ops.runtime.spark.check import check_session, is_connect, refuse_connect
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
+from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
 from riot_ops.runtime.spark.session import active, partitioned
-from riot_ops.runtime.spark.sink import Outlet, packed_sink
-from riot_ops.runtime.spark.source import SourceStage, packed_source
+from riot_ops.runtime.spark.sink import Outlet, Writer
+from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import StageProcessor
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def start(
         with active(spark):
             frame = builder.build(bound)
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-            spark.dataSource.register(packed_sink(sink_name, outlet.sinks, str(temporary / "metrics")))
+            spark.dataSource.register(packed_sink(sink_name, Writer(outlet.sinks, str(temporary / "metrics"))))
             writer = (
                 frame.writeStream.format(sink_name)
                 .option("checkpointLocation", kept.folder)
@@ -201,7 +202,7 @@ class _Builder:
                 self._outlet,
             )
             frame = frame.groupBy("bucket").transformWithStateInPandas(
-                processor, outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
+                packed_processor(processor), outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
             )
         return frame
 
@@ -222,5 +223,5 @@ class _Builder:
             self._partitions,
         )
         label = f"riot_ops_source_{uuid.uuid4().hex}"
-        self._spark.dataSource.register(packed_source(label, stage))
+        self._spark.dataSource.register(packed_source(label, Reader(stage)))
         return self._spark.readStream.format(label).load()

@@ -35,6 +35,8 @@ NEEDED = {
 OWN = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # the text of an error is all that differs, but Spark forks its workers from one more process for that
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # the default one starts a process for every link it looks at: some twenty per micro-batch
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -52,6 +54,8 @@ AT_START = {
 
 #: Spark's setting for the number of partitions behind a shuffle, and who may change it.
 PARTITIONS = "spark.sql.shuffle.partitions"
+#: Its setting for what Python workers are forked from.
+DAEMON = "spark.python.daemon.module"
 _PARTITIONING = threading.Lock()
 
 _log = logging.getLogger("riot_ops")
@@ -154,6 +158,7 @@ def _started(cores: int, memory: str, app_name: str, settings: Mapping[str, str]
         **AT_START,
         "spark.driver.memory": memory,
         PARTITIONS: str(cores),
+        **({DAEMON: "riot_ops.runtime.spark.daemon"} if os.environ["PYSPARK_PYTHON"] == sys.executable else {}),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
         **settings,
     }.items():

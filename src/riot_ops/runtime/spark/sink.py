@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
 from riot_ops.core.sink import Fan, Sink
 from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.spark.blocks import SINK
 
-__all__ = ["Outlet", "packed_sink"]
+__all__ = ["Outlet", "Writer"]
 
 #: Most buckets or splits of a stage: the numbers of a stage's writers begin at its multiple.
 STAGE_WRITERS = 100_000
@@ -49,12 +49,15 @@ class _Written(WriterCommitMessage):
     messages: list[dict[str, Any]]
 
 
-class _Writer(DataSourceStreamArrowWriter):
+class Writer:
+    """Spark's end of a query's sinks; ``metrics`` is the folder for counts and latency of each micro-batch."""
+
     def __init__(self, sinks: Mapping[str, Sink], metrics: str) -> None:
         self._sinks = sinks
         self._metrics = metrics
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """What the writers of the stages told."""
         return _Written(
             [
                 msgspec.msgpack.decode(row["payload"]) | {"stamp": (row["first_us"], row["last_us"], row["rows"])}
@@ -64,14 +67,12 @@ class _Writer(DataSourceStreamArrowWriter):
             ]
         )
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Make a micro-batch visible in all sinks."""
         written = [message for m in messages if isinstance(m, _Written) for message in m.messages]
         for name, sink in self._sinks.items():
-            sink.commit(batchId, [m["sinks"][name] for m in written])
-        _write_metrics(Path(self._metrics), batchId, written)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Temporary files of the batch stay; the next start removes them."""
+            sink.commit(batch_id, [m["sinks"][name] for m in written])
+        _write_metrics(Path(self._metrics), batch_id, written)
 
 
 def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -> None:
@@ -90,17 +91,3 @@ def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -
         encoding="utf-8",
     )
     os.replace(temporary, folder / f"{batch_id}.json")
-
-
-def packed_sink(name_of_sink: str, sinks: Mapping[str, Sink], metrics: str) -> type[DataSource]:
-    """A data sink class over bound sinks, to be registered with a session."""
-
-    class PackedSink(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name_of_sink
-
-        def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
-            return _Writer(sinks, metrics)
-
-    return PackedSink

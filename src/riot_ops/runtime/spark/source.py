@@ -1,4 +1,4 @@
-"""A riot_ops source as a Spark data source that delivers packed blocks.
+"""A riot_ops source as Spark reads it: packed blocks, behind stage 0.
 
 Its offsets are ``{"at": offset of the source, "ended": whether that is its end}``: the end of a source that
 is known only after its last record is a change too, for which Spark runs a micro-batch.
@@ -13,16 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
-from riot_ops.runtime.spark.blocks import BLOCKS_DDL, Block, Packer, blocks_to_batch
+from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
 from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import FLUSH, stage_zero
 
-__all__ = ["SourceStage", "packed_source"]
+__all__ = ["Reader", "SourceStage"]
 
 
 @dataclass
@@ -71,26 +71,29 @@ class _Part(InputPartition):
         self.last = last
 
 
-class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class Reader:
+    """What Spark asks a streaming source, under names of its own."""
+
     def __init__(self, stage: SourceStage) -> None:
         self._stage = stage
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initial_offset(self) -> dict[str, Any]:
+        """Where a new query begins."""
         return {"at": self._stage.source.initial(), "ended": False}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def read_limit(self) -> ReadLimit:
+        """How much a micro-batch takes."""
         limit = self._stage.max_records
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
         at = self._stage.source.latest(start["at"], most)
         return {"at": at, "ended": self._stage.source.finished(at)}
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        pass  # a source of a bounded run ends by itself
-
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The parts of a micro-batch."""
         if start == end:
             return []
         splits: list[Split | None] = []
@@ -101,28 +104,14 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [_Part(split, end["ended"] and split is splits[-1]) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Stage 0 over a part."""
         assert isinstance(partition, _Part)
         return self._stage.blocks(partition.split, partition.last)
 
     def commit(self, end: dict[str, Any]) -> None:
+        """Forget what comes before."""
         self._stage.source.commit(end["at"])
 
     def stop(self) -> None:
+        """Close the source."""
         self._stage.source.close()
-
-
-def packed_source(name_of_source: str, stage: SourceStage) -> type[DataSource]:
-    """A data source class over a bound stage, to be registered with a session."""
-
-    class PackedSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name_of_source
-
-        def schema(self) -> str:
-            return BLOCKS_DDL
-
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:
-            return _Reader(stage)
-
-    return PackedSource

@@ -10,8 +10,6 @@ lacks; one whose copy is not on the chain (a failed attempt) reads all.
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 import threading
 import uuid
 from collections import OrderedDict
@@ -21,8 +19,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import StateError
@@ -41,17 +37,11 @@ FLUSH = ""
 #: Name among the states of a bucket under which the sources that have ended are kept.
 ENDED = ""
 
-# types, not texts: Spark's worker asks the JVM to parse texts, in every task; and one state variable of as few
-# types as can be, as the JVM makes an encoder for each type of each variable in every task
-GENERATION = StructType([StructField("generation", LongType())])
-DATA = StructType([StructField("data", BinaryType())])
 #: The generation under which the head is kept, before all those of links.
 HEAD = (-1,)
 
 #: Label of a bucket without records, that knows what the state belongs to.
 OWNERS = -1
-
-HELPER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 CACHED_QUERIES = 4
 MOST_DELTAS = 512
@@ -98,7 +88,7 @@ def _cached(run: str) -> dict[tuple[int, int], Cached]:
         return found
 
 
-class StageProcessor(StatefulProcessor):
+class StageProcessor:
     """Runs one stage of a plan for each bucket; see the module's text.
 
     What the tasks have left is put out when all ``sources`` have ended. Without an ``outlet`` what ends
@@ -128,36 +118,27 @@ class StageProcessor(StatefulProcessor):
         self._outlet = outlet
         self._owner = owner or {}
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._chain = handle.getMapState("chain", GENERATION, DATA)
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        bucket = int(key[0])
-        if bucket == OWNERS:
-            yield from self._owned(rows)
-            return
+    def process(self, bucket: int, rows: Iterator[Any], chain: Any) -> Iterator[Any]:
+        """Run the stage for a bucket, whose state is kept in ``chain``."""
+        self._chain = chain
         here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stage.index)
         if passing:
             yield blocks_to_batch(passing).to_pandas()
-        if here:
+        if here and bucket == OWNERS:
+            self._check_owner()
+        elif here:
             yield from self._process(bucket, here)
 
-    def close(self) -> None:
-        pass
-
-    def _owned(self, rows: Iterator[Any]) -> Iterator[Any]:
+    def _check_owner(self) -> None:
         """Refuse state that another query wrote, before any of it is used in vain."""
-        here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stage.index)
-        if passing:
-            yield blocks_to_batch(passing).to_pandas()
-        stored = self._chain.getValue(HEAD) if here else None
+        stored = self._chain.getValue(HEAD)
         if stored is not None:
             differs = difference(msgspec.json.decode(stored[0]), self._owner)
             if differs:
                 raise StateError(
                     f"the checkpoint is of another query: {differs}; use the old values or a new checkpoint"
                 )
-        elif here:
+        else:
             self._chain.updateValue(HEAD, (msgspec.json.encode(self._owner),))
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
@@ -301,18 +282,3 @@ def _between(marks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -
         seq = int_column(batch.column("seq"))
         found[stream] = [batch.filter(pa.array((seq >= first) & (True if end is None else seq < end)))]
     return found
-
-
-def _hush() -> None:
-    """Keep what Spark's helper for the first look at a processor tells of its own steps out of the terminal.
-
-    It prints five lines per stage. Only its standard output is closed; errors go another way.
-    """
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if main is not None and main.name == HELPER:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-
-
-_hush()  # here, as nothing of ours is called there before it has printed most of it
