@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.cloudpickle import dumps
 
 import riot_ops as ro
@@ -17,7 +18,7 @@ from riot_ops.graph.plan import plan
 from riot_ops.runtime.engine import ARRIVAL
 from riot_ops.runtime.spark import session
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
-from riot_ops.runtime.spark.session import _home
+from riot_ops.runtime.spark.session import LIGHT, _home
 from riot_ops.runtime.spark.sink import Outlet, Writer
 from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import StageProcessor
@@ -122,6 +123,47 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
     assert [row.parent for row in rows] == [process], "one such process for all kinds of work"
 
 
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, {"spark.driver.memory": "4g", "spark.app.name": "riot_ops", "spark.driver.extraJavaOptions": LIGHT}),
+        ({"jvm": "full", "memory": "3g", "app_name": "mine"}, {"spark.driver.memory": "3g", "spark.app.name": "mine"}),
+        (
+            {"settings": {"spark.driver.extraJavaOptions": "-Xss8m", "spark.driver.memory": "1g"}},
+            {"spark.driver.memory": "1g", "spark.app.name": "riot_ops", "spark.driver.extraJavaOptions": "-Xss8m"},
+        ),
+    ],
+)
+def test_what_spark_starts_with(options, wanted, monkeypatch):
+    """Of a session that is started; others find a Spark that runs."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    started = {}
+
+    def start(conf):
+        started.update(conf.getAll())
+        raise RuntimeError("no JVM here")
+
+    monkeypatch.setattr(sys.modules["riot_ops.runtime.spark.session"], "start_jvm", start)
+    with pytest.raises(RuntimeError, match="no JVM here"):
+        session(cores=3, **options)
+    assert started["spark.master"] == "local[3]"
+    assert {name: value for name, value in started.items() if name.startswith(("spark.driver.", "spark.app"))} == {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        **wanted,
+    }
+
+
+def test_the_jvm_takes_its_options(spark):
+    options = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    options = [str(option) for option in options]
+    for option in LIGHT.split():
+        elsewhere = os.environ.get("SPARK_SUBMIT_OPTS", "").split().count(option)  # what all Sparks of the tests get
+        assert options.count(option) == elsewhere + 1
+
+
 def test_misuse():
+    with pytest.raises(ConfigError, match="jvm must be 'light' or 'full', got 'server'"):
+        session(jvm="server")
     with pytest.raises(ConfigError, match="cores must be >= 1, got -1"):
         session(cores=-1)

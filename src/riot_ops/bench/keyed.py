@@ -34,7 +34,7 @@ def kalman_flow() -> ro.Dataflow:
 def measures(quick: bool = False) -> Iterator[Measure]:
     """The suite."""
     rows, batches, warm_up, repetitions, limit_s = (50_000, 4, 2, 1, 15.0) if quick else (2_000_000, 6, 40, 2, 100.0)
-    with spark_session() as spark, folder() as base:
+    with spark_session(jvm="full") as spark, folder() as base:
         sides = _Sides(spark, base)
         few = write_readings(base / "warm-up", warm_up, WARM_UP_ROWS, 1000)
         for side in (sides.packed, sides.transform, sides.bare_pass):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from riot_ops.bench.data import needs
 
@@ -27,13 +27,15 @@ def folder() -> Iterator[Path]:
 
 
 @contextmanager
-def spark_session(cores: int = 2, **settings: str) -> Iterator[Any]:
-    """A local session, stopped at the end."""
+def spark_session(
+    cores: int = 2, *, jvm: Literal["light", "full"] = "light", settings: dict[str, str] | None = None
+) -> Iterator[Any]:
+    """A local session, stopped at the end; beside Spark's own operators with all that Spark gives them."""
     needs("this benchmark", "bench", "psutil", "orjson")
     needs("this benchmark", "spark", "pyspark", "pandas")
     from riot_ops.runtime.spark import session
 
-    spark = session(cores=cores, settings=settings)
+    spark = session(cores=cores, jvm=jvm, settings=settings)
     try:
         yield spark
     finally:

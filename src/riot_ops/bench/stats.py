@@ -32,7 +32,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
         yield Measure("stats/plain-python", plain, "messages/s", how.format(small) + "; orjson, dicts")
         yield Measure("stats/local-vs-plain-python", local / plain, "ratio", "orjson and dicts, one core each", 10)
         yield from _counting(data, small, large, repetitions)
-        with spark_session() as spark:
+        with spark_session(jvm="full") as spark:
             for i in range(WARM):
                 _on_spark(spark, base / f"out-warm-up-{i}", data, large)
             fast = _on_spark(spark, base / "out-large", data, large)

@@ -92,7 +92,7 @@ def _on_spark(quick: bool) -> Iterator[Measure]:
     """The packed dataflow and ``transform`` in turns with Spark's own windows, over the same files."""
     sizes = {"": 50_000} if quick else {"": 4_000_000, "-small-batches": 2_000_000}
     batches, repetitions = (4, 1) if quick else (5, 2)
-    with spark_session() as spark, folder() as base:
+    with spark_session(jvm="full") as spark, folder() as base:
         small = _write(base / "warm-up", 20, 10_000)
         sides = _Sides(spark, base)
         for side in (sides.packed, sides.transform, sides.sql):
