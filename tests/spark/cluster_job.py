@@ -42,9 +42,9 @@ def dataflow() -> ro.Dataflow:
 
 def main(folder: Path) -> None:
     from riot_ops.runtime.spark import session
-    from riot_ops.runtime.spark.session import _find_java
+    from riot_ops.runtime.spark.home import find_java
 
-    _find_java()
+    find_java()
     java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else shutil.which("java")
     home, disk = folder / "home", folder / "disk"
     (home / "bin").mkdir(parents=True)

@@ -18,7 +18,7 @@ from riot_ops.graph.plan import plan
 from riot_ops.runtime.engine import ARRIVAL
 from riot_ops.runtime.spark import session
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
-from riot_ops.runtime.spark.session import LIGHT, _home
+from riot_ops.runtime.spark.session import LIGHT
 from riot_ops.runtime.spark.sink import Outlet, Writer
 from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import StageProcessor
@@ -36,28 +36,6 @@ def test_workers_import_pyspark_with_its_bytecode(spark):
 
     assert spark.sparkContext.parallelize([0], 1).map(where).collect() == [pyspark.__file__]
     assert "SPARK_HOME" not in os.environ, "it is set only while Spark starts"
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"), [("SPARK_HOME", "/opt/spark"), ("PYSPARK_PYTHON", "/opt/python/bin/python")]
-)
-def test_a_home_or_python_of_ones_own_is_left_alone(variable, value, monkeypatch):
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv(variable, value)
-    with _home():
-        assert os.environ.get("SPARK_HOME") == (value if variable == "SPARK_HOME" else None)
-    assert os.environ[variable] == value
-
-
-def test_the_home_has_what_spark_needs(monkeypatch):
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    with _home():
-        home = Path(os.environ["SPARK_HOME"])
-        assert (home / "bin" / "spark-submit").is_file()
-        assert list((home / "jars").glob("spark-core*.jar"))
-        assert not (home / "python").exists()
-    with _home():
-        assert Path(os.environ["SPARK_HOME"]) == home, "one per process"
 
 
 def in_another_process(sent, code):
@@ -107,7 +85,6 @@ print(reader.initialOffset()["ended"], "riot_ops" in sys.modules)
 def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
     def parent(_):
         import os
-        from pathlib import Path
 
         return os.getppid(), Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
 
@@ -126,8 +103,18 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({}, {"spark.driver.memory": "4g", "spark.app.name": "riot_ops", "spark.driver.extraJavaOptions": LIGHT}),
-        ({"jvm": "full", "memory": "3g", "app_name": "mine"}, {"spark.driver.memory": "3g", "spark.app.name": "mine"}),
+        (
+            {},
+            {
+                "spark.driver.memory": "4g",
+                "spark.app.name": "riot_ops",
+                "spark.driver.extraJavaOptions": f"{LIGHT} -Xarchive",
+            },
+        ),
+        (
+            {"jvm": "full", "memory": "3g", "app_name": "mine"},
+            {"spark.driver.memory": "3g", "spark.app.name": "mine", "spark.driver.extraJavaOptions": "-Xarchive"},
+        ),
         (
             {"settings": {"spark.driver.extraJavaOptions": "-Xss8m", "spark.driver.memory": "1g"}},
             {"spark.driver.memory": "1g", "spark.app.name": "riot_ops", "spark.driver.extraJavaOptions": "-Xss8m"},
@@ -137,6 +124,7 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
 def test_what_spark_starts_with(options, wanted, monkeypatch):
     """Of a session that is started; others find a Spark that runs."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(sys.modules["riot_ops.runtime.spark.session"], "class_options", lambda: "-Xarchive")
     started = {}
 
     def start(conf):

@@ -15,13 +15,21 @@ EXAMPLES = """**Examples**
 
 `riot-ops warm` · once after installation, or after an update
 
-`riot-ops warm --processes 1`"""
+`riot-ops warm --processes 1`
+
+`riot-ops warm --spark` · sessions then start in two thirds of the time; 180 MB in the user's cache"""
 
 
 def warm(
     processes: Annotated[int | None, typer.Option(min=1, help="Default: as many as there are cores.")] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Archive the classes of Spark instead: its JVM starts in less time.")
+    ] = False,
 ) -> None:
     """Compile all loops now instead of each at its first use; the machine code is kept for later runs."""
+    if spark:
+        _archive()
+        return
     from riot_ops.command.warm import warm as warm_all
 
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
@@ -42,3 +50,20 @@ def warm(
     for unit, error in failed.items():
         print(f"warm: {unit} was left out: {error}")
     print(f"warm: done in {time.perf_counter() - start:.0f} s")
+
+
+def _archive() -> None:
+    from riot_ops.core.errors import RiotError
+    from riot_ops.runtime.spark.home import archive_classes
+
+    start = time.perf_counter()
+    print("warm: reading the classes of Spark, which takes a minute or two", flush=True)
+    try:
+        archive = archive_classes()
+    except (RiotError, OSError) as error:
+        print(f"warm: there is no archive: {error}")
+        raise typer.Exit(1) from None
+    if archive is None:
+        print("warm: Spark is not of this environment, whose classes are archived alone")
+        raise typer.Exit(1)
+    print(f"warm: {archive} is there after {time.perf_counter() - start:.0f} s")

