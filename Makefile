@@ -5,7 +5,7 @@ STAMP := $(VENV)/.stamp
 # two at a time: each may start a Spark of its own
 WORKERS := -n 2 --dist loadfile
 # files of tests lie in memory where there is room: many wait for the disk, few are about it
-MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4096 ] 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
+MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4096 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 # images set it; every worker of Spark would compile our sources anew
 unexport PYTHONDONTWRITEBYTECODE
 
