@@ -56,6 +56,15 @@ def write_certificates(folder: Path, days: int = 2) -> Path:
     return folder
 
 
+@pytest.fixture
+def short_pauses(monkeypatch):
+    """A client whose connections do not last pauses a tenth as long as otherwise."""
+    from riot_ops.connectors.mqtt import client
+
+    monkeypatch.setattr(client, "FIRST_PAUSE_S", client.FIRST_PAUSE_S / 10)
+    monkeypatch.setattr(client, "LONGEST_PAUSE_S", client.LONGEST_PAUSE_S / 10)
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory) -> Path:
     """Folder with ``ca.crt``, ``server.crt`` and ``server.key``."""

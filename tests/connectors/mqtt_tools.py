@@ -26,7 +26,7 @@ class Listener:
         self.client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id=client_id or uuid.uuid4().hex, protocol=mqtt.MQTTv5
         )
-        self.client.reconnect_delay_set(1, 1)
+        self.client.reconnect_delay_set(0.1, 0.1)
         self.client.on_message = lambda c, u, message: self.messages.append(message)
         self.client.on_connect = lambda c, *_: c.subscribe(topic, qos)
         self.client.on_subscribe = lambda *_: self._subscribed.set()

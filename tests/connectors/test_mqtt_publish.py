@@ -165,9 +165,9 @@ def test_wrong_password_fails_at_once(secured, protocol, password):
 
 
 def test_certificates_that_do_not_fit(secured, certificates, tmp_path):
-    def attempt(url, **more):
+    def attempt(url, timeout_s=5, **more):
         with pytest.raises(ConnectorError) as caught:
-            apply(t.MqttPublish(url=url, topic="a", timeout_s=5, username="u", **more), records(1))
+            apply(t.MqttPublish(url=url, topic="a", timeout_s=timeout_s, username="u", **more), records(1))
         return caught.value
 
     assert "ca_file" in str(attempt(secured.tls)) and "certificate" in str(attempt(secured.tls))
@@ -181,7 +181,7 @@ def test_certificates_that_do_not_fit(secured, certificates, tmp_path):
         for url in (broker.tls, broker.wss):
             error = attempt(url, ca_file=str(expired / "ca.crt"))
             assert "expired" in str(error) and not error.retryable
-    error = attempt(secured.url.replace("mqtt:", "mqtts:").replace("127.0.0.1", "localhost"))
+    error = attempt(secured.url.replace("mqtt:", "mqtts:").replace("127.0.0.1", "localhost"), timeout_s=0.5)
     assert "TLS" in str(error) or "cannot be reached" in str(error)
 
 
@@ -239,7 +239,7 @@ def test_the_broker_restarts_in_the_middle(own_mosquitto):
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_connection_that_breaks_again_and_again(mosquitto, qos, protocol):
+def test_a_connection_that_breaks_again_and_again(mosquitto, short_pauses, qos, protocol):
     """With QoS 2, and a session, each message comes exactly once."""
     n, topic = 1500, f"cuts/{qos}/{protocol}"
     wire, rng = Wire(mosquitto.url), random.Random(qos)
