@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# The same examples in each run, so that a red run is about the change; `make test-all` looks for new ones.
+from tests.search import depth
+
+# The same examples in each run, so that a red run is about the change; `make test-all` looks for new ones, and for more.
 settings.register_profile(
-    "default", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, max_examples=depth(60), derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("search", settings.get_profile("default"), max_examples=300, derandomize=False)
 # a failure is enough to know of: `make mutants` does not look for the smallest
-settings.register_profile("mutants", settings.get_profile("default"), phases=(Phase.explicit, Phase.generate))
+settings.register_profile(
+    "mutants", settings.get_profile("default"), max_examples=60, phases=(Phase.explicit, Phase.generate)
+)
 # Java code that runs for seconds is not worth a second compiler; the launcher of Spark reads this
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

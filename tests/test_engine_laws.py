@@ -24,12 +24,13 @@ from tests.random_flows import (
     random_input,
     random_time_window,
 )
+from tests.search import depth
 
 SEEDS = st.integers(0, 2**32).map(random.Random)
 
 
 @given(SEEDS, st.integers(1, 40), st.integers(1, 2))
-@settings(max_examples=80)
+@settings(max_examples=depth(80))
 def test_any_batch_size_gives_the_same_records(choose, batch_size, sources):
     flow = random_flow(choose, sources=sources)
     given_ = {n.id: random_input(choose, 30) for n in flow.kind("source")}
@@ -48,7 +49,7 @@ def test_flows_of_two_sources_have_streams_to_compare():
 
 
 @given(SEEDS)
-@settings(max_examples=40)
+@settings(max_examples=depth(40))
 def test_a_dataflow_read_back_from_json_gives_the_same_records(choose):
     flow = random_flow(choose, functions=False)
     again = ro.Dataflow.from_json(flow.to_json())
@@ -59,7 +60,7 @@ def test_a_dataflow_read_back_from_json_gives_the_same_records(choose):
 
 
 @given(SEEDS, st.sampled_from(["exact", "coarse"]))
-@settings(max_examples=80)
+@settings(max_examples=depth(80))
 def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
     flow = random_flow(choose)
     plan = flow.plan(fuse=fuse)
@@ -75,7 +76,7 @@ def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
 
 
 @given(SEEDS, st.integers(1, 40))
-@settings(max_examples=30)
+@settings(max_examples=depth(30))
 def test_order_by_event_time_sorts_within_a_batch(choose, rows):
     flow = ro.Dataflow("late")
     source = flow.source("in", schema=SCHEMA)
@@ -94,7 +95,7 @@ def test_order_by_event_time_sorts_within_a_batch(choose, rows):
 
 
 @given(SEEDS, st.integers(1, 60), st.sampled_from(["obs_type", "device"]))
-@settings(max_examples=60)
+@settings(max_examples=depth(60))
 def test_what_windows_of_time_give_has_an_order_of_its_own(choose, batch_size, by):
     """A task with another key behind them sees their results in the same order however batches are cut."""
     flow = ro.Dataflow("windows")

@@ -16,6 +16,7 @@ from riot_ops.connectors.stores import open_blobs
 from riot_ops.connectors.stores.blob import check_name
 from riot_ops.connectors.stores.folder import FolderBlobs
 from tests.reference.stores import Blobs
+from tests.search import depth
 
 ODD_NAMES = (
     "a",
@@ -146,7 +147,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=depth(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_gives_what_a_dict_gives(store, steps):
     for name in list(store.list()):
         store.delete(name)

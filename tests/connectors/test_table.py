@@ -14,6 +14,7 @@ from riot_ops.connectors.stores import open_table
 from riot_ops.connectors.stores.table import BATCH, Row, check_row, plain
 from riot_ops.connectors.template import encode_key
 from tests.reference.stores import Table
+from tests.search import depth
 
 
 @pytest.fixture(params=["sqlite", "memory", pytest.param("azure", marks=pytest.mark.integration)])
@@ -166,7 +167,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=depth(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_gives_what_a_dict_gives(table, steps):
     prefix = uuid.uuid4().hex  # a table of its own within the table
     model = Table()
@@ -192,7 +193,7 @@ def test_encoded_keys_are_taken_and_keep_texts_apart(a, b):
 
 @pytest.mark.integration
 @given(text=st.text(min_size=1, max_size=30))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=depth(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_is_a_key(table, text):
     key = encode_key(text)
     assert table.insert([Row(key, key, {"text": text})]) == {}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from riot_ops.kernels import numbers
 from riot_ops.kernels.arrow import readonly
+from tests.search import depth
 
 GRAMMAR = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 DIGITS = st.text("0123456789", min_size=1, max_size=21)
@@ -39,7 +40,7 @@ def data_of(text: str) -> Any:
 
 
 @given(TEXTS)
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=depth(1500), deadline=None)
 def test_parse_number_equals_float(text: str) -> None:
     with np.errstate(over="ignore"):
         status, value = numbers.parse_number(data_of(text), 0, len(text))
@@ -54,7 +55,7 @@ def test_parse_number_equals_float(text: str) -> None:
 
 
 @given(TEXTS.filter(lambda t: len(t) <= 9))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=depth(1500), deadline=None)
 def test_short_number_takes_only_what_float_does(text: str) -> None:
     text = text[:8]
     with np.errstate(over="ignore"):
@@ -66,7 +67,7 @@ def test_short_number_takes_only_what_float_does(text: str) -> None:
 
 
 @given(st.one_of(st.integers(-(10**17), 10**17).map(str), st.text("-0123456789. ", max_size=17)))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=depth(500), deadline=None)
 def test_parse_integer(text: str) -> None:
     with np.errstate(over="ignore"):
         ok, value = numbers.parse_integer(data_of(text), 0, len(text))

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 
 from riot_ops.kernels.strings import code_of
+from tests.search import depth
 
 NAMES = ["temperature", "ü", "", "light", "lighT"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=depth(60))
 @given(
     st.lists(st.sampled_from([*NAMES, "ligh", "lightt", "u", None])),
     st.integers(0, 3),

@@ -16,6 +16,7 @@ from riot_ops.core.errors import RecordError
 from riot_ops.kernels.xml import documents as xml_documents
 from riot_ops.kernels.xml.documents import read_documents
 from tests.reference import xml_parse as reference
+from tests.search import depth
 
 FIELDS = ("@rollno", "@ü", "firstname", "marks")
 
@@ -178,20 +179,20 @@ def damaged(draw):
     return document[:start] + draw(PIECES) + document[end:]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=depth(300))
 @given(st.lists(st.one_of(NOISE, NOISE.map("<a>{}</a>".format), damaged(), DOCUMENTS), min_size=1, max_size=20))
 def test_accepts_no_more_than_expat(documents):
     agree(documents)
     agree([document.encode() for document in documents])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=depth(200))
 @given(st.lists(st.tuples(damaged(), st.integers(0, 100), st.binary(max_size=2)), min_size=1, max_size=20))
 def test_bytes_that_are_no_utf8(changes):
     agree([d.encode()[:at] + some + d.encode()[at + 1 :] for d, at, some in changes])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=depth(100))
 @given(st.lists(DOCUMENTS.filter(accepts), min_size=1, max_size=20))
 def test_leaves_nothing_usual_to_expat(documents):
     assert agree(documents) == len(documents)
@@ -275,7 +276,7 @@ def test_limits_are_left_to_expat():
     }
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=depth(100))
 @given(st.lists(DOCUMENTS.filter(accepts), min_size=1, max_size=12), st.lists(st.booleans(), min_size=12, max_size=12))
 def test_expat_reads_the_same(documents, others):
     """Documents of a column that Expat has to read, being in another encoding, among those that it has not."""

@@ -24,6 +24,7 @@ from riot_ops.runtime.parallel import ENOUGH, WAKE, Pipeline, available, reentra
 from riot_ops.testing import ABORT, ScriptedSource, exact
 from tests.random_flows import SCHEMA, ordered, random_flow, random_input
 from tests.recovery import job
+from tests.search import depth
 
 SEEDS = st.integers(0, 2**32).map(random.Random)
 READINGS = {"device": "string", "value": "double"}
@@ -63,7 +64,7 @@ def two_available(monkeypatch):
 
 
 @given(SEEDS, st.integers(1, 40), st.integers(1, 2), st.sampled_from(["arrival", "event_time"]))
-@settings(max_examples=60)
+@settings(max_examples=depth(60))
 def test_any_number_of_cores_gives_the_same_rows_in_the_same_order(choose, batch_size, sources, order):
     flow = random_flow(choose, sources=sources)
     records = {n.id: random_input(choose, 60) for n in flow.kind("source")}

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.bloom import BloomFilter, bloom_size
 from tests.reference.bloom import Bloom
+from tests.search import depth
 
 VALUES = st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=30)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=depth(60))
 @given(VALUES, VALUES, st.integers(1, 50), st.sampled_from([0.3, 0.01, 1e-6]))
 def test_same_bits_as_mmh3(inserted, asked, n, p):
     ours, naive = BloomFilter(n, p), Bloom(n, p)
@@ -85,7 +86,7 @@ def test_format_is_portable(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["f.bloom"]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=depth(100))
 @given(st.data())
 def test_damage_is_found(data):
     good = BloomFilter.of(["a", "b"]).to_bytes()

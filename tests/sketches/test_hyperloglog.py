@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.kernels.hyperloglog import estimate, linear_counts
 from riot_ops.sketches.hyperloglog import HyperLogLog, murmur3_64
+from tests.search import depth
 
 
 def sketch_of(values, precision=10):
@@ -44,7 +45,7 @@ def test_error_stays_within_the_published_bound(precision):
 
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 500)), max_size=80), min_size=2, max_size=4))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=depth(50), deadline=None)
 def test_merging_equals_one_pass(parts):
     sketches = [sketch_of(pa.array(p, pa.int64()), 5) for p in parts]
     whole = sketch_of(pa.array([v for p in parts for v in p], pa.int64()), 5)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riot_ops import streams
+from tests.search import depth
 
 
 def table(source: Any, start: int = 0, end: int | None = None) -> pa.Table:
@@ -38,7 +39,7 @@ def any_split(test: Any) -> Any:
         st.sampled_from(["senml", "csv", "observations", "wide"]),
         st.integers(-1, 3),
     )
-    return settings(max_examples=25, deadline=None)(given(*values)(test))
+    return settings(max_examples=depth(25), deadline=None)(given(*values)(test))
 
 
 def check_any_split(source: Any, start: int, n: int, parts: int) -> None:

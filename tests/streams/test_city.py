@@ -12,6 +12,7 @@ from riot_ops.core.schema import CITY, OBSERVATIONS, RAW
 from riot_ops.streams import city
 from riot_ops.streams.city import BASE_MS, CitySource
 from riot_ops.streams.losses import BLOCK
+from tests.search import depth
 from tests.streams.records import check_any_split, check_elsewhere, micros, table
 
 DAY_MS = 86_400_000
@@ -31,7 +32,7 @@ def dirty():
 # -- reproducible ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=depth(25), deadline=None)
 @given(
     st.integers(1, 3000),
     st.integers(0, 10**7),

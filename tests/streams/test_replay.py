@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.streams import ReplaySource, city, replay, write
+from tests.search import depth
 
 
 def naive(contents, header=False):
@@ -56,7 +57,7 @@ line = st.one_of(st.binary(max_size=12), st.integers(-(10**6), 10**13).map(lambd
 content = st.lists(line, max_size=12).map(b"\n".join)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=depth(80), deadline=None)
 @given(st.lists(content, min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 7), st.booleans())
 def test_any_files_read_in_any_steps_give_all_lines(tmp_path_factory, contents, n, step, header):
     folder = tmp_path_factory.mktemp("files")

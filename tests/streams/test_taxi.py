@@ -11,6 +11,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import OBSERVATIONS, RAW, TAXI
 from riot_ops.streams import taxi
 from riot_ops.streams.taxi import BASE_MS, TaxiSource
+from tests.search import depth
 from tests.streams.records import check_any_split, check_elsewhere, micros, table
 
 
@@ -25,7 +26,7 @@ def clean():
     return table(TaxiSource(1000, 78_700, format="wide", dirt=False)).to_pandas()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=depth(20), deadline=None)
 @given(
     st.integers(1, 30_000),
     st.integers(0, 10**7),

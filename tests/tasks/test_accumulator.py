@@ -11,6 +11,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from tests.reference import accumulator as reference
 from tests.reference.splits import KEYS, run
+from tests.search import depth
 
 TIMES = st.one_of(st.none(), st.sampled_from([0, 1, 2**31, 2**33, -(2**40)]))
 
@@ -21,7 +22,7 @@ TIMES = st.one_of(st.none(), st.sampled_from([0, 1, 2**31, 2**33, -(2**40)]))
     st.integers(1, 6),
     st.sampled_from([(), ("key",)]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=depth(150), deadline=None)
 def test_agrees_with_the_reference(events, cuts, size, by):
     batch = pa.RecordBatch.from_pydict(
         {

@@ -15,6 +15,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.tasks.statistical.block_average import BlockAverage
 from tests.reference import block_average as reference
 from tests.reference.splits import KEYS, READINGS, run
+from tests.search import depth
 
 EVENTS = st.lists(st.tuples(KEYS, READINGS), max_size=40)
 CUTS = st.lists(st.integers(0, 40), max_size=3)
@@ -59,7 +60,7 @@ def test_ninety_events_slide():
 
 
 @given(EVENTS, CUTS, st.integers(1, 5), st.sampled_from(["tumbling", "sliding"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=depth(150), deadline=None)
 def test_counts_agree_with_the_reference(events, cuts, window, mode):
     batch = batch_of(events)
     task = BlockAverage(window=window, mode=mode, by=("key",))

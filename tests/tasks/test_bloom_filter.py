@@ -19,6 +19,7 @@ from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from tests.reference.bloom import Bloom
 from tests.reference.splits import KEYS, run
+from tests.search import depth
 
 IDS = st.one_of(st.none(), st.sampled_from(["a", "b", "", "ü", "c" * 20]), st.text(max_size=3))
 CUTS = st.lists(st.integers(0, 30), max_size=3)
@@ -35,7 +36,7 @@ def batch_of(ids, kinds=None):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=depth(60))
 @given(st.lists(IDS, max_size=30), st.sampled_from(["drop", "null", "flag"]), CUTS)
 def test_check_equals_reference(ids, on_fail, cuts):
     members = ("a", "", "ü")
@@ -55,7 +56,7 @@ def test_check_equals_reference(ids, on_fail, cuts):
     assert run(task, batch_of(ids), cuts) == (expected, [])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=depth(60))
 @given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.sampled_from(["drop", "null"]), st.booleans())
 def test_multi_equals_reference(events, on_fail, own):
     models = {"sensor_id": ["a", "b"], "kind": ["a", "ü"], "nowhere": ["z"]}
@@ -81,7 +82,7 @@ def test_multi_without_any_field_passes_all():
     assert MultiBloomFilter(models={"nowhere": ["a"]}).session().push_batch(batch) is batch
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=depth(60))
 @given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.booleans(), CUTS)
 def test_training_equals_reference(events, keyed, cuts):
     filters: dict = {}

@@ -18,6 +18,7 @@ from riot_ops.task import Task
 from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
 from tests.reference import csv_to_senml as reference
 from tests.reference.splits import run
+from tests.search import depth
 
 SCHEMA = StreamSchema(
     "test",
@@ -99,7 +100,7 @@ def line_of(fields: list[str], delimiter: str) -> str:
     return out.getvalue().removesuffix("\r\n")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=depth(150))
 @given(
     st.lists(
         st.one_of(st.tuples(TEXTS, TIMES, NUMBERS, TEXTS), st.lists(TEXTS, min_size=1, max_size=6)),

@@ -16,6 +16,7 @@ from riot_ops.runtime.state import KeyedState
 from riot_ops.tasks import Deduplicate
 from tests.reference import deduplicate as reference
 from tests.reference.splits import KEYS, READINGS, run
+from tests.search import depth
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CUTS = st.lists(st.integers(0, 40), max_size=3)
@@ -28,7 +29,7 @@ def numbers(task, batch, cuts=()):
     return [row["row"] for row in out]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=depth(40))
 @given(st.lists(st.tuples(KEYS, READINGS | st.sampled_from([1.0, 2.0])), max_size=40), CUTS)
 def test_exact(events, cuts):
     batch = pa.RecordBatch.from_pydict(
@@ -39,7 +40,7 @@ def test_exact(events, cuts):
     assert numbers(Deduplicate(by="k"), batch, cuts) == reference.exact(rows, ("k",))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=depth(40))
 @given(st.lists(st.tuples(KEYS, st.integers(0, 30)), max_size=40), CUTS, st.integers(1, 8))
 def test_for_a_time(events, cuts, ttl):
     events.sort(key=lambda event: event[1])
@@ -75,7 +76,7 @@ def test_a_repetition_counts_as_seen():
     ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=depth(40))
 @given(st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=60), CUTS, st.integers(1, 4))
 def test_lately(events, cuts, capacity):
     batch = pa.RecordBatch.from_pydict(

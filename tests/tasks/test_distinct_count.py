@@ -13,6 +13,7 @@ from riot_ops.sketches.hyperloglog import HyperLogLog
 from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from tests.reference import distinct_count as reference
 from tests.reference.splits import KEYS, READINGS, run
+from tests.search import depth
 
 TEXTS = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(["ä", "", "a" * 17]))
 CUTS = st.lists(st.integers(0, 40), max_size=3)
@@ -35,7 +36,7 @@ def check(batch: pa.RecordBatch, task: DistinctCount, cuts: list[int]) -> None:
     st.integers(4, 7),
     st.sampled_from(["hyperloglog", "loglog"]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=depth(100), deadline=None)
 def test_numbers_agree_with_the_reference(events, cuts, precision, method):
     batch = pa.RecordBatch.from_pydict(
         {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}
@@ -48,7 +49,7 @@ def test_numbers_agree_with_the_reference(events, cuts, precision, method):
 @given(
     st.lists(st.tuples(KEYS, TEXTS), max_size=40), CUTS, st.integers(4, 7), st.sampled_from(["hyperloglog", "loglog"])
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=depth(100), deadline=None)
 def test_texts_agree_with_the_reference(events, cuts, precision, method):
     batch = pa.RecordBatch.from_pydict(
         {"key": pa.array([k for k, _ in events], pa.string()), "id": pa.array([v for _, v in events], pa.string())}

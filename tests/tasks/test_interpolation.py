@@ -13,6 +13,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from tests.reference import interpolation as reference
 from tests.reference.splits import KEYS, run
+from tests.search import depth
 
 READINGS = st.one_of(st.none(), st.just(float("nan")), st.floats(-1e6, 1e6))
 
@@ -52,7 +53,7 @@ def test_a_line_through_readings_in_any_order_of_time():
     st.sampled_from([None, ("t", ""), ()]),
     st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=depth(200), deadline=None)
 def test_agrees_with_the_reference(events, cuts, window, method, fields, timed):
     columns = {
         "key": pa.array([e[0] for e in events], pa.string()),

@@ -15,6 +15,7 @@ from riot_ops.tasks.parse.project import Project
 from riot_ops.testing import exact
 from tests.reference import project as reference
 from tests.reference.splits import READINGS
+from tests.search import depth
 
 UTC = pa.timestamp("us", tz="UTC")
 KINDS = {
@@ -63,7 +64,7 @@ def apply(task: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @given(batches(), st.data(), st.integers(0, 12))
-@settings(max_examples=120)
+@settings(max_examples=depth(120))
 def test_it_agrees_with_the_reference(batch, data, cut):
     fields = tuple(data.draw(st.lists(st.sampled_from(batch.schema.names), unique=True)))
     constants = tuple(

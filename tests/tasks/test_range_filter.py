@@ -16,6 +16,7 @@ from riot_ops.task import Task
 from riot_ops.tasks.filter.range_filter import RangeFilter
 from tests.reference import range_filter as reference
 from tests.reference.splits import run
+from tests.search import depth
 
 BOUNDS = {"a": (0.0, 10.0), "ü": (-1.0, -1.0), "light": (5.0, 7.5)}
 VALUES = st.one_of(
@@ -27,7 +28,7 @@ def comparable(rows):
     return [{k: "nan" if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=depth(60))
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "ü", "light", "ligh", "lights", "", None]), VALUES), max_size=30),
     st.sampled_from(["drop", "null"]),
@@ -49,7 +50,7 @@ def test_long_form_equals_reference(events, on_fail, cuts, dictionary):
     assert errors == []
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=depth(40))
 @given(
     st.lists(st.tuples(VALUES, st.one_of(st.none(), st.integers(-3, 12))), max_size=20),
     st.sampled_from(["drop", "null"]),

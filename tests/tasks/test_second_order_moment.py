@@ -14,6 +14,7 @@ from riot_ops.runtime.state import KeyedState
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment, times_mod
 from tests.reference import second_order_moment as reference
 from tests.reference.splits import KEYS, run
+from tests.search import depth
 
 READINGS = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 1.0, 2.0, 3.5, 1e300]))
 EVENTS = st.lists(st.tuples(KEYS, READINGS), max_size=60)
@@ -56,7 +57,7 @@ def test_exact_up_to_the_size_of_the_reservoir():
 
 
 @given(EVENTS, CUTS, st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**63 - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=depth(100), deadline=None)
 def test_reservoir_agrees_with_the_reference(events, cuts, share, groups, seed):
     size = share * groups
     check(
@@ -68,14 +69,14 @@ def test_reservoir_agrees_with_the_reference(events, cuts, share, groups, seed):
 
 
 @given(EVENTS, CUTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=depth(60), deadline=None)
 def test_exact_agrees_with_the_reference(events, cuts):
     check(events, cuts, SecondOrderMoment(method="exact", max_distinct=5, by=("key",)), reference.exact)
     check(events, cuts, SecondOrderMoment(size=60, by=("key",)), reference.exact)  # n <= s
 
 
 @given(EVENTS, CUTS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=depth(30), deadline=None)
 def test_sketch_does_not_depend_on_the_split(events, cuts):
     task = SecondOrderMoment(method="tug_of_war", width=8, by=("key",))
     assert run(task, batch_of(events), cuts) == run(task, batch_of(events), restart=False)

@@ -21,6 +21,7 @@ from riot_ops.kernels.senml import messages as senml
 from riot_ops.task import Task
 from riot_ops.tasks.parse.senml_parse import SenMLParse
 from tests.reference import senml_parse as reference
+from tests.search import depth
 
 CITY = SenMLParse(schema="city")
 WHOLE = SenMLParse(schema="city", on_bad="message")
@@ -735,7 +736,7 @@ def check(task: SenMLParse, payloads: list[Any]) -> None:
 
 
 @given(st.lists(PAYLOADS, max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=depth(150), deadline=None)
 def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
     check(CITY, payloads)
     check(WHOLE, payloads)
@@ -772,13 +773,13 @@ def one_skeleton(draw: st.DrawFn) -> list[Any]:
 
 
 @given(one_skeleton(), st.sampled_from([("source", "temperature", "dust"), None]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=depth(80), deadline=None)
 def test_similar_messages(payloads: list[Any], fields: tuple[str, ...] | None) -> None:
     check(SenMLParse(schema="city", fields=fields), payloads)
 
 
 @given(messages(), st.lists(messages(), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=depth(60), deadline=None)
 def test_names_joined(first: str, others: list[str]) -> None:
     check(SenMLParse(schema="city", concatenate_names=True), [first, *others, first, first])
 

@@ -13,6 +13,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from tests.reference import sliding_regression as reference
 from tests.reference.splits import KEYS, run
+from tests.search import depth
 
 READINGS = st.one_of(st.none(), st.just(float("nan")), st.floats(-1e6, 1e6))
 
@@ -31,7 +32,7 @@ def test_example_of_the_benchmark():
     st.integers(1, 4),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=depth(150), deadline=None)
 def test_agrees_with_the_reference(events, cuts, window, horizon, strict):
     batch = pa.RecordBatch.from_pydict(
         {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.tasks import TimeFields
+from tests.search import depth
 
 ALL = ("hour", "hour_sin", "hour_cos", "weekday", "weekend")
 
@@ -36,7 +37,7 @@ def expected(local):
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=depth(100), deadline=None)
 @given(st.integers(-(10**16), 2 * 10**16), st.floats(-24, 24))  # from 1653 to 2603
 def test_any_time_at_any_offset(microseconds, offset):
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)

@@ -21,6 +21,7 @@ from riot_ops.tasks.functions.keyed_function import KeyedFunction, keyed
 from riot_ops.tasks.functions.map_function import MapFunction, map_
 from tests.reference import user_functions as reference
 from tests.reference.splits import KEYS, run
+from tests.search import depth
 
 HERE = "test_user_functions.py"
 
@@ -56,7 +57,7 @@ def double(row):
     return {**row, "value": 2 * row["value"]}
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=depth(80))
 @given(st.lists(st.tuples(KEYS, st.integers(0, 8)), max_size=30), st.lists(st.integers(0, 30), max_size=3))
 def test_keyed_equals_reference(events, cuts):
     batch = pa.RecordBatch.from_pydict(

@@ -12,6 +12,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.tasks.statistical.variance import Variance
 from tests.reference import variance as reference
 from tests.reference.splits import KEYS, run
+from tests.search import depth
 
 READINGS = st.one_of(st.none(), st.just(float("nan")), st.floats(-1e6, 1e6))
 
@@ -19,7 +20,7 @@ READINGS = st.one_of(st.none(), st.just(float("nan")), st.floats(-1e6, 1e6))
 @given(
     st.lists(st.tuples(KEYS, READINGS), max_size=40), st.lists(st.integers(0, 40), max_size=3), st.sampled_from([0, 1])
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=depth(100), deadline=None)
 def test_agrees_with_the_reference(events, cuts, ddof):
     batch = pa.RecordBatch.from_pydict(
         {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}

@@ -18,6 +18,7 @@ from riot_ops.task import Task
 from riot_ops.tasks.parse.xml_parse import XMLParse
 from tests.reference import xml_parse as reference
 from tests.reference.splits import run
+from tests.search import depth
 
 NAMES = st.sampled_from(["student", "STUDENT", "firstname", "lastName", "nickname", "marks", "class", "ü", "students"])
 CHARS = st.one_of(
@@ -62,7 +63,7 @@ HEADS = st.sampled_from(["", '<?xml version="1.0"?>', '<?xml version="1.0" encod
 FIELDS = ("@rollno", "firstname", "lastname", "nickname", "marks")
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=depth(250))
 @given(
     st.lists(st.tuples(HEADS, DOCUMENTS), min_size=1, max_size=4),
     st.booleans(),
@@ -193,7 +194,7 @@ def test_hostile_documents(document, reason):
     assert len(out) == (reason is None)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=depth(200))
 @given(
     st.one_of(
         st.binary(max_size=60),
