@@ -313,5 +313,5 @@ def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeyp
 
     monkeypatch.setattr(Local, "run", run)
     *_, sigma = Local(quick=True).sized(Feed(flow, {}))
-    assert lengths[-2:] == [0.5, 2.0]
+    assert lengths[-2:] == [0.3, 1.2]
     assert sigma == pytest.approx(1 / 250)

@@ -23,12 +23,12 @@ def probe_cost(quick: bool) -> Iterator[Measure]:
     """CPU time of STATS with a probe over that without, in turns: at full speed, and at a low rate."""
     flow = block_stats()
     # a sample of CPU and memory is due every 5 s: runs that are no shorter have their share of it
-    messages, seconds, repetitions = (100_000, 2, 2) if quick else (2_000_000, 6, 5)
+    messages, seconds, repetitions = (20_000, 0.5, 2) if quick else (2_000_000, 6, 5)
     flow.run(city(messages=20_000), sinks=Discard())  # compiles
     with one_core():
         for name, number, rate, how in (
             ("full-speed", messages, None, f"{messages:,} messages as fast as possible"),
-            ("7000-per-second", RATE * seconds, RATE, f"{RATE:,} messages/s in batches of a few"),
+            ("7000-per-second", int(RATE * seconds), RATE, f"{RATE:,} messages/s in batches of a few"),
         ):
             without, measured = [], []
             for _ in range(repetitions):

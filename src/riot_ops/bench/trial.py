@@ -207,8 +207,8 @@ class Local(Runner):
     name = "local"
 
     def __init__(self, quick: bool) -> None:
-        self.trial_s, self.warm_s, self.run_s = (0.5, 0.15, 0.9) if quick else (3.0, 1.0, 11.0)
-        self.interval_s, self.search_s = (0.1, 2.0) if quick else (0.5, 45.0)
+        self.trial_s, self.warm_s, self.run_s = (0.3, 0.1, 0.9) if quick else (3.0, 1.0, 11.0)
+        self.interval_s, self.search_s = (0.1, 1.0) if quick else (0.5, 45.0)
         self.limits = 0.02, 0.05
         self.batch_s, self.least, self.most = 0.1, 16, 65_536
         self.cores = len(os.sched_getaffinity(0))
