@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -57,8 +58,10 @@ MODULES = {
 }
 
 
-def _imports(path: Path, everywhere: bool = True):
+@functools.cache
+def _imports(path: Path, everywhere: bool = True) -> list[str]:
     """What a module imports: anywhere, also in functions and for type checkers; or only when it is imported itself."""
+    found: list[str] = []
     waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while waiting:
         node = waiting.pop()
@@ -69,13 +72,14 @@ def _imports(path: Path, everywhere: bool = True):
                 waiting += node.orelse
                 continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield full if full in MODULES else node.module or ""
+                found.append(full if full in MODULES else node.module or "")
         waiting += ast.iter_child_nodes(node)
+    return found
 
 
 def _own(path: Path, module: str) -> set[str]:

@@ -150,7 +150,7 @@ def own_azurite(monkeypatch):
 
 
 def test_restarted_in_mid_stream_all_arrives_and_nothing_twice(own_azurite):
-    name, rows = _name(), 2000
+    name, rows = _name(), 1000
     blobs, table = open_blobs(f"azure-blob://{name}"), open_table("azure-table://", name)
     blobs.create()
     table.create()
@@ -164,7 +164,7 @@ def test_restarted_in_mid_stream_all_arrives_and_nothing_twice(own_azurite):
     some = threading.Event()
 
     def progress(summary):
-        if summary.rows.get("ati", 0) >= 500:
+        if summary.rows.get("ati", 0) >= 300:
             some.set()
 
     records = [{"seq": i, "sensor": f"s{i % 3}", "text": f"v{i}"} for i in range(rows)]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -56,17 +53,3 @@ def digest(call: str, start: int, end: int) -> str:
     """A hash of messages of a source such as ``city(sensors=40)``, to the last bit."""
     source = eval(call, vars(streams))
     return hashlib.sha256(repr(table(source, start, end).to_pylist()).encode()).hexdigest()
-
-
-def check_elsewhere(call: str, start: int, end: int, environment: dict[str, str]) -> None:
-    """Read messages in a process with other environment variables: the same bytes, and no warning."""
-    script = f"from tests.streams.records import digest; print(digest({call!r}, {start}, {end}))"
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path), **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == digest(call, start, end)
-    assert "Warning" not in run.stderr

@@ -1,13 +1,13 @@
 """The catalogue of streams, its command, and STATS over each of them."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from riot_ops import dataflows, streams
+from riot_ops.command import cli
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
 from riot_ops.core.schema import SCHEMAS
 from riot_ops.core.sink import MemorySink
@@ -16,9 +16,17 @@ from riot_ops.streams.figure import draw_rates
 from tests.streams.records import table
 
 
-def command(*arguments):
-    run = subprocess.run([sys.executable, "-m", "riot_ops", *arguments], capture_output=True, text=True, check=False)
-    return run.returncode, run.stdout, run.stderr
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the command: its exit code, and what it prints."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["riot-ops", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return stopped.value.code, *capsys.readouterr()
+
+    return run
 
 
 def test_every_schema_has_a_generator():
@@ -141,7 +149,7 @@ def test_generate_names_what_is_unknown():
 # -- command ---------------------------------------------------------------------------------------
 
 
-def test_the_command_lists_the_streams():
+def test_the_command_lists_the_streams(command):
     code, out, _ = command("streams")
     assert code == 0
     assert all(name in out for name in CATALOG)
@@ -153,7 +161,7 @@ def test_the_command_lists_the_streams():
     assert [f["name"] for f in figures["fields"]] == list(SCHEMAS["fit"].columns)
 
 
-def test_the_command_draws(tmp_path):
+def test_the_command_draws(command, tmp_path):
     code, out, err = command("streams", "city", "--plot", str(tmp_path / "city.png"))
     assert (code, err) == (0, "")
     assert (tmp_path / "city.png").read_bytes().startswith(b"\x89PNG")
@@ -169,7 +177,7 @@ def test_the_command_draws(tmp_path):
         (["city", "--plot", "no/such/folder/x.png"], "cannot be written"),
     ],
 )
-def test_the_command_refuses_misuse(arguments, text):
+def test_the_command_refuses_misuse(command, arguments, text):
     code, _, err = command("streams", *arguments)
     assert code == 2
     assert text in err

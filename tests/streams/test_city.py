@@ -13,7 +13,7 @@ from riot_ops.streams import city
 from riot_ops.streams.city import BASE_MS, CitySource
 from riot_ops.streams.losses import BLOCK
 from tests.search import depth
-from tests.streams.records import check_any_split, check_elsewhere, micros, table
+from tests.streams.records import check_any_split, micros, table
 
 DAY_MS = 86_400_000
 
@@ -44,11 +44,6 @@ def dirty():
 def test_any_split_gives_the_same_records(sensors, start, n, parts, form, seed):
     source = CitySource(sensors, seed=seed, format=form)
     check_any_split(source, start, n, parts)
-
-
-@pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
-def test_another_process_gives_the_same_bytes(environment):
-    check_elsewhere("city(sensors=40, seed=5)", 5800, 5860, environment)
 
 
 def test_seeds_differ_and_the_length_does_not_matter():

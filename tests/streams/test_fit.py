@@ -11,7 +11,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import FIT, OBSERVATIONS, RAW
 from riot_ops.streams import fit, rates
 from riot_ops.streams.fit import ACTIVITIES, BASE_MS, FitSource
-from tests.streams.records import any_split, check_any_split, check_elsewhere, table
+from tests.streams.records import any_split, check_any_split, table
 
 ACC = [c for c in FIT.columns if c.startswith("acc")]
 
@@ -33,12 +33,6 @@ def dirty():
 @any_split
 def test_any_split_gives_the_same_records(subjects, start, n, parts, form, seed):
     check_any_split(FitSource(subjects, seed=seed, format=form), start, n, parts)
-
-
-@pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
-@pytest.mark.parametrize("form", ["senml", "wide"])
-def test_another_process_gives_the_same_bytes(environment, form):
-    check_elsewhere(f"fit(7, seed=3, format={form!r})", 99_990, 100_020, environment)
 
 
 def test_seeds_differ_and_neither_length_nor_other_subjects_matter():

@@ -11,7 +11,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import GRID, OBSERVATIONS, RAW
 from riot_ops.streams import grid, rates
 from riot_ops.streams.grid import BASE_MS, GridSource
-from tests.streams.records import any_split, check_any_split, check_elsewhere, table
+from tests.streams.records import any_split, check_any_split, table
 
 HALF_HOUR = 1_800_000
 
@@ -28,12 +28,6 @@ def clean():
 @any_split
 def test_any_split_gives_the_same_records(meters, start, n, parts, form, seed):
     check_any_split(GridSource(meters, seed=seed, format=form), start, n, parts)
-
-
-@pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
-@pytest.mark.parametrize("form", ["senml", "wide"])
-def test_another_process_gives_the_same_bytes(environment, form):
-    check_elsewhere(f"grid(7, seed=3, format={form!r})", 5_990, 6_050, environment)
 
 
 def test_seeds_differ_and_the_length_does_not_matter():

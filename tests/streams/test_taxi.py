@@ -12,7 +12,7 @@ from riot_ops.core.schema import OBSERVATIONS, RAW, TAXI
 from riot_ops.streams import taxi
 from riot_ops.streams.taxi import BASE_MS, TaxiSource
 from tests.search import depth
-from tests.streams.records import check_any_split, check_elsewhere, micros, table
+from tests.streams.records import check_any_split, micros, table
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,6 @@ def clean():
 )
 def test_any_split_gives_the_same_records(taxis, start, n, parts, form, seed):
     check_any_split(TaxiSource(taxis, seed=seed, format=form), start, n, parts)
-
-
-@pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
-def test_another_process_gives_the_same_bytes(environment):
-    check_elsewhere("taxi(taxis=40)", 990, 1040, environment)
 
 
 def test_text_holds_what_the_observations_say():
