@@ -28,6 +28,8 @@ class Windows:
     closed_at: dict = field(default_factory=dict)
     results: list = field(default_factory=list)
     bad: list = field(default_factory=list)
+    #: Behind each record the windows that it fell into, as they then stood.
+    updates: list = field(default_factory=list)
 
     def message(self, number: int, records: list) -> None:
         """All records of a message: their times first, as stream time at a message counts its own."""
@@ -76,7 +78,9 @@ class Windows:
             if not alive:
                 self.bad.append((number, "late"))
             for start in alive:
-                self.open.setdefault((key, start + self.size), []).append((time, value))
+                values = self.open.setdefault((key, start + self.size), [])
+                values.append((time, value))
+                self.updates.append((number, key, start, start + self.size, list(values)))
             return
         sessions = self.open.setdefault(key, [])
         mine = [one for one in sessions if min(one[0]) - self.size < time < max(one[0]) + self.size]
@@ -88,6 +92,8 @@ class Windows:
         for one in mine:
             sessions.remove(one)
         sessions.append([times, values])
+        together = list(zip(times, values, strict=True))
+        self.updates.append((number, key, min(times), max(times) + self.size, together))
 
 
 def aggregates(values: list) -> dict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 
@@ -79,8 +80,11 @@ def batch_of(rows):
     )
 
 
-def results(task, grain, rows, choose, often):
-    """Records and errors of a stream that is cut between messages, with restarts; its marks are told in pieces."""
+def results(task, grain, rows, choose, often, with_time=True):
+    """Records and errors of a stream that is cut between messages, with restarts; its marks are told in pieces.
+
+    The records are those that come because of time, or of records.
+    """
     ahead = None if task.max_ahead is None else us(NOON + task.max_ahead) - us(NOON)
 
     def fresh():
@@ -93,8 +97,9 @@ def results(task, grain, rows, choose, often):
         batch = batch_of([row for row in rows if a <= row[0] < b])
         middle = choose.randint(0, batch.num_rows)
         parts = [part for part in (batch.slice(0, middle), batch.slice(middle)) if part.num_rows]
-        _, due = state.process(batch, dead, [marks_of(part, grain, ahead is not None) for part in parts])
-        out += [] if due is None else due.to_pylist()
+        made, due = state.process(batch, dead, [marks_of(part, grain, ahead is not None) for part in parts])
+        found = due if with_time else made
+        out += [] if found is None else found.to_pylist()
         if choose.random() < 0.3:
             data, state = state.snapshot(), fresh()
             state.restore(data)
@@ -125,6 +130,23 @@ def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
     assert {(r["seq"], us(r["event_time"]) + 1, r["key"]) for r in whole} == told
     for often in (0.2, 1):
         assert results(task, grain, rows, choose, often)[0] == whole
+
+
+@given(st.integers(0, 2**32))
+def test_updates_agree_with_their_definition_however_the_stream_is_cut(seed):
+    choose = random.Random(seed)
+    task, naive, grain, rows = random_case(choose)
+    task = replace(task, emit="update")
+    for number, records in groupby(rows, key=lambda row: row[0]):
+        naive.message(number, list(records))
+    whole, errors = results(task, grain, rows, choose, 0, with_time=False)
+    places = [(r["seq"], r["key"], us(r["window_start"]), us(r["window_end"])) for r in whole]
+    assert places == [one[:4] for one in naive.updates]
+    for row, (*_, values) in zip(whole, naive.updates, strict=True):
+        wanted = reference.aggregates(values)
+        assert all(close(row[name], value) for name, value in wanted.items()), (row, values)
+    assert sorted((e["seq"], e["reason"]) for e in errors) == sorted(naive.bad)
+    assert results(task, grain, rows, choose, 1, with_time=False)[0] == whole
 
 
 # -- by hand ---------------------------------------------------------------------------------------

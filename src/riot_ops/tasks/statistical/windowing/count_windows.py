@@ -50,17 +50,13 @@ class CountWindows(Windows):
         spans = _Spans(batch, groups, state, taken[:n])
         if self.update:
             updates = Updates(task, batch)
-            one = np.zeros(1, np.int64)
-            for row in range(slots.size):
-                work.add(groups, columns, arrival, row, row + 1)
-                spans.add(row, row + 1)
-                cells = work.together(groups[row : row + 1], one, one + 1)
-                first, last = spans.of(groups[row])
-                updates.add(row, [int(first)], [int(last)], cells)
+            for added in work.add_each(groups, groups, columns, arrival, 0, slots.size):
+                spans.add(added)
+                updates.add(added, *spans.of(groups[added]), work.copied(groups[added]))
             made = updates.made()
         else:
             work.add(groups, columns, arrival, 0, slots.size)
-            spans.add(0, slots.size)
+            spans.add(np.arange(slots.size))
             rows, whole = full_rows[:full], full_groups[:full]
             places = np.arange(full)
             made = self._made(
@@ -115,9 +111,9 @@ class _Spans:
         else:
             self._times, self._present = groups, np.zeros(groups.size, np.bool_)
 
-    def add(self, start: int, stop: int) -> None:
+    def add(self, rows: Numbers) -> None:
         """Rows of the batch."""
-        rows = np.flatnonzero(self._present[start:stop]) + start
+        rows = rows[self._present[rows]]
         np.minimum.at(self.begins, self._groups[rows], self._times[rows])
         np.maximum.at(self.lasts, self._groups[rows], self._times[rows])
 

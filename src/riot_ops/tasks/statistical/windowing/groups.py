@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from riot_ops.kernels.timestamps import from_microseconds
 from riot_ops.tasks.statistical.windowing.aggregates import Reading
 from riot_ops.tasks.statistical.windowing.stats import Cells, Stat
 
-__all__ = ["Groups", "cell_fields", "local_numbers", "stats_of", "timestamps", "window_columns"]
+__all__ = ["Groups", "cell_fields", "local_numbers", "ranks", "stats_of", "timestamps", "window_columns"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -79,6 +80,20 @@ class Groups:
         for stat, values in zip(self._stats, columns, strict=True):
             stat.add(self.cells, groups, values, times, start, stop)
 
+    def add_each(
+        self, apart: Numbers, groups: Numbers, columns: Sequence[Any], times: Numbers, start: int, stop: int
+    ) -> Iterator[Numbers]:
+        """Add rows to their groups, no two at once that are alike in ``apart``; yields those just added."""
+        rows = np.flatnonzero(groups[start:stop] >= 0) + start
+        rank = ranks(apart[rows])
+        order = np.argsort(rank, kind="stable")
+        rows, rank = rows[order], rank[order]
+        groups, times = groups[rows], times[rows]
+        columns = [_taken(column, rows) for column in columns]
+        for first, last in pairwise([*np.flatnonzero(np.diff(rank, prepend=-1)).tolist(), rows.size]):
+            self.add(groups, columns, times, first, last)
+            yield rows[first:last]
+
     def merge(self, into: Numbers, others: Numbers) -> None:
         """Merge groups into others, one by one."""
         first = np.arange(others.size)
@@ -91,6 +106,13 @@ class Groups:
         for stat in self._stats:
             stat.merge(whole, np.arange(first.size), self.cells, order, first, last)
         return whole
+
+    def copied(self, groups: Numbers) -> Cells:
+        """The cells of groups as they stand."""
+        return {
+            name: [_copied(cell[g]) for g in groups.tolist()] if isinstance(cell, list) else cell[groups]
+            for name, cell in self.cells.items()
+        }
 
     def keep(self, groups: Numbers, places: Numbers) -> None:
         """Put groups into places of the state."""
@@ -115,8 +137,30 @@ class Groups:
 
     def _object(self, name: str, place: int) -> Any:
         ring = self._state[name][place // self._room] if place >= 0 else None
-        found = None if ring is None else ring[place % self._room]
-        return None if found is None else [list(pair) for pair in found]
+        return _copied(None if ring is None else ring[place % self._room])
+
+
+def _copied(pairs: list[Any] | None) -> list[Any] | None:
+    return None if pairs is None else [list(pair) for pair in pairs]
+
+
+def ranks(groups: Numbers) -> Numbers:
+    """By row, how many rows of its group come before it."""
+    order = np.argsort(groups, kind="stable")
+    places = np.arange(groups.size)
+    new = np.diff(groups[order], prepend=-1) != 0
+    ranks = np.empty_like(groups)
+    ranks[order] = places - np.maximum.accumulate(np.where(new, places, 0))
+    return ranks
+
+
+def _taken(column: Any, rows: Numbers) -> Any:
+    """Rows of what a stat wants of a batch."""
+    if isinstance(column, tuple):
+        return tuple(part[rows] for part in column)
+    if isinstance(column, list):
+        return [column[row] for row in rows.tolist()]
+    return column[rows] if column.size else column
 
 
 def window_columns(

@@ -100,12 +100,8 @@ class SessionWindows(Windows):
         if updates is None:
             work.add(groups, columns, times, start, stop)
             return
-        one = np.zeros(1, np.int64)
-        for row in range(start, stop):
-            if groups[row] >= 0:
-                work.add(groups, columns, times, row, row + 1)
-                cells = work.together(groups[row : row + 1], one, one + 1)
-                updates.add(row, [int(spans[0][row])], [int(spans[1][row]) + self.gap], cells)
+        for rows in work.add_each(groups, groups, columns, times, start, stop):
+            updates.add(rows, spans[0][rows], spans[1][rows] + self.gap, work.copied(groups[rows]))
 
     def _due(
         self,

@@ -127,22 +127,50 @@ class TimeWindows(Windows):
         self, updates: Updates, work: Groups, groups: Numbers, columns: list[Any], times: Numbers, ticks: Ticks,
         slots: Numbers, panes: Numbers, start: int, stop: int,
     ) -> None:  # fmt: skip
-        """Add rows one by one, with the windows of each as they then stand."""
-        known = {(int(s), int(p)): g for g, (s, p) in enumerate(zip(slots, panes, strict=True))}
+        """Add rows, with the windows of each as they then stand."""
+        if not slots.size:
+            return
+        order = np.lexsort((panes, slots))
+        place = _Places(slots[order], panes[order])
         now = ticks.at_rows(groups.size)
-        for row in range(start, stop):
-            g = int(groups[row])
-            if g < 0:
+        closed = np.where(now == NEVER, NONE, (now - self.delay) // self.every)
+        apart = groups
+        if self.panes > 1:  # windows of a key share panes
+            apart = np.empty_like(groups)
+            apart[start:stop] = slots[groups[start:stop]]
+        for added in work.add_each(apart, groups, columns, times, start, stop):
+            of = groups[added]
+            if self.panes == 1:
+                begins = panes[of] * self.every
+                updates.add(added, begins, begins + self.every, work.copied(of))
                 continue
-            work.add(groups, columns, times, row, row + 1)
-            slot, pane = int(slots[g]), int(panes[g])
-            least = max(pane, self._closed(int(now[row])))
-            ends = range(least + 1, pane + self.panes + 1)
-            members = [[m for p in range(e - self.panes, e) if (m := known.get((slot, p), -1)) >= 0] for e in ends]
-            sizes = np.cumsum([0, *map(len, members)])
-            cells = work.together(np.array([m for one in members for m in one], np.int64), sizes[:-1], sizes[1:])
-            starts = [(e - self.panes) * self.every for e in ends]
-            updates.add(row, starts, [e * self.every for e in ends], cells)
+            least = np.maximum(panes[of], closed[added]) + 1  # the first window that is open
+            counts = panes[of] + self.panes + 1 - least
+            rows = np.repeat(np.arange(added.size), counts)
+            ends = least[rows] + np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
+            mine = slots[of][rows]
+            cells = work.together(order, place.of(mine, ends - self.panes), place.of(mine, ends))
+            updates.add(added[rows], (ends - self.panes) * self.every, ends * self.every, cells)
+
+
+class _Places:
+    """Where the groups of a key from a pane on begin, among groups (one at least) in order of key and pane."""
+
+    def __init__(self, slots: Numbers, panes: Numbers) -> None:
+        self._keys = np.unique(slots)
+        self._least = int(panes.min())
+        self._span = int(panes.max()) - self._least + 2
+        self._codes = self._code(slots, panes)
+
+    def of(self, slots: Numbers, panes: Numbers) -> Numbers:
+        """By slot and pane."""
+        found: Numbers = np.searchsorted(self._codes, self._code(slots, panes))
+        return found
+
+    def _code(self, slots: Numbers, panes: Numbers) -> Numbers:
+        code: Numbers = np.searchsorted(self._keys, slots) * self._span
+        code += np.clip(panes - self._least, 0, self._span - 1)
+        return code
 
 
 def _joined(parts: Iterable[Due]) -> Due | None:

@@ -14,7 +14,7 @@ from riot_ops.core.operator import StateField
 from riot_ops.core.order import next_sub
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.timestamps import microseconds
-from riot_ops.tasks.statistical.windowing.groups import Numbers, timestamps
+from riot_ops.tasks.statistical.windowing.groups import Numbers, ranks, window_columns
 from riot_ops.tasks.statistical.windowing.stats import Cells, Stat
 
 __all__ = ["NOTHING", "Updates", "Windows", "event_times", "time_type"]
@@ -68,41 +68,41 @@ class Windows(ABC):
 
 
 class Updates:
-    """Results of records one by one: rows, windows, and the cells as they stood."""
+    """Results of records: rows, windows, and the cells as they stood behind each."""
 
     def __init__(self, task: Any, batch: pa.RecordBatch) -> None:
         self._task = task
         self._batch = batch
-        self._rows: list[int] = []
-        self._places: list[int] = []
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._parts: list[list[pa.Array]] = []
-        self._readings = task.readings(batch.schema)
+        self._spans: list[tuple[Numbers, Numbers, Numbers]] = [(NOTHING, NOTHING, NOTHING)]
+        self._cells: list[Cells] = []
 
-    def add(self, row: int, starts: Sequence[int], ends: Sequence[int], cells: Cells) -> None:
-        """The windows of a row."""
-        n = len(starts)
-        self._rows += [row] * n
-        self._places += range(n)
-        self._starts += starts
-        self._ends += ends
-        self._parts.append([one.result(cells) for one in self._readings.values()])
+    def add(self, rows: Numbers, starts: Numbers, ends: Numbers, cells: Cells) -> None:
+        """Windows of rows; those of one row in order."""
+        self._spans.append((rows, starts, ends))
+        self._cells.append(cells)
 
     def made(self) -> pa.RecordBatch:
         """All of them as records."""
         schema = self._task.output_schema(self._batch.schema)
-        taken = self._batch.take(pa.array(self._rows, pa.int64()))
+        if not self._cells:
+            return pa.RecordBatch.from_pylist([], schema)
+        rows, starts, ends = (np.concatenate(parts) for parts in zip(*self._spans, strict=True))
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        taken = self._batch.take(pa.array(rows))
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
-        columns[next_sub(self._batch.schema.names)] = pa.array(self._places, pa.int64())
-        ends = np.array(self._ends, np.int64)
-        for name, times in (("window_start", np.array(self._starts, np.int64)), ("window_end", ends)):
-            if name in schema.names:
-                columns[name] = timestamps(times, ends, schema.field(name).type)
-        for i, (name, one) in enumerate(self._readings.items()):
-            parts = [part[i] for part in self._parts]
-            columns[name] = pa.concat_arrays(parts) if parts else pa.array([], one.kind)
+        columns[next_sub(self._batch.schema.names)] = pa.array(ranks(rows))
+        cells = {name: _joined([one[name] for one in self._cells], order) for name in self._cells[0]}
+        kind = time_type(self._batch)
+        columns |= window_columns(self._task.readings(self._batch.schema), cells, starts[order], ends[order], kind)
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+
+
+def _joined(parts: list[Any], order: Numbers) -> Any:
+    if not isinstance(parts[0], list):
+        return np.concatenate(parts)[order]
+    flat = [one for part in parts for one in part]
+    return [flat[i] for i in order.tolist()]
 
 
 def event_times(batch: pa.RecordBatch | None) -> tuple[Numbers, npt.NDArray[np.bool_]]:
