@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 import riot_ops as ro
-from riot_ops.command import cli
+from riot_ops.command import cli, learning_job
 from riot_ops.core.schema import TIMESTAMP
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
@@ -38,6 +38,7 @@ def smaller(words):
 
 def test_the_commands_run_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(learning_job.EVERY_S, "local", 0.3)
     rows = [f"2024-05-01T00:{n // 60:02}:{n % 60:02}Z,d{n % 2},{n / 10}" for n in range(600)]
     Path("readings.csv").write_text("\n".join(["time,device,temperature", *rows]) + "\n", encoding="utf-8")
     flow = ro.Dataflow("mine")

@@ -12,12 +12,14 @@ from riot_ops.command.learning_job import LearningJob
 from riot_ops.core.errors import ConfigError
 from riot_ops.models import ModelStore
 
+MESSAGES = 3000
+
 
 def run(tmp_path, monkeypatch, **options):
     monkeypatch.setitem(learning_job.EVERY_S, "local", 0.6)
     console = Console(file=io.StringIO(), width=150)
     job = LearningJob(
-        name="learn", stream="taxi", messages=6000, sensors=20, runner="local", out=tmp_path / "out", **options
+        name="learn", stream="taxi", messages=MESSAGES, sensors=20, runner="local", out=tmp_path / "out", **options
     )
     job.run(console)
     return job, console.file.getvalue()
@@ -27,7 +29,7 @@ def run(tmp_path, monkeypatch, **options):
 def test_pred_goes_over_to_the_models_that_train_learns_meanwhile(tmp_path, monkeypatch, servers):
     job, text = run(tmp_path, monkeypatch, servers=servers)
     rows = pq.read_table(sorted((job.out / "publish_error").glob("*.parquet"))).sort_by("seq")
-    assert rows["seq"].to_pylist() == list(range(0, 12_000, 2)), "a gap, or a message twice"
+    assert rows["seq"].to_pylist() == list(range(0, 2 * MESSAGES, 2)), "a gap, or a message twice"
     models = rows["model"].to_pylist()
     changes = [models[0], *(b for a, b in itertools.pairwise(models) if a != b)]
     assert changes == sorted(set(models)), "each model follows an older one, and none comes back"
