@@ -15,7 +15,8 @@ def sessions(task, *parts):
     found = []
     for rows in parts:
         found.append(task.session())
-        found[-1].push_many(rows)
+        if rows:
+            found[-1].push_batch(rows)
     return found
 
 

@@ -84,19 +84,31 @@ def test_a_global_that_cannot_be_told_from_another_is_refused():
         del reads_a_path.python.__globals__["SOMETHING"]
 
 
+#: For each folder that it is told, a process that has compiled nothing yet, forked from one that has read the compiler.
 RUN = """
-import sys
-sys.path.insert(0, {folder!r})
-compiled = []
+import os, sys
+import numpy as np
 from numba.core import event
+import riot_ops.kernels.jit
+
 class Listener(event.Listener):
     def on_start(self, e): compiled.append(e.data["dispatcher"].py_func.__name__)
     def on_end(self, e): pass
-event.register("numba:compile", Listener())
-import numpy as np
-from kernels_of_jit import outer, unrelated
-a = np.arange(3)
-print(outer(a), unrelated(a), ",".join(compiled))
+
+compiled = []
+for folder in iter(sys.stdin.readline, ""):
+    if os.fork():
+        os.wait()
+        continue
+    try:
+        sys.path.insert(0, folder.rstrip())
+        event.register("numba:compile", Listener())
+        from kernels_of_jit import outer, unrelated
+        a = np.arange(3)
+        print(outer(a), unrelated(a), ",".join(compiled), flush=True)
+    except BaseException as error:
+        print(repr(error), flush=True)
+    os._exit(0)
 """
 
 
@@ -105,20 +117,28 @@ def test_only_what_changed_is_compiled_and_once_per_type(tmp_path, monkeypatch):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
 
-    def run(place: str = "first", **changes: object) -> list[str]:
-        folder = tmp_path / place
-        folder.mkdir(exist_ok=True)
-        digests(folder, monkeypatch, **changes)
-        done = subprocess.run(
-            [sys.executable, "-c", RUN.format(folder=str(folder))],
-            env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return done.stdout.rstrip("\n").split(" ")
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
 
-    assert run() == ["8", "3", "outer,inner,unrelated"]  # inner but once, though it is called with a literal as well
-    assert run() == ["8", "3", ""]
-    assert run(place="second", lines="\n# moved\n") == ["8", "3", ""]  # another path, another line, another time
-    assert run(factor=3) == ["12", "3", "outer,inner"]  # the file of outer is as it was
+        def run(place: str = "first", **changes: object) -> list[str]:
+            folder = tmp_path / place
+            folder.mkdir(exist_ok=True)
+            digests(folder, monkeypatch, **changes)
+            print(folder, file=process.stdin)
+            assert process.stdout is not None
+            return process.stdout.readline().rstrip("\n").split(" ")
+
+        # inner but once, though it is called with a literal as well
+        assert run() == ["8", "3", "outer,inner,unrelated"]
+        assert run() == ["8", "3", ""]
+        assert run(place="second", lines="\n# moved\n") == ["8", "3", ""]  # another path, another line, another time
+        assert run(factor=3) == ["12", "3", "outer,inner"]  # the file of outer is as it was
 
 
 def test_kept_in_a_folder_of_ones_own(tmp_path):
