@@ -18,8 +18,8 @@ import pytest
     ],
 )
 def test_what_was_processed_is_kept(tmp_path, runner, cores):
-    command = [sys.executable, "-m", "riot_ops", "run", "stats", "--stream", "grid", "--sensors", "50", "--rate", "2000"]
-    options = ["--runner", runner, "--cores", cores, "--messages", "500000", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "riot_ops", "run", "stats", "--stream", "grid", "--sensors", "50"]
+    options = ["--runner", runner, "--cores", cores, "--rate", "2000", "--messages", "500000", "--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

@@ -1,11 +1,15 @@
 """A subscriber to be killed: keeps what it reads in Parquet files, with a checkpoint.
 
+It is forked from a process that has imported everything, which is what takes the time of a start.
+
 usage: mqtt_job.py URL FOLDER MESSAGES QOS
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from pathlib import Path
 
 import riot_ops as ro
@@ -18,15 +22,28 @@ def source(url: str, folder: Path, messages: int, qos: int) -> MqttSource:
     )
 
 
-def main() -> None:
-    url, folder, messages, qos = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+def job(url: str, folder: Path, messages: int, qos: int) -> None:
     flow = ro.Dataflow("job")
     one = source(url, folder, messages, qos)
     raw = flow.source("raw", schema=one.schema)
     flow.sink("out", raw)
-    print("started", flush=True)
     flow.run(one, out=folder / "out", checkpoint=folder / "checkpoint", epoch_s=0.05, batch_size=200, overwrite=False)
-    print("done", flush=True)
+
+
+def main() -> None:
+    """For each line of the input start the job in a process of its own; tell its number, and how it ended."""
+    url, folder, messages, qos = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    for _ in iter(sys.stdin.readline, ""):
+        process = os.fork()
+        if not process:
+            try:
+                job(url, folder, messages, qos)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":
