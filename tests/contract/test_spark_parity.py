@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import riot_ops as ro
-from riot_ops.task import KeyedTask, Task, tasks
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.intake.step import declared
+from riot_ops.task import StatelessTask, Task, tasks
 from riot_ops.testing import exact
 
 pytestmark = pytest.mark.spark
@@ -19,12 +22,10 @@ pytestmark = pytest.mark.spark
 #: What cannot hold, by case, and why.
 CANNOT: dict[str, str] = {}
 
-SOURCES_PER_FLOW = 8
-
 
 @dataclass
 class Group:
-    """Cases whose inputs have one schema; they share a source with the records of them all."""
+    """Cases whose inputs have one schema; each gets the records of them all."""
 
     schema: pa.Schema
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -45,6 +46,8 @@ def _groups() -> list[Group]:
                 batch = batch.remove_column(batch.schema.get_field_index("seq"))
             schema = batch.schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
             batch = pa.RecordBatch.from_arrays([pa.array(range(batch.num_rows)), *batch.columns], schema=schema)
+            schema = declared(schema, kind.code)  # as what comes from a source
+            batch = pa.Table.from_batches([batch]).cast(schema).to_batches()[0]
             group = next((g for g in groups if g.schema.equals(schema)), None)
             if group is None:
                 group = Group(schema)
@@ -55,50 +58,76 @@ def _groups() -> list[Group]:
     return groups
 
 
-def _flows() -> list[list[Group]]:
-    # tasks with state, which need stages of their own, apart from the others
-    ordered = sorted(_groups(), key=lambda g: not any(isinstance(t, KeyedTask) for t in g.tasks.values()))
-    return [ordered[i : i + SOURCES_PER_FLOW] for i in range(0, len(ordered), SOURCES_PER_FLOW)]
+def _picks(groups: list[Group]) -> tuple[pa.Table, type[StatelessTask]]:
+    """One table with the records of all groups, in columns of each group's own, and a task that picks those of one.
+
+    So there is one source: Spark starts processes for each. The records of a group lie evenly among the others.
+    """
+    rows = sorted(((i + 0.5) / len(t), g, i) for g, t in enumerate(map(Group.table, groups)) for i in range(len(t)))
+    columns = {"seq": pa.array(range(len(rows))), "group": pa.array([g for _, g, _ in rows])}
+    for g, group in enumerate(groups):
+        places = pa.array([i if g == of else None for _, of, i in rows], pa.int64())
+        for name, column in zip(group.schema.names[1:], group.table().columns[1:], strict=True):
+            columns[f"{g}:{name}"] = column.combine_chunks().take(places)
+    schemas = [group.schema for group in groups]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Pick(StatelessTask):
+        """Records of a group, as its tasks know them."""
+
+        group: int
+
+        def writes(self) -> frozenset[str]:
+            return frozenset(schemas[self.group].names)
+
+        def output_schema(self, schema: pa.Schema) -> pa.Schema:
+            return schemas[self.group]
+
+        def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+            found = batch.filter(pc.equal(batch["group"], self.group))
+            fields = schemas[self.group]
+            columns = [found["seq"], *(found[f"{self.group}:{name}"] for name in fields.names[1:])]
+            return pa.RecordBatch.from_arrays(columns, schema=fields)
+
+    return pa.table(columns), Pick
 
 
 @pytest.fixture(scope="module")
-def run(spark):
-    @functools.cache
-    def run(number: int) -> tuple[Any, Any]:
-        flow = ro.Dataflow(f"parity{number}")
-        tables = {}
-        for i, group in enumerate(_flows()[number]):
-            source = flow.source(f"in{i}", schema=group.schema)
-            tables[f"in{i}"] = group.table()
-            flow.sink(f"out{i}", *(source.to(task, id=label) for label, task in group.tasks.items()))
-        most = max(t.num_rows for t in tables.values())
-        local = flow.run(tables, batch_size=7)
-        query = flow.start(spark, tables, max_records=-(-most // 2))
-        query.wait(timeout_s=180)
-        assert not query.active, "it did not end"
-        return query, local
-
-    return run
+def both(spark) -> tuple[Any, Any]:
+    table, pick = _picks(_groups())
+    flow = ro.Dataflow("parity")
+    source = flow.source("in", schema=table.schema)
+    for i, group in enumerate(_groups()):
+        records = source.to(pick(group=i), id=f"in{i}")
+        flow.sink(f"out{i}", *(records.to(task, id=label) for label, task in group.tasks.items()))
+    local = flow.run(table, batch_size=97)
+    query = flow.start(spark, table, max_records=-(-len(table) // 2))
+    query.wait(timeout_s=180)
+    assert not query.active, "it did not end"
+    return _found(query), _found(local)
 
 
 def _cases():
-    for number, groups in enumerate(_flows()):
-        for group in groups:
-            for label in group.tasks:
-                reason = CANNOT.get(label)
-                marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-                yield pytest.param(number, label, id=label, marks=marks)
+    for group in _groups():
+        for label in group.tasks:
+            reason = CANNOT.get(label)
+            marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+            yield pytest.param(label, id=label, marks=marks)
 
 
-def _rows(result: Any, label: str) -> tuple[Counter[str], Counter[str]]:
-    errors = [e for e in result["errors"].to_pylist() if e["task"] == label]
-    return Counter(map(exact, result[label].to_pylist())), Counter(map(exact, errors))
+def _found(result: Any) -> dict[str, tuple[Counter[str], Counter[str], pa.Schema]]:
+    """Records, errors and schema of each case."""
+    errors: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in result["errors"].to_pylist():
+        errors[row["task"]][exact(row)] += 1
+    streams = {label: result[label] for group in _groups() for label in group.tasks}
+    return {s: (Counter(map(exact, table.to_pylist())), errors[s], table.schema) for s, table in streams.items()}
 
 
-@pytest.mark.parametrize(("number", "label"), list(_cases()))
-def test_spark_gives_what_the_local_run_gives(run, number, label):
-    on_spark, local = run(number)
-    for got, wanted, what in zip(_rows(on_spark, label), _rows(local, label), ("records", "errors"), strict=True):
+@pytest.mark.parametrize("label", list(_cases()))
+def test_spark_gives_what_the_local_run_gives(both, label):
+    (*on_spark, schema), (*local, wanted_schema) = (found[label] for found in both)
+    for got, wanted, what in zip(on_spark, local, ("records", "errors"), strict=True):
         more, less = got - wanted, wanted - got
         assert not more and not less, f"{what} too many: {list(more)[:3]}\nmissing: {list(less)[:3]}"
-    assert on_spark[label].schema.equals(local[label].schema)
+    assert schema.equals(wanted_schema)

@@ -1,4 +1,7 @@
-"""Random dataflows give the same records on Spark, cut into micro-batches, as in process."""
+"""Random dataflows give the same records on Spark, cut into micro-batches, as in process.
+
+Many of them without Spark, but through all that this library does there; a few on Spark itself, as branches of one query.
+"""
 
 from __future__ import annotations
 
@@ -6,91 +9,24 @@ import random
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.source import WrappedSource
-from tests.random_flows import SCHEMA, assert_same, everything, random_flow, random_input
+from riot_ops.dataflow import Dataflow
+from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
+from tests.staged import Staged
 
-pytestmark = pytest.mark.spark
-
-
-def _both(spark, flow, tables, **options):
-    wanted = everything(flow.run(tables), flow)
-    query = flow.start(spark, tables, **options)
-    query.wait(timeout_s=120)
-    assert not query.active, "it did not end"
-    return everything(query, flow), wanted
+AVERAGE = t.BlockAverage(window=4, partial=True, by=("device",))
+BY_TYPE = t.KalmanFilter(by=("obs_type",))
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_same_records_as_in_process(spark, seed):
-    choose = random.Random(seed)
-    flow = random_flow(choose)
-    got, wanted = _both(
-        spark,
-        flow,
-        random_input(choose, 40),
-        max_records=choose.choice([11, 17, 40, None]),
-        partitions=choose.choice([1, 2, 3]),
-        fuse=choose.choice(["exact", "coarse"]),
-        compression=choose.choice([None, "lz4", "zstd"]),
-    )
-    assert_same(got, wanted, flow)
+def late(source):
+    """The source; its end comes to light only a while after its last record, as that of a quiet broker."""
 
-
-def test_sources_that_end_in_different_micro_batches(spark):
-    choose = random.Random(100)
-    flow = ro.Dataflow("ends")
-    short, long, none = (flow.source(name, schema=SCHEMA) for name in ("short", "long", "none"))
-    averages = [
-        s.to(t.BlockAverage(window=4, partial=True, by=("device",)), id=f"avg_{s.id}") for s in (short, long, none)
-    ]
-    flow.sink("out", *averages)
-    tables = {"short": random_input(choose, 7), "long": random_input(choose, 30), "none": random_input(choose, 0)}
-    got, wanted = _both(spark, flow, tables, max_records=10)
-    assert_same(got, wanted, flow)
-
-
-@pytest.mark.parametrize("filtered_last", [False, True])
-def test_records_of_one_place_keep_their_order_where_streams_of_two_stages_meet(spark, filtered_last):
-    flow = ro.Dataflow("meet")
-    source = flow.source("in", schema=SCHEMA)
-    smooth = source.to(t.KalmanFilter(by=("device",)), id="smooth")
-    both = ro.merge(source, smooth) if filtered_last else ro.merge(smooth, source)
-    light = both.to(t.RangeFilter(bounds={"light": (-20, 30)}), id="light")
-    flow.sink("out", light, light.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
-    got, wanted = _both(spark, flow, random_input(random.Random(3), 60), max_records=60)
-    assert_same(got, wanted, flow)
-
-
-def test_windows_of_time_behind_which_a_task_has_another_key(spark):
-    choose = random.Random(5)
-    flow = ro.Dataflow("windows")
-    means = {"value": ("mean", "value")}
-    window = t.Window(
-        size=timedelta(seconds=3), delay=timedelta(seconds=4), by=("device", "obs_type"), aggregates=means
-    )
-    average = flow.source("in", schema=SCHEMA).to(window, id="window")
-    flow.sink("out", average, average.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
-    got, wanted = _both(spark, flow, random_input(choose, 120), max_records=23, partitions=2, fuse="exact")
-    assert_same(got, wanted, flow)
-    assert sum(wanted["kalman"].values()) > 50
-
-
-def test_what_is_left_at_the_end_comes_after_all_records(spark):
-    choose = random.Random(7)
-    flow = ro.Dataflow("left")
-    average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=4, partial=True, by=("device",)), id="avg")
-    flow.sink("out", average.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
-    got, wanted = _both(spark, flow, random_input(choose, 40), max_records=25)
-    assert_same(got, wanted, flow)
-
-
-def test_an_end_that_is_known_only_after_the_last_record(spark):
-    class Undecided(WrappedSource):
-        """Its end comes to light only a while after its last record, as that of a quiet broker."""
-
+    class Undecided(WrappedSource):  # within a function, so that it travels to other processes by value
         def __init__(self, source):
             super().__init__(source)
             self.polls_at_end = 0
@@ -103,12 +39,114 @@ def test_an_end_that_is_known_only_after_the_last_record(spark):
         def waits(self):
             return True
 
-    flow = ro.Dataflow("late-end")
-    average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=4, partial=True, by=("device",)), id="avg")
-    flow.sink("out", average.to(t.KalmanFilter(by=("obs_type",)), id="kalman"))
-    table = random_input(random.Random(8), 40)
+    return Undecided(ro.MemorySource(source))
+
+
+def left(source):
+    """What is left at the end goes through a task with another key."""
+    average = source.to(AVERAGE, id="average")
+    return average, average.to(BY_TYPE, id="of-average")
+
+
+def windows(source):
+    """Windows of time behind which a task has another key."""
+    pane = {"size": timedelta(seconds=3), "delay": timedelta(seconds=4)}
+    window = t.Window(**pane, by=("device", "obs_type"), aggregates={"value": ("mean", "value")})
+    means = source.to(window, id="means")
+    return means, means.to(BY_TYPE, id="of-means")
+
+
+def meeting(source, *, filtered_last):
+    """Records of one place keep their order where streams of two stages meet."""
+    name = "last" if filtered_last else "first"
+    smooth = source.to(t.KalmanFilter(by=("device",)), id=f"smooth-{name}")
+    both = ro.merge(source, smooth) if filtered_last else ro.merge(smooth, source)
+    light = both.to(t.RangeFilter(bounds={"light": (-20, 30)}), id=f"light-{name}")
+    return light, light.to(BY_TYPE, id=f"of-light-{name}")
+
+
+def ending(flow):
+    """Sources that end in different micro-batches, with something left in each."""
+    streams = [flow.source(name, schema=SCHEMA).to(AVERAGE, id=f"avg_{name}") for name in ("short", "long", "none")]
+    return flow.sink("out", *streams)
+
+
+def ending_tables(choose):
+    return {"short": random_input(choose, 7), "long": random_input(choose, 30), "none": random_input(choose, 0)}
+
+
+def corners(*dataflows):
+    """What random dataflows rarely have, and some of these, as branches of one dataflow."""
+    flow = ro.Dataflow("corners")
+    source = flow.source("in0", schema=SCHEMA)
+    flow.sink("out", *left(source), *windows(source))
+    flow.sink("meet", *meeting(source, filtered_last=False), *meeting(source, filtered_last=True))
+    nodes, edges = flow.to_dict()["nodes"], flow.to_dict()["edges"]
+    for i, other in enumerate(dataflows):
+        names = {n["id"]: n["id"] if n["id"] == "in0" else f"{i}.{n['id']}" for n in other.to_dict()["nodes"]}
+        nodes += [{**n, "id": names[n["id"]]} for n in other.to_dict()["nodes"] if n["id"] != "in0"]
+        edges += [{**e, "from": names[e["from"]], "to": names[e["to"]]} for e in other.to_dict()["edges"]]
+    return Dataflow.from_dict({**flow.to_dict(), "nodes": nodes, "edges": edges})
+
+
+@given(st.integers(0, 1 << 32))
+def test_same_records_in_stages(seed):
+    choose = random.Random(seed)
+    flow = random_flow(choose, sources=choose.choice([1, 1, 2]))
+    tables = {source.id: random_input(choose, choose.choice([0, 7, 40])) for source in flow.kind("source")}
+    found = Staged(
+        flow,
+        tables,
+        choose,
+        max_records=choose.choice([5, 11, 17, 40, None]),
+        partitions=choose.choice([1, 2, 3]),
+        fuse=choose.choice(["exact", "coarse"]),
+        compression=choose.choice([None, "lz4", "zstd"]),
+    )
+    nodes = ordered(flow)
+    assert_same(everything(found, flow, nodes), everything(flow.run(tables), flow, nodes), flow)
+
+
+@pytest.mark.parametrize("fuse", ["exact", "coarse"])
+@pytest.mark.parametrize("seed", range(4))
+def test_corners_in_stages(seed, fuse):
+    choose = random.Random(seed)
+    flow, table = corners(), random_input(choose, 120)
+    found = Staged(flow, late(table), choose, max_records=23 + 20 * seed, partitions=1 + seed % 3, fuse=fuse)
+    assert found.batches > 2 and found.repeated
     wanted = everything(flow.run(table), flow)
-    query = flow.start(spark, Undecided(ro.MemorySource(table)), max_records=25, trigger="100 milliseconds")
-    query.wait(timeout_s=120)
+    assert_same(everything(found, flow), wanted, flow)
+    assert all(wanted.values()) and sum(wanted["of-means"].values()) > 50
+
+    ends, tables = ending(ro.Dataflow("ends")), ending_tables(choose)
+    assert_same(
+        everything(Staged(ends, tables, choose, max_records=10), ends), everything(ends.run(tables), ends), ends
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("seeds", "options"),
+    [
+        ((2, 4), {"partitions": 3, "fuse": "exact", "compression": "zstd", "max_records": 35}),
+        ((3, 7), {"partitions": 1, "fuse": "coarse", "compression": None, "max_records": 45}),
+    ],
+    ids=["spread", "whole"],
+)
+def test_same_records_on_spark(spark, seeds, options):
+    flow = corners(*(random_flow(random.Random(seed), functions=False) for seed in seeds))
+    table = random_input(random.Random(8), 60)
+    wanted = everything(flow.run(table), flow)
+    query = flow.start(spark, late(table), trigger="100 milliseconds", **options)
+    query.wait(timeout_s=180)
     assert not query.active, "it did not end"
     assert_same(everything(query, flow), wanted, flow)
+
+
+@pytest.mark.spark
+def test_sources_that_end_in_different_micro_batches(spark):
+    flow, tables = ending(ro.Dataflow("ends")), ending_tables(random.Random(100))
+    query = flow.start(spark, tables, max_records=20)
+    query.wait(timeout_s=120)
+    assert not query.active, "it did not end"
+    assert_same(everything(query, flow), everything(flow.run(tables), flow), flow)
