@@ -22,6 +22,7 @@ from riot_ops.command import cli
 from riot_ops.core.source import sources
 from riot_ops.dataflows import BUILDERS
 from riot_ops.task import tasks
+from tests.sessions import used_by_the_command
 
 STREAMS = ("avg", "slr", "dac", "errors")
 
@@ -81,16 +82,12 @@ def test_stats_of_the_real_taxi_sample(shared_data, tmp_path):
 
 
 @pytest.mark.spark
-def test_stats_gives_the_same_records_with_both_runners(tmp_path):
+def test_stats_gives_the_same_records_with_both_runners(spark, tmp_path):
     options = ("--messages", "3000", "--sensors", "40", "--no-plot")
     stats(tmp_path / "local", "--runner", "local", *options)
-    # a process of its own: the command stops the session that it started
-    command = [sys.executable, "-m", "riot_ops", "run", "stats", "--runner", "spark", "--cores", "2"]
-    done = subprocess.run(
-        [*command, *options, "--out", str(tmp_path / "spark")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "stats: 3,000 messages" in done.stdout
+    with used_by_the_command(spark):
+        text = stats(tmp_path / "spark", "--runner", "spark", "--cores", "2", *options)
+    assert "stats: 3,000 messages" in text
     local, spark = results(tmp_path / "local"), results(tmp_path / "spark")
     for name in STREAMS:
         assert spark[name].select(local[name].column_names).equals(local[name]), name

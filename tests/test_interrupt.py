@@ -1,4 +1,7 @@
-"""Ctrl-C ends a run of the command in order: what has been processed is there, and the summary counts it."""
+"""Ctrl-C ends a run of the command in order: what has been processed is there, and the summary counts it.
+
+The same on Spark: tests/recovery/test_command_restart.py.
+"""
 
 import re
 import signal
@@ -9,17 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 
-@pytest.mark.parametrize(
-    ("runner", "cores"),
-    [
-        pytest.param("local", "1", id="local"),
-        pytest.param("local", "2", id="two-cores"),
-        pytest.param("spark", "2", id="spark", marks=pytest.mark.spark),
-    ],
-)
-def test_what_was_processed_is_kept(tmp_path, runner, cores):
+@pytest.mark.parametrize("cores", [pytest.param("1", id="local"), pytest.param("2", id="two-cores")])
+def test_what_was_processed_is_kept(tmp_path, cores):
     command = [sys.executable, "-m", "riot_ops", "run", "stats", "--stream", "grid", "--sensors", "50"]
-    options = ["--runner", runner, "--cores", cores, "--rate", "2000", "--messages", "500000", "--out", str(tmp_path)]
+    options = ["--runner", "local", "--cores", cores, "--rate", "2000", "--messages", "500000", "--out", str(tmp_path)]
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

@@ -99,12 +99,13 @@ def both(spark) -> tuple[Any, Any]:
     source = flow.source("in", schema=table.schema)
     for i, group in enumerate(_groups()):
         records = source.to(pick(group=i), id=f"in{i}")
-        flow.sink(f"out{i}", *(records.to(task, id=label) for label, task in group.tasks.items()))
-    local = flow.run(table, batch_size=97)
-    query = flow.start(spark, table, max_records=-(-len(table) // 2))
+        flow.sink(f"sink{i}", *(records.to(task, id=label) for label, task in group.tasks.items()))
+    local, on_spark = ro.MemorySink(), ro.MemorySink()
+    flow.run(table, sinks=local, batch_size=97)
+    query = flow.start(spark, table, sinks=on_spark, max_records=-(-len(table) // 2))
     query.wait(timeout_s=180)
     assert not query.active, "it did not end"
-    return _found(query), _found(local)
+    return _found(on_spark), _found(local)
 
 
 def _cases():
@@ -115,12 +116,12 @@ def _cases():
             yield pytest.param(label, id=label, marks=marks)
 
 
-def _found(result: Any) -> dict[str, tuple[Counter[str], Counter[str], pa.Schema]]:
+def _found(sink: ro.MemorySink) -> dict[str, tuple[Counter[str], Counter[str], pa.Schema]]:
     """Records, errors and schema of each case."""
     errors: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in result["errors"].to_pylist():
+    for row in sink.table("errors").to_pylist():
         errors[row["task"]][exact(row)] += 1
-    streams = {label: result[label] for group in _groups() for label in group.tasks}
+    streams = {label: sink.table(label) for group in _groups() for label in group.tasks}
     return {s: (Counter(map(exact, table.to_pylist())), errors[s], table.schema) for s, table in streams.items()}
 
 

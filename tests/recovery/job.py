@@ -51,10 +51,8 @@ class GatedSource(ro.MemorySource):
 
 def run(runner: str, folder: Path, rows: int, until: int) -> Any:
     """Run it in small steps, so that there are many moments to be killed in."""
-    options: dict[str, Any] = {"out": folder / "out", "checkpoint": folder / "checkpoint"}
-    source = GatedSource(table(rows), until)
     if runner == "local":
-        return dataflow().run(source, batch_size=64, epoch_rows=128, **options)
+        return dataflow().run(GatedSource(table(rows), until), batch_size=64, epoch_rows=128, **places(folder))
     from riot_ops.runtime.spark import session
 
     # a JVM that lives for seconds is not worth optimising code for
@@ -63,7 +61,17 @@ def run(runner: str, folder: Path, rows: int, until: int) -> Any:
         memory="1g",
         settings={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
     )
-    return dataflow().start(spark, source, max_records=500, partitions=2, **options).wait()
+    return query(spark, folder, rows, until).wait()
+
+
+def query(spark: Any, folder: Path, rows: int, until: int) -> Any:
+    """The same on Spark, in a session that is there."""
+    return dataflow().start(spark, GatedSource(table(rows), until), max_records=500, partitions=2, **places(folder))
+
+
+def places(folder: Path) -> dict[str, Path]:
+    """Where output and checkpoint are."""
+    return {"out": folder / "out", "checkpoint": folder / "checkpoint"}
 
 
 if __name__ == "__main__":

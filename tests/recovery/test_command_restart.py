@@ -1,4 +1,4 @@
-"""A run of the command on Spark that was interrupted goes on: nothing is lost, nothing comes twice."""
+"""A run of the command on Spark that Ctrl-C ended, in order, goes on: nothing is lost, nothing comes twice."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import sys
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.command import cli
+from tests.sessions import used_by_the_command
 
 ROWS = 20_000
 FIELDS = {"device": "string", "value": "double"}
@@ -30,10 +33,12 @@ def lines(start, end):
     return "".join(f"d{i % 5},{'bad' if i % 997 == 0 else i * 7 % 100}\n" for i in range(start, end))
 
 
+COMMAND = ["run", "flow.json", "--input", "readings.csv", "--out", "out", "--runner", "spark", "--cores", "2"]
+
+
 def started(tmp_path, *options):
-    command = [sys.executable, "-m", "riot_ops", "run", "flow.json", "--input", "readings.csv", "--out", "out"]
     return subprocess.Popen(
-        [*command, "--runner", "spark", "--cores", "2", "--checkpoint", "checkpoint", *options],
+        [sys.executable, "-m", "riot_ops", *COMMAND, "--checkpoint", str(tmp_path / "kept"), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -43,7 +48,7 @@ def started(tmp_path, *options):
 
 
 @pytest.mark.spark
-def test_an_interrupted_run_goes_on_also_in_a_file_that_has_grown(tmp_path):
+def test_an_interrupted_run_goes_on_also_in_a_file_that_has_grown(spark, tmp_path, monkeypatch):
     (tmp_path / "flow.json").write_text(smoothing().to_json(), encoding="utf-8")
     path = tmp_path / "readings.csv"
     path.write_text("device,value\n" + lines(0, ROWS))
@@ -57,16 +62,21 @@ def test_an_interrupted_run_goes_on_also_in_a_file_that_has_grown(tmp_path):
     process.send_signal(signal.SIGINT)
     told.append(process.communicate(timeout=120)[0])
     assert process.returncode == 130, "".join(told)
-    assert "go on from checkpoint" in told[-1]
-    first = sum(pq.read_metadata(f).num_rows for f in (tmp_path / "out" / "smooth").glob("*.parquet"))
-    assert 0 < first < ROWS, "it was interrupted in the middle"
+    assert "interrupted: what has been processed is kept" in told[-1] and "go on from" in told[-1]
+    shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", told[-1])}
+    files = {name: sorted((tmp_path / "out" / name).glob("*.parquet")) for name in shown}
+    assert shown == {name: sum(pq.read_metadata(f).num_rows for f in found) for name, found in files.items()}
+    assert 300 < shown["smooth"] < ROWS, "it was interrupted in the middle"
 
     with path.open("a") as file:
         file.write(lines(ROWS, ROWS + 500))
-    process = started(tmp_path, "--batch", "7000")
-    text, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, text
-    assert "runner spark, continued" in text
+    monkeypatch.chdir(tmp_path)
+    with used_by_the_command(spark):
+        done = CliRunner().invoke(
+            cli.app, [*COMMAND, "--checkpoint", str(tmp_path / "kept"), "--batch", "17000"], catch_exceptions=False
+        )
+    assert done.exit_code == 0, done.output
+    assert "runner spark, continued" in done.output
 
     wanted = smoothing().run(path)
     assert wanted["errors"].num_rows == 21

@@ -14,9 +14,9 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.testing import exact
 from tests.random_flows import SCHEMA, assert_same, everything, random_input
+from tests.recovery import job
 from tests.spark.test_frames import stream_of
-
-pytestmark = pytest.mark.spark
+from tests.staged import Staged
 
 SECONDS = {
     "value": ("sum", "value"),
@@ -40,36 +40,28 @@ def dataflow():
     return flow
 
 
-def test_a_query_gives_what_a_run_in_process_gives(spark, tmp_path):
+@pytest.mark.parametrize("fuse", ["exact", "coarse"])
+@pytest.mark.parametrize(("records", "partitions"), [(17, 3), (37, 2), (200, 1)])
+def test_stages_give_what_a_run_in_process_gives(records, partitions, fuse):
     table = random_input(random.Random(11), 240)
     wanted = everything(dataflow().run(table), dataflow())
-    for records, partitions, fuse in ((37, 2, "exact"), (200, 1, "coarse")):
-        query = dataflow().start(spark, ro.MemorySource(table), max_records=records, partitions=partitions, fuse=fuse)
-        query.wait(timeout_s=240)
-        assert_same(everything(query, dataflow()), wanted, dataflow())
+    found = Staged(dataflow(), table, random.Random(1), max_records=records, partitions=partitions, fuse=fuse)
+    assert_same(everything(found, dataflow()), wanted, dataflow())
 
 
+@pytest.mark.spark
 def test_a_query_that_is_started_again_goes_on_with_its_time(spark, tmp_path):
     table = random_input(random.Random(12), 160)
     wanted = everything(dataflow().run(table), dataflow())
-    folder = tmp_path / "out"
-    query = dataflow().start(
-        spark,
-        ro.MemorySource(table),
-        max_records=20,
-        partitions=2,
-        out=folder,
-        checkpoint=tmp_path / "c",
-        trigger="1 second",
-    )
-    while len(list(folder.glob("short/*"))) < 3:
+    options = {"partitions": 2, "out": tmp_path / "out", "checkpoint": tmp_path / "c"}
+    query = dataflow().start(spark, job.GatedSource(table, 60), max_records=40, **options)
+    while query.poll().messages < 60:
         assert query.active
-        time.sleep(0.2)
+        time.sleep(0.05)
     query.stop()
-    again = dataflow().start(
-        spark, ro.MemorySource(table), max_records=50, partitions=2, out=folder, checkpoint=tmp_path / "c"
-    )
+    again = dataflow().start(spark, table, **options)
     again.wait(timeout_s=240)
+    assert again.summary.messages == 100
     assert_same(everything(again, dataflow()), wanted, dataflow())
 
 
@@ -83,6 +75,7 @@ def plain(rows):
     return Counter((row["device"], *span, exact(row["value"]), row["n"]) for row, span in zip(rows, times, strict=True))
 
 
+@pytest.mark.spark
 def test_a_batch_dataframe_has_every_window(spark):
     table = random_input(random.Random(13), 120)
     frame = spark.createDataFrame(table.to_pandas())
@@ -94,6 +87,7 @@ def test_a_batch_dataframe_has_every_window(spark):
     assert plain(rows) == plain(wanted)
 
 
+@pytest.mark.spark
 def test_a_streaming_dataframe_gives_the_windows_of_its_micro_batches(spark, tmp_path):
     table = random_input(random.Random(14), 150)
     stream = stream_of(spark, tmp_path / "in", [table.slice(i * 50, 50) for i in range(3)])
