@@ -43,9 +43,9 @@ def test_dataflows_may_share_a_folder(tmp_path):
 
 @pytest.mark.spark
 def test_dataflows_may_share_a_folder_on_spark(spark, tmp_path):
-    flow("a").run(ROWS, out=tmp_path)
-    for _ in range(2):
-        flow("b").start(spark, ROWS[:4], out=tmp_path, overwrite=True).wait()
+    for name in "ab":
+        flow(name).run(ROWS, out=tmp_path)
+    flow("b").start(spark, ROWS[:4], out=tmp_path, overwrite=True).wait()
     assert (rows(tmp_path, "a"), rows(tmp_path, "b")) == (10, 4)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -18,6 +19,7 @@ from riot_ops.runtime.session import Session
 from riot_ops.tasks import CsvToSenML, Interpolation, Join, MultiBloomFilter, RangeFilter, SenMLParse
 from tests.reference.join import Joiner
 from tests.reference.splits import run
+from tests.staged import Staged
 
 NAMES = ["x", "y", "z"]
 PIECES = st.lists(
@@ -270,15 +272,24 @@ def test_records_of_etl_are_complete(name, columns):
         assert numbers == wide[field].to_pylist(), field
 
 
-@pytest.mark.spark
+def complete(found, flow, name, columns):
+    assert found["errors"].num_rows == 0
+    lines = found["join"]["payload"].to_pylist()
+    assert {len(row) for row in csv.reader(lines)} == {columns}
+    assert sorted(lines) == sorted(flow.run(messages(name, 3000))["join"]["payload"].to_pylist())
+
+
 @pytest.mark.parametrize(("name", "columns"), STREAMS)
-def test_records_of_etl_are_complete_on_spark(spark, name, columns):
+def test_records_of_etl_are_complete_in_stages(name, columns):
     flow = etl(name, "csv")
-    local = flow.run(messages(name, 3000))
-    query = flow.start(spark, messages(name, 3000), max_records=1000)
+    complete(Staged(flow, messages(name, 3000), random.Random(columns), max_records=700), flow, name, columns)
+
+
+@pytest.mark.spark
+def test_records_of_etl_are_complete_on_spark(spark):
+    name, columns = STREAMS[0]
+    flow = etl(name, "csv")
+    query = flow.start(spark, messages(name, 3000), max_records=1500)
     query.wait(timeout_s=180)
     assert not query.active
-    assert query["errors"].num_rows == 0
-    lines = query["join"]["payload"].to_pylist()
-    assert {len(row) for row in csv.reader(lines)} == {columns}
-    assert sorted(lines) == sorted(local["join"]["payload"].to_pylist())
+    complete(query, flow, name, columns)
