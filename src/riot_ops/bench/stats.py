@@ -47,6 +47,10 @@ def measures(quick: bool = False) -> Iterator[Measure]:
                 "orjson and dicts, one process; riot_ops on local[2]",
                 4,
             )
+            frames = _frames(spark, base, data, large)
+            how = "flow.frames(df).write_each to Parquet, micro-batches of {:,} messages, after a warm-up"
+            yield Measure("stats/frames", frames, "messages/s", how.format(large))
+            yield Measure("stats/frames-vs-start", frames / fast, "ratio", "flow.start with the packed source", 0.5)
             for suffix, batch, ours in (("", large, fast), ("-small-batches", small, same)):
                 slow, note = _idiomatic(spark, base, data, batch, limit_s)
                 yield Measure(f"stats/spark-idiomatic{suffix}", slow, "messages/s", how.format(batch) + note)
@@ -116,14 +120,35 @@ def _on_spark(spark: Any, out: Path, data: Path, batch: int) -> float:
     return median(batch / s for s in durations(query.streaming)[1:])
 
 
+def _frames(spark: Any, base: Path, data: Path, batch: int) -> float:
+    """The dataflow on the DataFrame of the text files, its streams written as Parquet."""
+    from pyspark.sql import functions as f
+
+    lines = _text(spark, base / "frames-in", data, 3 * batch, batch)
+    event_time, payload = f.lit(None).cast("timestamp"), f.col("value").cast("binary")
+    frames = block_stats().frames(lines.select(event_time.alias("event_time"), payload.alias("payload")))
+    query = frames.write_each(
+        lambda stream, rows, _: rows.write.mode("append").parquet(str(base / "frames" / stream)),
+        checkpoint=base / "frames-checkpoint",
+        trigger="available now",
+    )
+    query.awaitTermination()
+    return median(batch / s for s in durations(query)[1:])
+
+
+def _text(spark: Any, part: Path, data: Path, messages: int, batch: int) -> Any:
+    """So many of the messages as a streaming DataFrame of lines."""
+    part.mkdir()
+    for name in sorted(f.name for f in data.iterdir())[: messages // EACH]:
+        (part / name).symlink_to(data / name)
+    return spark.readStream.option("maxFilesPerTrigger", batch // EACH).text(str(part))
+
+
 def _idiomatic(spark: Any, base: Path, data: Path, batch: int, limit_s: float) -> tuple[float, str]:
     from riot_ops.bench.opponents.stats_spark import stats
 
-    part, out = base / f"part-{batch}", base / f"idiomatic-{batch}"
-    part.mkdir()
-    for name in sorted(f.name for f in data.iterdir())[: 2 * batch // EACH]:
-        (part / name).symlink_to(data / name)
-    lines = spark.readStream.option("maxFilesPerTrigger", batch // EACH).text(str(part))
+    out = base / f"idiomatic-{batch}"
+    lines = _text(spark, base / f"part-{batch}", data, 2 * batch, batch)
     done, unfinished = timed_query(stats(lines), base / f"checkpoint-{batch}", "parquet", limit_s, out)
     if done[1:]:
         return median(batch / s for s in done[1:]), ""
