@@ -178,6 +178,9 @@ def test_killed_in_process(tmp_path, seed):
 )
 def test_killed_on_spark(spark, tmp_path, rows, kills):
     _kill("spark", tmp_path, rows, kills, seed=1, patience_s=240)
+    # what the helper of Spark that looks at stages with state tells of its steps, a dozen lines, is held back
+    log = (tmp_path / "log.txt").read_text(errors="replace")
+    assert "log4j" in log and "TransformWithStateInPandas" not in log
     job.query(spark, tmp_path, rows, rows).wait(timeout_s=240)
     _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(job.table(rows))))
     assert not list((tmp_path / "out").glob("*/.part-*")), "temporary files stayed"

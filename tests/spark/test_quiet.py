@@ -26,14 +26,10 @@ OTHER = [
     f"see {NAME}\n",
 ]
 
-JOB = """
-import pyarrow as pa, riot_ops as ro
+JOB = f"""
 from riot_ops.runtime.spark import session
-flow = ro.Dataflow("quiet")
-flow.sink("out", flow.source("in", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="smooth"))
-spark = session(cores=1)
-flow.start(spark, pa.table({"value": [1.0, 2.0]})).wait(120)
-tell = spark._jvm.System.err
+tell = session(cores=1)._jvm.System.err
+tell.print({"".join(TOLD)!r})
 tell.println("WARN: before the end")
 tell.print("x" * 100_000 + " and behind it")
 """
@@ -47,6 +43,7 @@ def run(code, **environment):
 
 @pytest.mark.spark
 def test_warnings_are_shown_and_steps_are_not():
+    """The steps of a query are those in the log of tests/recovery/test_restart.py."""
     done = run(JOB)
     assert done.returncode == 0, done.stderr
     assert NAME not in done.stdout + done.stderr
