@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from riot_ops.graph.plan import plan
 from riot_ops.runtime.spark import adapters, transform
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
-from riot_ops.runtime.spark.session import PARTITIONS, partitioned, usual_partitions
+from riot_ops.runtime.spark.session import APART, PARTITIONS, partitioned, usual_partitions
 from tests.reference.kalman_filter import Kalman
 
 pytestmark = pytest.mark.spark
@@ -166,3 +167,37 @@ def test_latency_counts_from_when_records_were_due(spark):
     assert n == 20
     assert 50 <= least / 1e6 <= 50 + took
     assert 100 <= greatest / 1e6 <= 100 + took
+
+
+def test_stages_with_state_have_workers_of_their_own(spark):
+    """So that they are few, and a bucket often finds its state where it is."""
+
+    def place():
+        return {"pid": os.getpid(), "apart": os.environ.get(APART)}
+
+    fields = {"pid": "int64", "apart": "string"}
+    flow = ro.Dataflow("apart")
+    rows = flow.source("in", schema=SCHEMA)
+    plain = rows.to(
+        ro.map(lambda row: {**place(), "device": row["device"]}, schema={**fields, "device": "string"}), id="plain"
+    )
+    counted = rows.to(ro.keyed(lambda n, row: (n + 1, place()), initial=0, by="device", schema=fields), id="counted")
+    flow.sink("out", plain, counted)
+    table = pa.Table.from_pylist([{"device": f"d{i % 7}", "obs_type": "t", "value": 1.0} for i in range(60)])
+    query = flow.start(spark, table, max_records=15, partitions=2)
+    query.wait(timeout_s=120)
+    assert {row["apart"] for row in query["plain"].to_pylist()} == {None}
+    assert {row["apart"] for row in query["counted"].to_pylist()} == {"1"}
+    pids = [set(query[name]["pid"].to_pylist()) for name in ("plain", "counted")]
+    assert not pids[0] & pids[1]
+    assert APART not in spark.sparkContext.environment
+
+
+def test_a_relative_checkpoint_is_below_the_folder_of_this_process(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flow = ro.Dataflow("relative")
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(t.KalmanFilter(by="device"), id="kalman"))
+    table = pa.Table.from_pylist([{"device": "a", "obs_type": "t", "value": 1.0}])
+    flow.start(spark, table, checkpoint="kept", sinks=ro.MemorySink()).wait(timeout_s=120)
+    assert (tmp_path / "kept" / "riot_ops.json").is_file()
+    assert (tmp_path / "kept" / "commits").is_dir()

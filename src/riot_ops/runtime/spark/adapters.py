@@ -46,7 +46,7 @@ from riot_ops.runtime.spark.rejected import (
     result_schema,
     without_errors,
 )
-from riot_ops.runtime.spark.session import usual_partitions
+from riot_ops.runtime.spark.session import usual_partitions, workers_apart
 from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import FLUSH, OWNERS, StageProcessor, stage_zero
 
@@ -224,9 +224,10 @@ class Chain:
                 processor = StageProcessor(
                     self.plan, stage.index, labels, run, self.order, self.compression, owner=owner
                 )
-                packed = grouped.transformWithStateInPandas(
-                    packed_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
-                ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
+                with workers_apart(packed.sparkSession):
+                    packed = grouped.transformWithStateInPandas(
+                        packed_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
+                    ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
             else:
                 whole = _whole_bucket(self.plan, stage.index, labels, self.order, self.compression)
                 packed = grouped.applyInArrow(whole, blocks)

@@ -5,6 +5,7 @@ Spark itself tells most of it only from within the first micro-batch, in words o
 
 from __future__ import annotations
 
+import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,10 @@ def _check_workers(spark: SparkSession) -> None:
     try:
         missing = context.parallelize([0], 1).map(_lacks()).collect()[0]
     except Exception as error:
-        raise ConfigError(f"Spark's Python workers ({python}) do not start: {_cause(error)}. {_REMEDY}") from error
+        named = re.search(r"No module named '([\w.]+)'", str(error))
+        if named is None:
+            raise ConfigError(f"Spark's Python workers ({python}) do not start: {_cause(error)}. {_REMEDY}") from error
+        missing = [named[1]]  # of what they are forked from
     if missing:
         raise ConfigError(f"Spark's Python workers ({python}) lack {', '.join(missing)}. {_REMEDY}")
 

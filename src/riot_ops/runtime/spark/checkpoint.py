@@ -65,10 +65,12 @@ class SparkCheckpoint:
     def __init__(self, spark: SparkSession, place: str | Path) -> None:
         self._spark = spark
         scheme = scheme_of(place)
-        self.folder = f"file:{local_path(place).absolute()}" if scheme == "file" else str(place)
+        self.folder = str(place)
         try:
             system, _ = self._hadoop("")
             self.local = local_path(place).absolute() if system.getUri().getScheme() == "file" else None
+            if self.local is not None:  # Spark would start from the folder in which its JVM was started
+                self.folder = f"file:{self.local}" if scheme else str(self.local)
         except (Py4JError, PySparkException):
             raise ConfigError(
                 f"checkpoint is an address of the kind {scheme}:, for which this Spark has no file system: add its "

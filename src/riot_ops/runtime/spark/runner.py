@@ -25,7 +25,7 @@ from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
-from riot_ops.runtime.spark.session import active, partitioned
+from riot_ops.runtime.spark.session import active, partitioned, workers_apart
 from riot_ops.runtime.spark.sink import Outlet, Writer
 from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import StageProcessor
@@ -201,9 +201,10 @@ class _Builder:
                 frozenset(sources),
                 self._outlet,
             )
-            frame = frame.groupBy("bucket").transformWithStateInPandas(
-                packed_processor(processor), outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
-            )
+            with workers_apart(self._spark):
+                frame = frame.groupBy("bucket").transformWithStateInPandas(
+                    packed_processor(processor), outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
+                )
         return frame
 
     def _read(self, name: str, source: Any) -> DataFrame:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB, refuse_connect
+from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB, is_connect, refuse_connect
 from riot_ops.runtime.spark.home import class_options, find_java, started_from
 from riot_ops.runtime.spark.quiet import start_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active", "configure", "partitioned", "session", "usual_partitions"]
+__all__ = ["active", "configure", "partitioned", "session", "usual_partitions", "workers_apart"]
 
 #: What any session needs for tasks that keep state.
 NEEDED = {
@@ -57,6 +57,8 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 #: Its setting for what Python workers are forked from.
 DAEMON = "spark.python.daemon.module"
 _PARTITIONING = threading.Lock()
+#: Workers with another environment are others.
+APART = "RIOT_OPS_STATE"
 
 _log = logging.getLogger("riot_ops")
 
@@ -202,6 +204,24 @@ def active(spark: SparkSession) -> Iterator[None]:
             kind.setActiveSession(before.get())
         else:
             kind.clearActiveSession()
+
+
+@contextlib.contextmanager
+def workers_apart(spark: Any) -> Iterator[None]:
+    """While a stage with state is defined: its tasks get Python workers that no other tasks get.
+
+    Spark hands a task whichever worker is free. Those of stages with state keep it from one micro-batch to the next:
+    where they are as many as there are cores, they have it more often, and there are fewer copies of it.
+    """
+    if is_connect(spark):
+        yield
+        return
+    environment = spark.sparkContext.environment
+    environment[APART] = "1"
+    try:
+        yield
+    finally:
+        environment.pop(APART, None)
 
 
 @contextlib.contextmanager
