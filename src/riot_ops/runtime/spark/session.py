@@ -211,7 +211,8 @@ def workers_apart(spark: Any) -> Iterator[None]:
     """While a stage with state is defined: its tasks get Python workers that no other tasks get.
 
     Spark hands a task whichever worker is free. Those of stages with state keep it from one micro-batch to the next:
-    where they are as many as there are cores, they have it more often, and there are fewer copies of it.
+    the fewer they are, the more often they have it, and the fewer copies there are. Spark may still start more of them
+    than there are cores, where a task begins before the worker of the last one is free again.
     """
     if is_connect(spark):
         yield
