@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.clock import Clock, StepClock
+from riot_ops.core.clock import MARKS, Clock, StepClock
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Due
 from riot_ops.core.order import with_tick_places
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.graph.lowering import lower
-from riot_ops.graph.marks import MARKS, Marks, StreamTime, marks_of
+from riot_ops.graph.marks import Marks, StreamTime, marks_of
 from riot_ops.task import KeyedTask, StateField
 from riot_ops.testing import exact
 
@@ -288,6 +288,32 @@ def test_what_is_too_far_ahead_above_is_not_believed_below():
     result = flow.run(rows, batch_size=2)
     assert [e["reason"] for e in result.errors.to_pylist()] == ["from_the_future"]
     assert result["b"]["n"].to_pylist() == [2, 1, 1]
+
+
+def test_a_window_over_what_is_late_and_what_is_not():
+    flow = ro.Dataflow("meeting")
+    source = flow.source("in", schema=SCHEMA)
+    means = {"value": ("mean", "value")}
+    ten = source.to(t.Window(size="10s", delay="1min", by="device", aggregates=means), id="ten")
+    fields = {"window_start": TIMESTAMP, "window_end": TIMESTAMP, "value": "double"}
+    as_window = dict.fromkeys(["window_start", "window_end"], EPOCH)
+    raw = source.to(ro.map(lambda row: {**as_window, "value": row["value"] * 100}, adds=fields), id="raw")
+    both = t.Window(size="20s", by="device", aggregates={"n": ("count", None), "sum": ("sum", "value")})
+    flow.sink("out", ro.merge(ten, raw).to(both, id="both"))
+    rows = [
+        {"seq": i, "event_time": EPOCH + timedelta(seconds=s), "device": "d", "value": 1.0}
+        for i, s in enumerate([1, 12, 25, 61, 101, 9])
+    ]
+    for batch_size in (1, 4, 100):
+        result = flow.run(rows, batch_size=batch_size)
+        # 0-20 s: the raw 1 and 12 and two means of 1; it is closed at 101 s, and 9 s then late twice
+        assert result["both"]["seq"][0].as_py() == 4
+        assert result["both"].select(["n", "sum"]).to_pylist()[0] == {"n": 4, "sum": 202.0}
+        assert result["both"]["n"].to_pylist() == [4, 2, 2, 2]
+        assert [(e["seq"], e["task"], e["reason"]) for e in result.errors.to_pylist()] == [
+            (5, "ten", "late"),
+            (5, "both", "late"),
+        ]
 
 
 def test_without_times_there_is_no_stream_time():

@@ -18,10 +18,15 @@ from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
 
-__all__ = ["END", "NEVER", "Clock", "StepClock", "Ticks", "common_resolution", "in_us"]
+__all__ = ["END", "MARKS", "NEVER", "Clock", "StepClock", "Ticks", "common_resolution", "in_us"]
+
+#: A mark: a message, and the stream time that it may have moved to, rounded down.
+MARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
 
 #: The stream time before the first event time, in microseconds.
 NEVER = int(np.iinfo(np.int64).min)

@@ -242,6 +242,13 @@ class KeyedOperator(Operator):
         """When :meth:`tick` is called by stream time; None: never. By default never, but keys age with a ``ttl``."""
         return None
 
+    def delayed(self, by: timedelta) -> Self:
+        """The task where some inputs are late by so much and others are not.
+
+        By default as it is, and its stream time that of the late ones; a task that holds records waits for them.
+        """
+        return self
+
     @property
     def keys_live(self) -> timedelta | None:
         """For how much stream time a key is kept without a record; None: for ever."""

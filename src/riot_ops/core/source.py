@@ -18,7 +18,17 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import registry_name
 
-__all__ = ["Offset", "Source", "Split", "WrappedSource", "register_source", "row_splits", "sources"]
+__all__ = [
+    "Offset",
+    "Source",
+    "Split",
+    "WrappedSource",
+    "heartbeat",
+    "heartbeat_of",
+    "register_source",
+    "row_splits",
+    "sources",
+]
 
 #: A position in a source: small, JSON-able, comparable with ``==``.
 Offset = dict[str, Any]
@@ -84,7 +94,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The records of a part, in order; batches of any size, none empty."""
+        """The records of a part, in order; batches of any size, none empty but a :func:`heartbeat`."""
 
     def waits(self) -> bool:
         """Whether a run has to wait for records, or has no end: as with a paced or an endless source.
@@ -105,6 +115,44 @@ class Source(ABC):
 
     def close(self) -> None:
         """Release what the source holds; may be called twice."""
+
+
+#: Names, in the metadata of a batch without records, the message that it stands before and its time.
+HEARTBEAT = b"heartbeat"
+
+
+def heartbeat(schema: pa.Schema, seq: int, time_us: int) -> pa.RecordBatch:
+    """What a source delivers where nothing comes but time goes on: no record, and the stream time.
+
+    It stands before message ``seq``, the number that the source's next one has, and closes what a record with this
+    event time would close, in every key.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        That of the source.
+    seq : int
+        Number of the next message.
+    time_us : int
+        Stream time, in microseconds since the epoch.
+
+    Examples
+    --------
+    >>> beat = heartbeat(pa.schema([("seq", pa.int64())]), 7, 60_000_000)
+    >>> beat.num_rows, heartbeat_of(beat)
+    (0, (7, 60000000))
+    """
+    note = {HEARTBEAT: f"{seq} {time_us}".encode()}
+    return pa.RecordBatch.from_pylist([], schema.with_metadata((schema.metadata or {}) | note))
+
+
+def heartbeat_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
+    """Number of the next message, and stream time in microseconds; None where a batch is no heartbeat."""
+    note = None if batch.num_rows else (batch.schema.metadata or {}).get(HEARTBEAT)
+    if note is None:
+        return None
+    seq, time_us = note.split()
+    return int(seq), int(time_us)
 
 
 class WrappedSource(Source):

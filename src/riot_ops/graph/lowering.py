@@ -12,28 +12,31 @@ come to it were given last: behind the source, or a task without state that writ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import StepClock, common_resolution, in_us
+from riot_ops.core.clock import MARKS, StepClock, common_resolution, in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, clocks
 from riot_ops.core.order import next_sub
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.marks import MARKS, Marks
+from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import Distribution, Edge, Node, edge_subs
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import hash_columns
 
-__all__ = ["AT_TIME", "INSTANCE", "Route", "Step", "lower"]
+__all__ = ["AT_TIME", "BEATS", "INSTANCE", "Route", "Step", "lower"]
 
 #: Ends the names of streams of marks; no node can have such a name.
 AT_TIME = "@time"
+#: Ends the names of streams of heartbeats: a source has one beside its records.
+BEATS = "@beats"
 #: Column with the instance of a record between a Route and its task.
 INSTANCE = "_instance"
 
@@ -149,14 +152,12 @@ def lower(flow: Graph) -> list[Step]:
             partition = ()
         places = [edge_subs(e, schemas[e.source]) for e in edges]
         numbered = max(places, key=len) if len({len(one) for one in places}) > 1 else ()
-        clock = timing.clock(node)
+        task, clock = timing.placed(node)
         for stream in clock.streams if clock is not None else ():
             if all(step.id != stream for step in steps):
                 steps.append(timing.marks(stream))
         steps.append(
-            Step(
-                node.id, node.task, inputs, key, partition, spread.parallelism, numbered, clock, schema=schemas[node.id]
-            )
+            Step(node.id, task, inputs, key, partition, spread.parallelism, numbered, clock, schema=schemas[node.id])
         )
     return steps
 
@@ -179,7 +180,9 @@ class _Timing:
         found = [clock for node in flow.kind("task") for clock in (clocks(node.task) if node.task is not None else ())]
         self._resolution = common_resolution(found) if found else 0
         self._guarded = any(clock.max_ahead is not None for clock in found)
-        #: By node: where the event times of its records were given; by how much it is late, how far ahead one may be.
+        #: By node: the sources above it; where the event times of its records were given; by how much it is late, how
+        #: far ahead one may be.
+        self._sources: dict[str, tuple[str, ...]] = {}
         self._places: dict[str, tuple[str, ...]] = {}
         self._lag: dict[str, int] = {}
         self._ahead: dict[str, int | None] = {}
@@ -188,11 +191,11 @@ class _Timing:
             for node in flow.order():
                 self._look(node)
 
-    def clock(self, node: Node) -> StepClock | None:
-        """The stream time that a task goes by."""
+    def placed(self, node: Node) -> tuple[Operator, StepClock | None]:
+        """A task where it stands, and the stream time that it goes by there."""
         assert node.task is not None
         if not clocks(node.task):
-            return None
+            return node.task, None
         above = [edge.source for edge in self._flow.inputs(node.id)]
         places = dict.fromkeys(place for source in above for place in self._places[source])
         for place in places:
@@ -202,15 +205,24 @@ class _Timing:
                     f"{node.id}: {node.task.name()} goes by stream time, but the stream {place!r} above it has no "
                     f"timestamps in a field 'event_time'; its fields are {', '.join(self._schemas[place].names)}"
                 )
-        lag = max(self._lag[source] for source in above)
-        return StepClock(tuple(map(_marks_name, places)), self._resolution, lag, self._ahead[node.id])
+        lags = {self._lag[source] for source in above}
+        clock = StepClock(tuple(map(_marks_name, places)), self._resolution, max(lags), self._ahead[node.id])
+        if len(lags) > 1 and isinstance(node.task, KeyedOperator):
+            task = node.task.delayed(timedelta(microseconds=clock.lag))
+            if task is not node.task:
+                return task, replace(clock, lag=0)
+        return node.task, clock
 
     def marks(self, stream: str) -> Step:
-        """The step that tells of a stream."""
-        return Step(stream, Marks(self._resolution, self._guarded), (stream.removesuffix(AT_TIME),), schema=MARKS)
+        """The step that tells of a stream, and of the heartbeats of the sources above it."""
+        place = stream.removesuffix(AT_TIME)
+        beats = (source + BEATS for source in self._sources[place])
+        return Step(stream, Marks(self._resolution, self._guarded), (place, *beats), schema=MARKS)
 
     def _look(self, node: Node) -> None:
         above = [edge.source for edge in self._flow.inputs(node.id)]
+        sources = tuple(dict.fromkeys(one for source in above for one in self._sources[source]))
+        self._sources[node.id] = sources or (node.id,)
         places = tuple(dict.fromkeys(place for source in above for place in self._places[source]))
         keyed = isinstance(node.task, KeyedOperator) or any(self._keyed[source] for source in above)
         lag = max((self._lag[source] for source in above), default=0)

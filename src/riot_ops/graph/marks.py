@@ -10,17 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import NEVER, StepClock, Ticks
+from riot_ops.core.clock import MARKS, NEVER, StepClock, Ticks
 from riot_ops.core.order import due, subs
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import int_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import microseconds
 
-__all__ = ["MARKS", "Marks", "StreamTime", "marks_of"]
-
-#: A mark: a message, and the stream time that it may have moved to, rounded down.
-MARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
+__all__ = ["Marks", "StreamTime", "marks_of"]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Literal
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.lowering import INSTANCE, Route, Step, lower
+from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step, lower
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
@@ -123,7 +123,9 @@ class _Planner:
         #: stream -> its parts, in the order of the inputs that they come from
         self.parts: dict[str, tuple[str, ...]] = {}
         #: stream -> stages that produce it -> fields changed since the records entered that stage
-        self.made: dict[str, dict[int, frozenset[str] | None]] = {n.id: {0: frozenset()} for n in flow.kind("source")}
+        self.made: dict[str, dict[int, frozenset[str] | None]] = {
+            stream: {0: frozenset()} for n in flow.kind("source") for stream in (n.id, n.id + BEATS)
+        }
 
     def run(self) -> Plan:
         for whole in self.steps:

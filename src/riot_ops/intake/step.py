@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.casting import PER_SECOND, Problem, cast, castable, cells, from_values, plain_schema
+from riot_ops.core.clock import MARKS
 from riot_ops.core.dead_letters import DeadLetters, json_text, records_as_json
 from riot_ops.core.errors import ConfigError, did_you_mean, encodable, short
 from riot_ops.core.order import is_sub
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
+from riot_ops.core.source import heartbeat_of
 from riot_ops.kernels.arrow import byte_spans
 from riot_ops.kernels.strings import not_utf8
 
@@ -117,6 +119,15 @@ class Intake:
         keep[list(problems)] = False
         kept = pa.array(keep)
         return self._batch([c.filter(kept) for c in columns])
+
+    def heartbeats(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """What the heartbeats among the batches of the source say, as marks of stream time."""
+        found = [beat for batch in batches if (beat := heartbeat_of(batch)) is not None]
+        if not found:
+            return []
+        seq, times = zip(*found, strict=True)
+        numbers = pa.array([n * self.of + self.place for n in seq], pa.int64())
+        return [pa.RecordBatch.from_arrays([numbers, pa.array(times, TIMESTAMP)], schema=MARKS)]
 
     def _renumbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         column = batch.schema.get_field_index("seq")

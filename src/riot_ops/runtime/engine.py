@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import KeyedOperator, StatelessOperator, applied
 from riot_ops.core.order import TICK_PLACES, is_sub, subs
-from riot_ops.graph.lowering import INSTANCE, Route, Step
+from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
@@ -75,7 +75,9 @@ class Engine:
         made: Batches = {}
         for step in self.steps:
             if isinstance(step.operator, Intake):  # what it lets through takes the place of what came in
-                inputs = {**inputs, step.id: self._run(step, inputs.get(step.id, []))}
+                given = inputs.get(step.id, [])
+                inputs = {**inputs, step.id: self._run(step, given)}
+                made[step.id + BEATS] = step.operator.heartbeats(given)
                 continue
             batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
             told = step.clock.streams if step.clock is not None else ()

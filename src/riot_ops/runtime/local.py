@@ -246,7 +246,7 @@ class _Job:
         self.whole = False
         if arrival.batch is not None:
             self.ended = False
-            self.epoch_count += arrival.batch.num_rows
+            self.epoch_count += max(arrival.batch.num_rows, 1)  # a heartbeat is something, too
             inputs = {arrival.source: [arrival.batch]}
             if isinstance(self.engine, Engine) or (arrival.batch.num_rows < self.least and not self.underway):
                 self._done(arrival, self.engine.process(inputs))

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from riot_ops.core.operator import KeyedOperator, Operator
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.lowering import Route, Step, lower
+from riot_ops.graph.lowering import BEATS, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.hashing import HashMemo
@@ -151,7 +151,7 @@ class _Run(_Station):
 
     def _engine(self) -> tuple[Engine, HashMemo]:
         memo = HashMemo()
-        engine = Engine([self.step], {self.step.id}, None, self._order, memo)
+        engine = Engine([self.step], {*_given_by(self.step)}, None, self._order, memo)
         self.engines.append(engine)
         return engine, memo
 
@@ -174,7 +174,8 @@ class _Run(_Station):
         memo.share(wave.memo)
         out = engine.process(inputs, flush=wave.flush)
         self._free.append((engine, memo))
-        wave.made[step.id] = out.get(step.id, [])
+        for stream in _given_by(step):
+            wave.made[stream] = out.get(stream, [])
         wave.errors[self.index] = out.get(ERRORS_STREAM, [])
 
 
@@ -300,6 +301,11 @@ class Pipeline:
                 self._told.put_nowait(WAKE)
 
 
+def _given_by(step: Step) -> tuple[str, ...]:
+    """The streams that a step puts out."""
+    return (step.id, step.id + BEATS) if isinstance(step.operator, Intake) else (step.id,)
+
+
 def _marks(step: Step) -> tuple[str, ...]:
     """The streams of marks that a step reads."""
     return () if step.clock is None else step.clock.streams
@@ -328,6 +334,7 @@ def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
             if step.key and not step.operator.pooled:  # a pooled one looks at the records that it holds as well
                 gather.keys.add(step.key)
             before = {gather, *(makers[stream] for stream in _marks(step))}
-        makers[step.id] = _Run(step, order, gather)
-        add(makers[step.id], before)
+        run = _Run(step, order, gather)
+        makers |= dict.fromkeys(_given_by(step), run)
+        add(run, before)
     return found

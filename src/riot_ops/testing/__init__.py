@@ -1,17 +1,18 @@
 """A kit for testing tasks, sources and dataflows: one's own as well as those of riot_ops.
 
 :data:`CHECKS` states what holds for every task; :func:`check_task` runs all of it over a task's own
-:meth:`~riot_ops.task.Task.cases`. :class:`ScriptedSource` plays a list of batches with ends, crashes
-and pauses in it, :class:`ManualClock` is time that a test moves.
+:meth:`~riot_ops.task.Task.cases`. :class:`ScriptedSource` plays a list of batches with ends, crashes,
+pauses and steps of stream time in it, :class:`ManualClock` is time that a test moves.
 :func:`keep_state` keeps a task's state for :func:`check_kept_state` in later releases.
 """
 
 from riot_ops.testing.checks import CHECKS, applies, check_task, exact, uncompiled
-from riot_ops.testing.sources import ABORT, EOF, PAUSE, ManualClock, ScriptedSource
+from riot_ops.testing.sources import ABORT, ADVANCE, EOF, PAUSE, ManualClock, ScriptedSource
 from riot_ops.testing.states import check_kept_state, keep_state
 
 __all__ = [
     "ABORT",
+    "ADVANCE",
     "CHECKS",
     "EOF",
     "PAUSE",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.source import Offset, Source, Split
+from riot_ops.core.source import Offset, Source, Split, heartbeat, heartbeat_of
 
-__all__ = ["ABORT", "EOF", "PAUSE", "ManualClock", "ScriptedSource"]
+__all__ = ["ABORT", "ADVANCE", "EOF", "PAUSE", "ManualClock", "ScriptedSource"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
@@ -54,6 +57,23 @@ class PAUSE:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class ADVANCE:
+    """In a script: stream time comes to here, without a record (a heartbeat of the source).
+
+    Parameters
+    ----------
+    time : datetime
+        With time zone.
+    """
+
+    time: datetime
+
+    def __post_init__(self) -> None:
+        if self.time.tzinfo is None:
+            raise ConfigError(f"time must have a time zone, got {self.time!r}")
+
+
 #: In a script: the source ends here. A run that continues from here reads on behind it.
 EOF = _Mark("EOF")
 #: In a script: reading fails here, once. A run that continues reads past it.
@@ -61,7 +81,7 @@ ABORT = _Mark("ABORT")
 
 
 class ScriptedSource(Source):
-    """Plays a list of batches, in which :data:`EOF`, :data:`ABORT` and :class:`PAUSE` may stand.
+    """Plays a list of batches, in which :data:`EOF`, :data:`ABORT`, :class:`PAUSE` and :class:`ADVANCE` may stand.
 
     A test of a crash and a restart thus is a list. :data:`EOF` and :data:`ABORT` are passed over by
     a later run that continues from a checkpoint; the same object may be used for both runs.
@@ -69,7 +89,8 @@ class ScriptedSource(Source):
     Parameters
     ----------
     script : list
-        Record batches (or lists of dicts) and marks. Batches without ``seq`` get one that counts on.
+        Record batches (or lists of dicts) and marks. Batches without ``seq`` get one that counts on. What an
+        :class:`ADVANCE` brings about stands behind the message before it.
     schema : pyarrow.Schema, optional
         By default that of the first batch.
     clock : function
@@ -93,6 +114,7 @@ class ScriptedSource(Source):
         self, script: Sequence[Any], schema: pa.Schema | None = None, clock: Callable[[], float] | None = None
     ) -> None:
         self._items: list[Any] = []
+        beats: dict[int, tuple[int, int]] = {}  # item -> number of the next message, and time
         self._polls = ManualClock()
         self._clock = clock
         self._first: Offset | None = None  # where this run began
@@ -103,11 +125,16 @@ class ScriptedSource(Source):
             if isinstance(item, (_Mark, PAUSE)):
                 self._items.append(item)
                 continue
+            if isinstance(item, ADVANCE):
+                beats[len(self._items)] = number, (item.time - EPOCH) // timedelta(microseconds=1)
+                self._items.append(item)
+                continue
             batch = item if isinstance(item, pa.RecordBatch) else _batch(item, schema)
             if "seq" not in batch.schema.names:
                 numbers = pa.array(range(number, number + batch.num_rows), pa.int64())
                 batch = pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=_numbered(batch.schema))
-            number += batch.num_rows
+            if batch.num_rows:
+                number = batch.column("seq")[-1].as_py() + 1
             self._items.append(batch)
             schema = schema or batch.schema
         if schema is None:
@@ -115,6 +142,8 @@ class ScriptedSource(Source):
         while self._items and (self._items[-1] == EOF or isinstance(self._items[-1], PAUSE)):
             self._items.pop()  # they say nothing at the end
         self._schema = _numbered(schema)
+        for place, (number, time_us) in beats.items():
+            self._items[place] = heartbeat(self._schema, number, time_us)
 
     @property
     def schema(self) -> pa.Schema:
@@ -189,7 +218,7 @@ class ScriptedSource(Source):
                 continue
             first = start["row"] if item == start["item"] else 0
             last = end["row"] if item == end["item"] else self._items[item].num_rows
-            if first < last:
+            if first < last or (item < end["item"] and heartbeat_of(self._items[item]) is not None):
                 pieces.append([item, first, last])
         return pieces
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -224,6 +224,9 @@ class Window(KeyedTask):
         )
         assert period is not None
         return Clock(period, self.delay, self.max_ahead)
+
+    def delayed(self, by: timedelta) -> Self:
+        return self if self.count is not None else self.replace(delay=self.delay + by)
 
     @property
     def keys_live(self) -> timedelta | None:
