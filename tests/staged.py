@@ -136,6 +136,7 @@ class Staged:
         worker = self._choose.choice(self._workers)
         if self._choose.random() < 0.15:
             worker.clear()
-        with mock.patch.object(stages_of_spark, "_CACHE", worker):
+        link_bytes = self._choose.choice([1, 500, stages_of_spark.LINK_BYTES])
+        with mock.patch.multiple(stages_of_spark, _CACHE=worker, LINK_BYTES=link_bytes):
             given = processor.process(bucket, iter(frames), state)
             return [block for frame in itertools.islice(given, until) for block in blocks_of(frame)]

@@ -14,7 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import StateError
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.engine import ARRIVAL
+from riot_ops.runtime.engine import ARRIVAL, Engine
 from riot_ops.runtime.spark import stage as stages
 from riot_ops.runtime.spark.adapters import labels_of
 from riot_ops.runtime.spark.blocks import Block, blocks_of, blocks_to_batch, by_stream, encode
@@ -45,7 +45,7 @@ class Bucket:
         (self.label,) = self.labels[1]
         self.processor = StageProcessor(planned, 1, self.labels, "run", ARRIVAL, None, frozenset(sources))
         self.chain = Chain()
-        self.workers = {name: OrderedDict() for name in "abc"}
+        self.workers = {name: OrderedDict() for name in "abcd"}
         self.seq = 0
 
     def give(self, worker, *devices, chain=None, more=()):
@@ -133,6 +133,41 @@ def test_links_are_cleared_away_once_they_outweigh_their_base():
     assert sorted(bucket.chain)[1:] == [(first + i,) for i in range(links[-1])]
 
 
+@pytest.mark.parametrize("link_bytes", [1, 1000, 15_000])
+def test_what_is_large_goes_into_several_links(monkeypatch, link_bytes):
+    monkeypatch.setattr(stages, "LINK_BYTES", link_bytes)
+    bucket = Bucket(counting())
+    devices = [f"device-{i}" for i in range(500)]
+    assert bucket.give("a", *devices) == [1] * 500
+    assert all(len(value) < link_bytes + 4000 for (value,) in bucket.chain.values())
+    links = len(bucket.chain) - 1
+    assert links == {1: 500}.get(link_bytes, links) > 1
+    assert bucket.give("b", *devices[:300], "new") == [2] * 300 + [1]  # a delta, of several links as well
+    assert len(bucket.chain) - 1 > links
+    assert bucket.give("c", *devices, "new") == [3] * 300 + [2] * 201
+    assert bucket.give("a", "device-7") == [4]
+    del bucket.chain[max(bucket.chain)[0] - 1,]
+    with pytest.raises(StateError, match="lacks a link"):
+        bucket.give("d", "device-7")
+
+
+@pytest.mark.parametrize(("devices", "sizes"), [(300, [1, 3_000, 9_000]), (8_000, range(338_000, 346_000, 500))])
+def test_pieces_are_the_whole(devices, sizes):
+    flow = ro.Dataflow("two")
+    source = flow.source("in", schema=SCHEMA)
+    flow.sink("out", source.to(_count("device"), id="n"), source.to(t.DistinctCount(field="device", by=()), id="kinds"))
+    names = [f"device-{i}" for i in range(2 * devices)]
+    for most in sizes:
+        engines = [Engine(stage.steps, set(), None) for stage in plan(flow).stages[1:] for _ in "ab"]
+        for kind, first, last in (("full", 0, devices), ("delta", devices // 2, 2 * devices), ("delta", 0, 1)):
+            rows = {"seq": pa.array(range(first, last), pa.int64()), "device": names[first:last]}
+            for engine, copy in zip(engines[::2], engines[1::2], strict=True):
+                engine.process({"in": [pa.RecordBatch.from_pydict(rows)]})
+                for piece in engine.pieces(kind, most):
+                    copy.restore(piece)
+                assert copy.snapshot("full") == engine.snapshot("full")
+
+
 def test_a_chain_does_not_grow_without_end(monkeypatch):
     monkeypatch.setattr(stages, "MOST_DELTAS", 5)
     bucket = Bucket(counting())
@@ -141,7 +176,7 @@ def test_a_chain_does_not_grow_without_end(monkeypatch):
     for i in range(12):
         bucket.give("a", f"device-{i}")
         links.append(len(bucket.chain) - 1)
-    assert links == [2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3]
+    assert links == [2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1]
     assert MOST_DELTAS > 5
 
 

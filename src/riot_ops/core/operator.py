@@ -70,7 +70,14 @@ class StateField:
         """The field for n new keys."""
         if self.is_object:
             return [self.initial] * n
-        return np.full((n, self.shape) if self.shape else n, self.initial, self.dtype)
+        room = (n, self.shape) if self.shape else n
+        # of zeros the system gives no memory before they are written to
+        return np.full(room, self.initial, self.dtype) if self.initial else np.zeros(room, self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a key takes; of an object, about."""
+        return 64 if self.is_object else np.dtype(self.dtype).itemsize * max(1, self.shape)
 
 
 @dataclass(frozen=True, kw_only=True)

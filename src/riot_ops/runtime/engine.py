@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -165,6 +165,19 @@ class Engine:
     def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
         """The state of each keyed step."""
         return {name: state.snapshot(kind) for name, state in self.states.items()}
+
+    def pieces(self, kind: Any, most: int) -> Iterator[dict[str, bytes]]:
+        """The same in pieces of about so many bytes, at least one, to be restored in order."""
+        held: dict[str, bytes] = {}
+        size = 0
+        for name, state in self.states.items():
+            for data in state.pieces(kind, most):
+                if name in held or (held and size + len(data) > most):
+                    yield held
+                    held, size = {}, 0
+                held[name] = data
+                size += len(data)
+        yield held
 
     def restore(self, data: Mapping[str, bytes]) -> None:
         """Load a snapshot; :class:`StateError` where it belongs to something else."""

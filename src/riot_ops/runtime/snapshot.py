@@ -25,6 +25,7 @@ __all__ = [
     "from_ipc",
     "pack_snapshot",
     "reference",
+    "snapshot_of",
     "task_identity",
     "to_ipc",
     "unpack_snapshot",
@@ -36,6 +37,26 @@ META = b"riot_ops.state"
 NAMES = b"riot_ops.output"
 #: Stream time and the message that moved it there, among them too; of a task without a clock nothing.
 TIME = b"riot_ops.time"
+
+
+def snapshot_of(
+    identity: Mapping[str, Any],
+    names: list[str],
+    time: list[int],
+    rows: Mapping[str, pa.Array],
+    keys: pa.RecordBatch,
+    new: int,
+) -> bytes:
+    """A snapshot of some slots, with the keys of those from ``new`` on, none of which is left out."""
+    slots = rows["slot"]
+    end = slots[-1].as_py() + 1 if len(slots) else 0
+    if new < min(end, keys.num_rows):
+        added = keys.slice(new, end - new)
+    else:  # of an empty slice Arrow would write all text offsets
+        added = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in keys.schema], schema=keys.schema)
+    state = pa.RecordBatch.from_pydict(dict(rows)).replace_schema_metadata({META: json.dumps(identity).encode()})
+    notes = {NAMES: json.dumps(names).encode(), TIME: json.dumps(time).encode()}
+    return pack_snapshot(new, to_ipc(state), to_ipc(added.replace_schema_metadata(notes)))
 
 
 def pack_snapshot(new: int, rows: bytes | memoryview, keys: bytes | memoryview) -> bytes:
@@ -131,7 +152,8 @@ def encode_field(field: StateField, array: Any, slots: npt.NDArray[np.int64]) ->
         return pa.array([encode(array[s]) for s in slots], pa.binary())
     if field.dtype == "rows":
         return pa.array([None if array[s] is None else to_ipc(array[s]) for s in slots], pa.binary())
-    values = array[: len(slots)] if slots.size and slots[-1] == len(slots) - 1 else array[slots]
+    one_run = slots.size and slots[-1] - slots[0] == len(slots) - 1
+    values = array[slots[0] : slots[-1] + 1] if one_run else array[slots]
     flat = pa.array(np.ascontiguousarray(values).ravel())
     return pa.FixedSizeListArray.from_arrays(flat, field.shape) if field.shape else flat
 

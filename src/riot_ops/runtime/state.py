@@ -8,8 +8,7 @@ touched since the one before, so that its size follows the work done and not the
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -27,15 +26,11 @@ from riot_ops.kernels.index import KeyIndex, key_numbers
 from riot_ops.kernels.timestamps import microseconds
 from riot_ops.runtime.due import due_records, still, with_fields
 from riot_ops.runtime.snapshot import (
-    META,
-    NAMES,
-    TIME,
     check_identity,
     decode_field,
     encode_field,
-    pack_snapshot,
+    snapshot_of,
     task_identity,
-    to_ipc,
     unpack_snapshot,
 )
 
@@ -278,10 +273,8 @@ class KeyedState:
             return
         room = max(size, 2 * self._capacity, 16 if self.key_fields else 1)
         for name, field in self.fields.items():
-            fresh = field.empty(room - self._capacity)
-            old = self.arrays[name]
-            if self._capacity:
-                fresh = old + fresh if field.is_object else np.concatenate([old, fresh])
+            fresh = field.empty(room)
+            fresh[: self._capacity] = self.arrays[name]
             self.arrays[name] = fresh
         self._touched = np.concatenate([self._touched, np.zeros(room - self._capacity, np.bool_)])
         self._capacity = room
@@ -329,6 +322,11 @@ class KeyedState:
 
     def snapshot(self, kind: Literal["full", "delta"] = "full") -> bytes:
         """The state as bytes: all of it, or what changed since the last snapshot."""
+        (data,) = self.pieces(kind)
+        return data
+
+    def pieces(self, kind: Literal["full", "delta"] = "full", most: int | None = None) -> Iterator[bytes]:
+        """The same in pieces of about so many bytes, to be restored in order: what follows the first is a delta."""
         if self._renumbered:
             kind = "full"
         if kind == "full":
@@ -339,24 +337,30 @@ class KeyedState:
         else:
             slots = np.flatnonzero(self._touched[: self.index.size])
             new = self._saved
+        keys = self.keys()
+        a_key = 24 + sum(f.nbytes for f in self.fields.values()) + keys.nbytes // max(1, keys.num_rows)
+        each = max(1, slots.size if most is None else most // a_key)
+        for start in range(0, max(1, slots.size), each):
+            part = slots[start : start + each]
+            yield self._piece(kind, part, new)
+            new = max(new, int(part[-1]) + 1 if part.size else 0)
+            kind = "delta"
+        self._touched[: self.index.size] = False
+        self._saved = self.index.size
+
+    def _piece(self, kind: str, slots: npt.NDArray[np.int64], new: int) -> bytes:
         h1, h2 = self.index.hashes
-        columns: dict[str, pa.Array] = {
+        rows: dict[str, pa.Array] = {
             "slot": pa.array(slots.astype(np.int32)),
             "h1": pa.array(h1[slots]),
             "h2": pa.array(h2[slots]),
         }
         if self.index.ttl:
-            columns["last"] = pa.array(self.index.last_seen[slots])
+            rows["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
-            columns[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
-        keys = _tail(self.keys(), new) if self._keys else pa.RecordBatch.from_pydict({})
-        self._touched[: self.index.size] = False
-        self._saved = self.index.size
-        rows = pa.RecordBatch.from_pydict(columns)
-        rows = rows.replace_schema_metadata({META: json.dumps(self._identity(kind)).encode()})
+            rows[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
         time = [] if self.time is None else [self.time.now, self.time.seq, self.time.clock.lag]
-        keys = keys.replace_schema_metadata({NAMES: json.dumps(self._names).encode(), TIME: json.dumps(time).encode()})
-        return pack_snapshot(new, to_ipc(rows), to_ipc(keys))
+        return snapshot_of(self._identity(kind), self._names, time, rows, self.keys(), new)
 
     def restore(self, data: bytes, where: str = "") -> None:
         """Load a full snapshot, or the delta that follows what is loaded.
@@ -391,10 +395,3 @@ class KeyedState:
             **task_identity(self.task),
             "fields": {n: [f.dtype, f.shape] for n, f in self.fields.items()},
         }
-
-
-def _tail(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
-    """The rows from start on; of an empty slice Arrow would write all text offsets."""
-    if start < batch.num_rows:
-        return batch.slice(start)
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in batch.schema], schema=batch.schema)

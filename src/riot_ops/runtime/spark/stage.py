@@ -2,7 +2,7 @@
 
 Spark calls the processor once per bucket and micro-batch with a few packed rows. The bucket's state
 lives in the Python worker between micro-batches; Spark's store holds it as a base and a chain of
-deltas, one per micro-batch, that contain only the keys touched. A *head* names the newest link. A
+deltas that contain only the keys touched by a micro-batch. A *head* names the newest link. A
 worker whose copy is a link behind (another worker ran the last micro-batch) reads just what it
 lacks; one whose copy is not on the chain (a failed attempt) reads all.
 """
@@ -44,21 +44,25 @@ HEAD = (-1,)
 OWNERS = -1
 
 CACHED_QUERIES = 4
+#: Links behind a base, at most.
 MOST_DELTAS = 512
+#: About how large a link is at most: on its way into Spark's store there are several copies of it.
+LINK_BYTES = 4 << 20
 
 
 class Head(msgspec.Struct, array_like=True):
-    """The newest link of a bucket's chain."""
+    """The newest link of a bucket's chain, and the first and the last of those that hold all of its state."""
 
     generation: int = -1
     base: int = -1
+    base_end: int = -1
     delta_bytes: int = 0
     base_bytes: int = 0
     token: str = ""
 
 
 class Link(msgspec.Struct, array_like=True):
-    """What a micro-batch changed, by task, and the links on both sides."""
+    """What a micro-batch changed, or a part of that, by task, and the links on both sides."""
 
     previous: str
     token: str
@@ -213,19 +217,21 @@ class StageProcessor:
         return cached.token == head.token
 
     def _save(self, bucket: int, head: Head, cached: Cached) -> None:
-        generation = head.generation + 1
-        token = uuid.uuid4().hex
-        full = head.base < 0 or head.delta_bytes > head.base_bytes or generation - head.base >= MOST_DELTAS
+        deltas = head.generation - head.base_end
+        full = head.base < 0 or head.delta_bytes > head.base_bytes or deltas >= MOST_DELTAS
         ended = msgspec.json.encode(sorted(cached.ended))
-        states = {**cached.engine.snapshot("full" if full else "delta"), ENDED: ended}
-        data = msgspec.msgpack.encode(Link(head.token, token, states))
-        self._chain.updateValue((generation,), (data,))
+        generation, token, size = head.generation, head.token, 0
+        for states in cached.engine.pieces("full" if full else "delta", LINK_BYTES):
+            link = Link(token, uuid.uuid4().hex, {**states, ENDED: ended})
+            data = msgspec.msgpack.encode(link)
+            generation, token, size = generation + 1, link.token, size + len(data)
+            self._chain.updateValue((generation,), (data,))
         if full:
-            for old in range(max(head.base, 0), generation):
+            for old in range(max(head.base, 0), head.generation + 1):
                 self._chain.removeKey((old,))
-            new = Head(generation, generation, 0, len(data), token)
+            new = Head(generation, head.generation + 1, generation, 0, size, token)
         else:
-            new = Head(generation, head.base, head.delta_bytes + len(data), head.base_bytes, token)
+            new = Head(generation, head.base, head.base_end, head.delta_bytes + size, head.base_bytes, token)
         self._chain.updateValue(HEAD, (msgspec.msgpack.encode(new),))
         cached.generation, cached.token = generation, token
         _cached(self._run)[self._stage.index, bucket] = cached
