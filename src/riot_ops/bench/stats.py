@@ -31,7 +31,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
         yield Measure("stats/local", local, "messages/s", how.format(large))
         yield Measure("stats/plain-python", plain, "messages/s", how.format(small) + "; orjson, dicts")
         yield Measure("stats/local-vs-plain-python", local / plain, "ratio", "orjson and dicts, one core each", 10)
-        yield from _counting(data, small, large, repetitions)
+        yield from _counting(data, small, 3 * large, repetitions)
         with spark_session(jvm="full") as spark:
             for i in range(WARM):
                 _on_spark(spark, base / f"out-warm-up-{i}", data, large)
