@@ -1,4 +1,4 @@
-"""An operator that fails, or returns nothing, is named."""
+"""An operator that fails, or returns nothing, is named; what an engine makes of the rest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
+from riot_ops.runtime.engine import as_others
 from riot_ops.task import KeyedTask, StateField, StatelessTask
 
 READINGS = [{"value": 1.0}]
@@ -79,3 +80,12 @@ def test_an_operator_that_raises_is_named_with_its_step(task):
     with pytest.raises(ZeroDivisionError) as caught:
         run(task)
     assert caught.value.__notes__ == [f"in the step 'third' ({type(task).__name__})"]
+
+
+def test_what_came_of_no_record_has_the_fields_of_what_did():
+    fields = {"seq": pa.int64(), "sub": pa.int64(), "unit": pa.string(), "value": pa.float32()}
+    schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields.items()])
+    made = as_others(pa.RecordBatch.from_pydict({"value": [2.0], "seq": [1]}), schema)
+    assert made.to_pylist() == [{"seq": 1, "sub": 0, "unit": None, "value": 2.0}]
+    assert made.schema.types == schema.types
+    assert [field.nullable for field in made.schema] == [False, False, True, False]
