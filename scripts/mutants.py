@@ -178,7 +178,7 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
         "codes": codes_of(file),
         "skipped": settings.get("skipped", []),
         "servers": any(_belongs(file, place) for place in settings.get("servers", ())),
-        "spark": file.startswith("runtime/spark/"),
+        "spark": any(_belongs(file, place) for place in settings.get("spark", ())),
         "notes": str(NOTES),
         "mutants": [vars(m) for m in mutants],
     }
