@@ -121,3 +121,13 @@ def test_batches_that_are_none():
     assert session.push_batch(pa.table({"event_time": times, "value": [1.0, 2.0]})).num_rows == 1
     assert session.push_batch(pa.table({"event_time": times[:1], "value": [1.0]})).num_rows == 0
     assert [e["reason"] for e in session.errors] == ["out_of_range"] * 2
+
+
+def test_what_a_task_with_a_clock_has_left_has_all_fields():
+    window = t.Window(size="1min", by=("device",), aggregates={"low": ("min", "value"), "n": ("count", None)})
+    session = window.session()
+    session.push({"seq": 3, "event_time": NOON, "device": "a", "value": None})
+    (left,) = session.flush()
+    kinds = {"seq": pa.int64(), "event_time": pa.timestamp("us", "UTC"), "device": pa.string(), "value": pa.float64()}
+    assert list(left) == window.output_schema(pa.schema(kinds)).names
+    assert (left["seq"], left["device"], left["low"], left["n"]) == (3, "a", None, 1)

@@ -184,7 +184,7 @@ def test_what_is_no_state(spark, checkpoint, tmp_path, monkeypatch):
 def test_a_chain_that_is_not_whole():
     links = [Link("", "a", {"s": b"0", "": b"[]"}), Link("a", "b", {"s": b"1"}), Link("b", "c", {"s": b"2"})]
     stored = {i: msgspec.msgpack.encode(link) for i, link in enumerate(links)}
-    stored[-1] = msgspec.msgpack.encode(Head(2, 0, 1, 1, "c"))
+    stored[-1] = msgspec.msgpack.encode(Head(2, 0, 0, 1, 1, "c"))
     assert _chained(stored, "it") == {"s": [b"0", b"1", b"2"]}
     for change, text in (
         ({1: None}, "a link is missing"),

@@ -126,7 +126,6 @@ class Session:
         """What the task has left at the end of the stream."""
         out = self._state.flush(self._dead) if self._state is not None else None
         self._collect()
-        out = self._told(out) if isinstance(self.task, KeyedOperator) and self.task.clock() is not None else out
         return [] if out is None else out.to_pylist()
 
     def snapshot(self) -> bytes:
