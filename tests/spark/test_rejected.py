@@ -39,6 +39,7 @@ ROWS = pa.RecordBatch.from_pylist(
 def test_rows_are_parted():
     assert without_errors(PLAIN) is PLAIN
     assert without_errors(TOLD) == PLAIN == Accepted().output_schema(TOLD)
+    assert without_errors(pa.schema([TOLD.field(ERROR_COLUMN), *PLAIN])) == PLAIN
     assert Accepted().apply(ROWS, DeadLetters("x")).to_pylist() == [{"seq": 1, "value": 1.0}, {"seq": 3, "value": 3.0}]
     assert Rejected().apply(ROWS, DeadLetters("x"))["seq"].to_pylist() == [2]
 

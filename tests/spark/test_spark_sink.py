@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -22,10 +23,11 @@ from riot_ops.runtime.spark import quiet
 from riot_ops.runtime.spark import sink as sinks
 from riot_ops.runtime.spark import stage as stages
 from riot_ops.runtime.spark.adapters import labels_of
-from riot_ops.runtime.spark.blocks import SINK, Block, Packer, blocks_to_batch, bucket_labels
+from riot_ops.runtime.spark.blocks import SINK, Block, Packer, blocks_of, blocks_to_batch, bucket_labels
 from riot_ops.runtime.spark.bounded import _write, as_logs
 from riot_ops.runtime.spark.sink import Outlet, Writer
-from riot_ops.runtime.spark.stage import OWNERS, StageProcessor
+from riot_ops.runtime.spark.source import SourceStage
+from riot_ops.runtime.spark.stage import FLUSH, OWNERS, StageProcessor
 from tests.staged import Chain
 
 
@@ -56,6 +58,22 @@ def test_no_two_writers_of_a_query_have_one_number():
     assert len(set(numbers)) == len(numbers) == 12
     assert min(numbers) >= 0
     assert sorted({batch for batch, _ in asked}) == [0, 7]
+
+
+def test_what_is_read_is_stamped_with_the_time_and_written_as_of_the_first_stage():
+    asked = []
+    outlet = SimpleNamespace(writer=lambda stage, place: asked.append((stage, place)))
+    flow = flow_of(t.KalmanFilter(by=("device",)))
+    planned, source = plan(flow), ro.MemorySource([{"device": "x", "value": 1.0}])
+    stage = SourceStage(
+        planned, "in", source.declared(flow.nodes["in"].schema), outlet, labels_of(planned, 1), ARRIVAL, None, None, 1
+    )
+    before = time.time() * 1e6
+    with in_task():
+        blocks = [b for rows in stage.blocks({"start": 0, "end": 1}, last=True) for b in blocks_of(rows.to_pandas())]
+    assert asked == [(0, 3)]
+    assert [block.stream for block in blocks] == ["in", FLUSH]
+    assert all(before <= block.first_us <= block.last_us <= time.time() * 1e6 for block in blocks)
 
 
 def test_a_micro_batch_tells_what_all_writers_did(tmp_path, monkeypatch):
