@@ -29,6 +29,7 @@ from riot_ops.tasks.parse.project import Project
 from riot_ops.tasks.parse.quartile_label import QuartileLabel
 from riot_ops.tasks.parse.senml_parse import SenMLParse
 from riot_ops.tasks.parse.time_fields import TimeFields
+from riot_ops.tasks.parse.tokenize import Tokenize
 from riot_ops.tasks.parse.xml_parse import XMLParse
 from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
 from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
@@ -41,6 +42,7 @@ from riot_ops.tasks.statistical.block_average import BlockAverage
 from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
+from riot_ops.tasks.statistical.running_count import RunningCount
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
 from riot_ops.tasks.statistical.variance import Variance
 from riot_ops.tasks.statistical.window import Aggregate, Window
@@ -82,6 +84,7 @@ __all__ = [
     "QuartileLabel",
     "RangeFilter",
     "RemoteZip",
+    "RunningCount",
     "SecondOrderMoment",
     "SenMLParse",
     "SlidingRegression",
@@ -92,6 +95,7 @@ __all__ = [
     "TableRange",
     "Task",
     "TimeFields",
+    "Tokenize",
     "ValueTask",
     "Variance",
     "Window",

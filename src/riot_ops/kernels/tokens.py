@@ -1,0 +1,76 @@
+"""Text to tokens: runs of bytes of one class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["tokens"]
+
+
+@kernel
+def _tokens(
+    data: Any, starts: Any, ends: Any, valid: Any, table: Any, first: Any, rows: Any, places: Any, spans: Any, out: Any
+) -> Any:
+    """Copy the tokens of each text; returns how many there are, and of how many bytes.
+
+    ``table`` has for each byte what it becomes, 0 where it stands between tokens; ``first`` is the byte that a token
+    must begin with, -1 for any. ``spans`` gets where each token begins in ``out``, and one more: where the last ends.
+    """
+    n = 0
+    o = 0
+    spans[0] = 0
+    for i in range(starts.size):
+        if valid.size > 0 and not valid[i]:
+            continue
+        place = 0
+        p = starts[i]
+        end = ends[i]
+        while p < end:
+            b = table[data[np.uint64(p)]]
+            if b == 0:
+                p += 1
+                continue
+            taken = first < 0 or data[np.uint64(p)] == first
+            begin = o
+            while b != 0:
+                out[np.uint64(o)] = b
+                o += 1
+                p += 1
+                if p >= end:
+                    break
+                b = table[data[np.uint64(p)]]
+            if not taken:
+                o = begin
+                continue
+            rows[n] = i
+            places[n] = place
+            place += 1
+            n += 1
+            spans[np.uint64(n)] = o
+    return n, o
+
+
+def tokens(
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    valid: npt.NDArray[np.bool_],
+    table: npt.NDArray[np.uint8],
+    first: int = -1,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """``(rows, places, offsets, bytes)`` of the tokens: text and place in it of each, and all of them end to end.
+
+    The texts together must hold less than 2 GiB.
+    """
+    size = int((ends - starts).sum())
+    room = (size + starts.size) // 2 + 1
+    rows, places = np.empty(room, np.int64), np.empty(room, np.int64)
+    spans, out = np.empty(room + 1, np.int32), np.empty(size, np.uint8)
+    n, used = _tokens(data, starts, ends, valid, readonly(table), first, rows, places, spans, out)
+    return rows[:n], places[:n], spans[: n + 1], out[:used]

@@ -1,0 +1,75 @@
+"""Running counts, against a dict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def counted(words):
+    seen = Counter()
+    for word in words:
+        seen[word] += 1
+        yield seen[word]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "ü", "", None]), max_size=40), st.integers(1, 9))
+def test_every_record_has_the_count_so_far(words, batch_size):
+    flow = ro.Dataflow("count")
+    source = flow.source("in", schema={"word": "string"})
+    flow.sink("out", source.to(t.RunningCount(by="word", output="times"), id="n"))
+    table = flow.run([{"word": word} for word in words], batch_size=batch_size)["n"]
+    assert table.to_pylist() == [
+        {"seq": i, "word": word, "times": n} for i, (word, n) in enumerate(zip(words, counted(words), strict=True))
+    ]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "c"]), max_size=9), max_size=5))
+def test_updates_are_the_last_of_each_key_in_a_batch(batches):
+    each, update = t.RunningCount(by="word").session(), t.RunningCount(by="word", emit="update").session()
+    for words in batches:
+        batch = pa.RecordBatch.from_pydict({"word": pa.array(words, pa.string())})
+        every = each.push_batch(batch).to_pylist()
+        last = [row for i, row in enumerate(every) if row["word"] not in [other["word"] for other in every[i + 1 :]]]
+        assert update.push_batch(batch).to_pylist() == last
+
+
+def test_keys_several_none_and_an_old_field():
+    rows = [{"a": 1, "b": "x", "n": "old"}, {"a": 1, "b": "y", "n": "old"}, {"a": 1, "b": "x", "n": "old"}]
+    pairs = t.RunningCount(by=("a", "b"), output="n").session()
+    assert [row["n"] for row in pairs.push_many(rows)] == [1, 1, 2]
+    assert [*pairs.push(rows[0])[0]] == ["a", "b", "n"]
+    assert [row["count"] for row in t.RunningCount().session().push_many(rows)] == [1, 2, 3]
+
+
+def test_a_key_that_was_away_for_long_begins_anew():
+    session = t.RunningCount(by="word", ttl="1min").session()
+    times = (0, 30, 90, 151)
+    rows = [{"event_time": NOON + timedelta(seconds=s), "word": "a"} for s in times]
+    assert [row["count"] for row in session.push_many(rows)] == [1, 2, 3, 1]
+
+
+def test_counts_of_two_parts_are_added_up():
+    here, there = (t.RunningCount(by="word").session() for _ in range(2))
+    here.push_many([{"word": "a"}, {"word": "b"}])
+    there.push_many([{"word": "b"}, {"word": "c"}, {"word": "b"}])
+    here.merge(there.snapshot())
+    assert [here.push({"word": word})[0]["count"] for word in "abc"] == [2, 4, 2]
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ConfigError, match="emit"):
+        t.RunningCount(emit="last")
+    with pytest.raises(ConfigError, match="word"):
+        t.RunningCount(by="word").session().push({"wort": "a"})

@@ -1,0 +1,123 @@
+"""Tokens of text, against Python's regular expressions."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.parse import tokenize
+
+PUNCTUATION = re.escape(string.punctuation)
+#: By split and unicode, the definition of a token.
+DEFINED = {
+    ("words", False): re.compile(r"[A-Za-z0-9_]+"),
+    ("words", True): re.compile(r"\w+"),
+    ("spaces", False): re.compile(r"[^ \t\n\r\x0b\x0c\0]+"),
+    ("spaces", True): re.compile(r"[^\s\0]+"),
+    ("punctuation", False): re.compile(rf"[^ \t\n\r\x0b\x0c\0{PUNCTUATION}]+"),
+    ("punctuation", True): re.compile(rf"[^\s\0{PUNCTUATION}]+"),
+}
+ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+texts = st.one_of(st.none(), st.text("abZ09_#'-, .\t\n\0üÉ\u00a0Ⅷİ", max_size=30), st.text(max_size=12))
+
+
+def defined(text, *, split="words", unicode=False, lowercase=False, prefix=None):
+    found = [] if text is None else DEFINED[split, unicode].findall(text)
+    found = [w for w in found if prefix is None or w.startswith(prefix)]
+    if lowercase:
+        found = [w.lower() if unicode else w.translate(ASCII_LOWER) for w in found]
+    return found
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize("split", ["words", "spaces", "punctuation"])
+@given(st.lists(texts, max_size=12), st.booleans(), st.booleans(), st.sampled_from([None, "a", "Z"]))
+def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowercase, prefix):
+    task = t.Tokenize(field="text", split=split, unicode=unicode, lowercase=lowercase, prefix=prefix)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array([3 * i for i in range(len(column))], pa.int64()),
+            "text": pa.array(column, pa.string()).cast(kind),
+        }
+    )
+    made = task.session().push_batch(batch)
+    wanted = [
+        {"seq": 3 * i, "word": word, "sub": place}
+        for i, text in enumerate(column)
+        for place, word in enumerate(defined(text, split=split, unicode=unicode, lowercase=lowercase, prefix=prefix))
+    ]
+    assert made.to_pylist() == wanted
+    assert made.schema.names == ["seq", "word", "sub"]
+
+
+def test_by_hand():
+    assert words("naïve Café_1, x-y") == ["na", "ve", "Caf", "_1", "x", "y"]
+    assert words("naïve Café_1, x-y", unicode=True) == ["naïve", "Café_1", "x", "y"]
+    assert words("It's #Warm! ÜBER", split="spaces", lowercase=True) == ["it's", "#warm!", "Über"]
+    assert words("It's #Warm! ÜBER", split="punctuation", lowercase=True, unicode=True) == ["it", "s", "warm", "über"]
+    assert words("a #b ##c #", split="spaces", prefix="#") == ["#b", "##c", "#"]
+    assert words("") == words("  \n") == words(None) == []
+
+
+def words(text, **options):
+    return [row["word"] for row in t.Tokenize(field="text", **options).session().push({"text": text})]
+
+
+def test_tokens_carry_what_they_are_told_to():
+    row = {"seq": 4, "sub": 2, "event_time": None, "id": "x", "lang": "en", "text": "so it goes"}
+    made = t.Tokenize(field="text", output="topic", keep=("lang", "id")).session().push(row)
+    assert made[1] == {"seq": 4, "sub": 2, "event_time": None, "lang": "en", "id": "x", "topic": "it", "sub_2": 1}
+    # in the place of the text
+    assert t.Tokenize(field="text", output="text").session().push({"text": "a b"}) == [
+        {"text": "a", "sub": 0},
+        {"text": "b", "sub": 1},
+    ]
+
+
+def test_binary_that_is_no_text_is_rejected():
+    session = t.Tokenize().session()
+    assert [
+        r["word"]
+        for r in session.push_batch(
+            pa.RecordBatch.from_pydict({"payload": [b"a b", b"c \xff", "ü d".encode()]})
+        ).to_pylist()
+    ] == ["a", "b", "d"]
+    assert [(e["reason"], e["message"]) for e in session.errors] == [("invalid_utf8", "payload is no UTF-8")]
+
+
+def test_large_batches_are_worked_on_in_pieces(monkeypatch):
+    monkeypatch.setattr(tokenize, "pieces", lambda sizes: [(i, i + 1) for i in range(len(sizes))])
+    flow = ro.Dataflow("pieces")
+    flow.sink("out", flow.source("in", schema={"text": "string"}).to(t.Tokenize(field="text"), id="words"))
+    found = flow.run([{"text": "a b"}, {"text": None}, {"text": "c"}])["words"]
+    assert found.select(["seq", "word", "sub"]).to_pylist() == [
+        {"seq": 0, "word": "a", "sub": 0},
+        {"seq": 0, "word": "b", "sub": 1},
+        {"seq": 2, "word": "c", "sub": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"split": "lines"}, "split"),
+        ({"prefix": "#"}, "prefix"),
+        ({"split": "spaces", "prefix": "##"}, "prefix"),
+        ({"split": "spaces", "prefix": "ü"}, "prefix"),
+        ({"split": "spaces", "prefix": " "}, "prefix"),
+        ({"split": "spaces", "prefix": ""}, "prefix"),
+        ({"keep": ("word",)}, "keep"),
+    ],
+)
+def test_misuse_is_refused(options, text):
+    with pytest.raises(ConfigError, match=text):
+        t.Tokenize(**options)
