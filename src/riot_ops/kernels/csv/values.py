@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from riot_ops.kernels.dates import parse_iso
 from riot_ops.kernels.jit import kernel
 
 __all__ = ["BAD_TIME", "OK", "OPEN_QUOTE", "WRONG_COLUMNS", "csv_to_senml"]
@@ -21,16 +22,8 @@ def _digit(b: Any) -> Any:
 
 
 @kernel
-def _pair(text: Any, i: Any) -> Any:
-    """Two digits as a number, -1 where they are none."""
-    if not (_digit(text[i]) and _digit(text[i + 1])):
-        return -1
-    return (np.int64(text[i]) - 48) * 10 + np.int64(text[i + 1]) - 48
-
-
-@kernel
 def parse_time(text: Any, n: Any) -> Any:
-    """``(milliseconds, ok)`` of ``text[:n]``: an integer, or ``Y-M-D[(T| )h:m[:s[.fff]][Z|±hh:mm]]``."""
+    """``(milliseconds, ok)`` of ``text[:n]``: an integer, or a date and time as :func:`parse_iso` reads it."""
     digits = 0
     sign = 1
     value = np.int64(0)
@@ -46,53 +39,8 @@ def parse_time(text: Any, n: Any) -> Any:
             break
     if digits > 0:
         return sign * value, True
-    if n < 10 or text[4] != 45 or text[7] != 45:
-        return 0, False
-    century, year, month, day = _pair(text, 0), _pair(text, 2), _pair(text, 5), _pair(text, 8)
-    if century < 0 or year < 0 or month < 1 or month > 12 or day < 1:
-        return 0, False
-    year += century * 100
-    if year < 1:
-        return 0, False
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    long_month = month in (1, 3, 5, 7, 8, 10, 12)
-    if day > (31 if long_month else 30) or (month == 2 and day > (29 if leap else 28)):
-        return 0, False
-    # days since 1970-01-01 of the proleptic Gregorian calendar, years counted from March
-    y = year - 1 if month <= 2 else year
-    m = month + 9 if month <= 2 else month - 3
-    ms = (365 * y + y // 4 - y // 100 + y // 400 + (153 * m + 2) // 5 + day - 1 - 719468) * 86400000
-    if n == 10:
-        return ms, True
-    if n < 16 or (text[10] != 84 and text[10] != 32) or text[13] != 58:
-        return 0, False
-    hour, minute, second = _pair(text, 11), _pair(text, 14), 0
-    i = 16
-    if i + 3 <= n and text[i] == 58:
-        second = _pair(text, 17)
-        i = 19
-        if i < n and text[i] == 46:
-            i += 1
-            scale = 100
-            if i >= n or not _digit(text[i]):
-                return 0, False
-            while i < n and _digit(text[i]):
-                ms += scale * (np.int64(text[i]) - 48)
-                scale //= 10
-                i += 1
-    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
-        return 0, False
-    ms += hour * 3600000 + minute * 60000 + second * 1000
-    if i == n:
-        return ms, True
-    if i + 1 == n and text[i] == 90:
-        return ms, True
-    if i + 6 == n and (text[i] == 43 or text[i] == 45) and text[i + 3] == 58:
-        hour, minute = _pair(text, i + 1), _pair(text, i + 4)
-        if 0 <= hour <= 23 and 0 <= minute <= 59:
-            shift = hour * 3600000 + minute * 60000
-            return ms - shift if text[i] == 43 else ms + shift, True
-    return 0, False
+    ok, time = parse_iso(text, 0, n)
+    return time // 1000, ok
 
 
 @kernel

@@ -1,0 +1,127 @@
+"""Dates and times in text, as microseconds since 1970."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.numbers import byte
+
+__all__ = ["parse_iso", "parse_log_time"]
+
+_DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
+_DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
+#: English names of months, three bytes each as a number.
+_MONTHS = readonly(
+    np.array(
+        [a << 16 | b << 8 | c for a, b, c in zip(*[iter(b"JanFebMarAprMayJunJulAugSepOctNovDec")] * 3, strict=True)]
+    )
+)
+
+
+@kernel
+def _two(data: Any, i: Any) -> Any:
+    """Two digits as a number; below 0, or above 99, where they are none."""
+    tens = byte(data, i) - 48
+    ones = byte(data, i + 1) - 48
+    if tens < 0 or tens > 9 or ones < 0 or ones > 9:
+        return -1
+    return 10 * tens + ones
+
+
+@kernel
+def _midnight(year: Any, month: Any, day: Any) -> Any:
+    """``(ok, microseconds)`` of a day of the proleptic Gregorian calendar."""
+    if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
+        return False, 0
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > _DAYS_IN[month] and not (leap and month == 2 and day == 29):
+        return False, 0
+    y = year - 1 if month <= 2 else year  # years counted from March
+    m = month + 9 if month <= 2 else month - 3
+    return True, (365 * y + y // 4 - y // 100 + y // 400 + (153 * m + 2) // 5 + day - 719469) * _DAY
+
+
+@kernel
+def _clock(hour: Any, minute: Any, second: Any) -> Any:
+    """``(ok, microseconds)`` since midnight."""
+    ok = hour >= 0 and hour <= 23 and minute >= 0 and minute <= 59 and second >= 0 and second <= 59
+    return ok, hour * _HOUR + minute * _MINUTE + second * _SECOND
+
+
+@kernel
+def _zone(data: Any, p: Any, end: Any) -> Any:
+    """``(ok, microseconds ahead of UTC)`` of ``Z``, ``±hh:mm``, ``±hhmm`` or nothing."""
+    n = end - p
+    if n == 0:
+        return True, 0
+    sign = byte(data, p)
+    if n == 1:
+        return sign == 90 or sign == 122, 0
+    colon = n == 6 and byte(data, p + 3) == 58
+    if not (colon or n == 5) or not (sign == 43 or sign == 45):
+        return False, 0
+    ok, ahead = _clock(_two(data, p + 1), _two(data, p + (4 if colon else 3)), 0)
+    return ok, ahead if sign == 43 else -ahead
+
+
+@kernel
+def parse_iso(data: Any, start: Any, end: Any) -> Any:
+    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m[:s[(.|,)f…]][zone]]``; digits below a microsecond are cut."""
+    n = end - start
+    if n < 10 or byte(data, start + 4) != 45 or byte(data, start + 7) != 45:
+        return False, 0
+    century, year = _two(data, start), _two(data, start + 2)
+    if century < 0 or year < 0:
+        return False, 0
+    ok, time = _midnight(100 * century + year, _two(data, start + 5), _two(data, start + 8))
+    if not ok or n == 10:
+        return ok, time
+    mark = byte(data, start + 10)
+    if n < 16 or (mark != 84 and mark != 32 and mark != 116) or byte(data, start + 13) != 58:
+        return False, 0
+    second = 0
+    p = start + 16
+    if p + 3 <= end and byte(data, p) == 58:
+        second = _two(data, p + 1)
+        p += 3
+        if p < end and (byte(data, p) == 46 or byte(data, p) == 44):
+            p += 1
+            first = p
+            scale = _SECOND // 10
+            while p < end:
+                d = byte(data, p) - 48
+                if d < 0 or d > 9:
+                    break
+                time += scale * d
+                scale //= 10
+                p += 1
+            if p == first:
+                return False, 0
+    ok, clock = _clock(_two(data, start + 11), _two(data, start + 14), second)
+    known, ahead = _zone(data, p, end)
+    return ok and known, time + clock - ahead
+
+
+@kernel
+def parse_log_time(data: Any, start: Any, end: Any) -> Any:
+    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s zone``, as web servers log it."""
+    if end - start < 20 or byte(data, start + 2) != 47 or byte(data, start + 6) != 47 or byte(data, start + 11) != 58:
+        return False, 0
+    name = byte(data, start + 3) << 16 | byte(data, start + 4) << 8 | byte(data, start + 5)
+    month = 1
+    while month <= 12 and _MONTHS[month - 1] != name:
+        month += 1
+    century, year = _two(data, start + 7), _two(data, start + 9)
+    if century < 0 or year < 0 or byte(data, start + 14) != 58 or byte(data, start + 17) != 58:
+        return False, 0
+    ok, time = _midnight(100 * century + year, month, _two(data, start))
+    good, clock = _clock(_two(data, start + 12), _two(data, start + 15), _two(data, start + 18))
+    p = start + 20
+    if p < end and byte(data, p) == 32:
+        p += 1
+    known, ahead = _zone(data, p, end)
+    return ok and good and known, time + clock - ahead

@@ -1,0 +1,177 @@
+"""The cells of a batch of lines, and what they say; of a line that has been rejected nothing more is looked at."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import excerpt
+from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
+from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
+from riot_ops.kernels.fields import BAD, EMPTY, GOOD, HARD, booleans, doubles, integers, split_lines, times
+from riot_ops.kernels.strings import not_utf8
+
+__all__ = ["KINDS", "CellLines"]
+
+#: The kinds of cells.
+KINDS: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    **dict.fromkeys(("s", "ms", "us", "ns", "iso", "log"), TIMESTAMP),
+}
+PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
+REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
+#: Of a cell: it is a time that no record can have.
+BEYOND = 4
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class CellLines:
+    """Lines, cut into cells.
+
+    Attributes
+    ----------
+    batch : record batch
+        What has the lines.
+    good : array of bool, shape (n,)
+        The lines that have not been rejected.
+    counts : array of int64, shape (n,)
+        How many cells each has; -1 where a quote or bracket is open.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, lines: pa.Array, cuts: Mask, kind: int, places: Numbers) -> None:
+        self.batch = batch
+        self._places = places
+        self._cuts = cuts
+        self.data, starts, self._line_ends, valid = byte_spans(lines)
+        n = len(lines)
+        self._starts, self._ends = (np.zeros((int(places.max()) + 1, n), np.int64) for _ in range(2))
+        self.counts = np.empty(n, np.int64)
+        split_lines(
+            self.data, starts, self._line_ends, valid, cuts, kind, places, self._starts, self._ends, self.counts
+        )
+        self.good = np.ones(n, np.bool_)
+        self._spoiled = not_utf8(lines)
+        self._null = ~valid if valid.size else np.zeros(n, np.bool_)
+
+    def reject_what_is_no_text(self, dead: DeadLetters) -> None:
+        """Null lines, and those that are no UTF-8."""
+        self.reject(dead, self._null, "missing", "the line is null")
+        self.reject(dead, self._spoiled, "invalid_utf8", "the line is no UTF-8")
+
+    def reject(self, dead: DeadLetters, wrong: Mask, reason: str, text: str | list[str]) -> None:
+        """Reject those of the lines that have not been rejected; a list of texts has one for each of these."""
+        rows = np.flatnonzero(wrong & self.good)
+        if rows.size:
+            dead.reject(self.batch, rows, reason, text)
+            self.good[rows] = False
+
+    @property
+    def ends_empty(self) -> Mask:
+        """Which lines end with a delimiter."""
+        last = np.zeros(self.good.size, np.bool_)
+        for row in np.flatnonzero(self.good):
+            text = self.data[max(0, self._line_ends[row] - 3) : self._line_ends[row]].tobytes().rstrip(b"\r\n")
+            last[row] = bool(text) and self._cuts[text[-1]]
+        return last
+
+    def says(self, cell: int, texts: set[str], *, exactly: bool) -> Mask:
+        """Which lines have one of these texts in a cell, in capitals or not unless ``exactly``."""
+        starts, ends = self._span(cell, cell)
+        found = self.good & (self.counts > cell) & (ends - starts <= max(len(text.encode()) for text in texts))
+        same = texts if exactly else {text.lower() for text in texts}
+        for row in np.flatnonzero(found):
+            text = self._text(starts, ends, row)
+            found[row] = (text if exactly else text.lower()) in same
+        return found
+
+    def column(
+        self, name: str, first: int, last: int, kind: str, absent: Mask, dead: DeadLetters
+    ) -> tuple[pa.Array, Mask]:
+        """What stands from one cell to another, and where there is nothing; ``absent`` are cells that do not count."""
+        starts, ends = self._span(first, last)
+        here = self.good & (self.counts > last) & ~absent
+        found = np.full(starts.size, EMPTY, np.int8)
+        if kind == "string":
+            found[here & (ends > starts)] = GOOD
+            column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
+        elif kind == "double":
+            column = self._read(starts, ends, here, found, doubles, np.float64, _finite)
+        elif kind == "bool":
+            column = self._read(starts, ends, here, found, booleans, np.bool_, bool)
+        elif kind in ("iso", "log"):
+            micros = self._read(starts, ends, here, found, times, np.int64, int, kind == "log")
+            column = _times(micros, 1, found)
+        else:
+            numbers = self._read(starts, ends, here, found, integers, np.int64, _int64)
+            column = numbers if kind == "int64" else _times(numbers, PER_UNIT.get(kind, 0), found)
+        for code, reason in ((BAD, REASONS.get(kind, "bad_time")), (BEYOND, "out_of_range")):
+            wrong = self.good & (found == code)
+            what = f"is no {kind}" if code == BAD else "is not within the years 1 to 9999"
+            rows = np.flatnonzero(wrong)
+            texts = [f"{name}: {excerpt(self._text(starts, ends, row))!r} {what}" for row in rows]
+            self.reject(dead, wrong, reason, texts)
+        return column, self.good & (found == EMPTY)
+
+    def _read(
+        self,
+        starts: Numbers,
+        ends: Numbers,
+        here: Mask,
+        found: Any,
+        kernel: Callable[..., None],
+        dtype: Any,
+        exact: Callable[[str], Any],
+        *options: Any,
+    ) -> pa.Array:
+        """Cells by a kernel; what it finds hard by Python."""
+        out = np.empty(starts.size, dtype)
+        kernel(self.data, readonly(starts), readonly(ends), here, *options, out, found)
+        for row in np.flatnonzero(found == HARD):
+            try:
+                out[row] = exact(self._text(starts, ends, row))
+                found[row] = GOOD
+            except ValueError:
+                found[row] = BAD
+        return pa.array(out, mask=found != GOOD)
+
+    def _span(self, first: int, last: int) -> tuple[Numbers, Numbers]:
+        return self._starts[self._places[first]], self._ends[self._places[last]]
+
+    def _text(self, starts: Numbers, ends: Numbers, row: Any) -> str:
+        return self.data[starts[row] : ends[row]].tobytes().decode()
+
+
+def _times(numbers: pa.Array, unit: int, found: Any) -> pa.Array:
+    """Times of so many microseconds (0: of nanoseconds)."""
+    values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    if unit == 0:
+        values, unit = values // 1000, 1
+    beyond = (values > LATEST // unit) | (values < -(-EARLIEST // unit))
+    found[beyond & (found == GOOD)] = BEYOND
+    return pa.array(np.where(beyond, 0, values) * unit, mask=found != GOOD).cast(TIMESTAMP)
+
+
+def _finite(text: str) -> float:
+    value = float(text) if re.fullmatch(r"[-+.\deE]+", text, re.ASCII) else math.nan
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _int64(text: str) -> int:
+    value = int(text) if re.fullmatch(r"[-+]?\d+", text, re.ASCII) else 1 << 63
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(text)
+    return value

@@ -1,0 +1,251 @@
+"""Lines of text to records, by a table of what stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.order import carried
+from riot_ops.core.parameters import Count
+from riot_ops.kernels.arrow import readonly
+from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.tasks.parse.cell_lines import KINDS, CellLines
+
+__all__ = ["ParseLines"]
+
+FORMATS = ("delimited", "spaces", "log")
+
+Numbers = npt.NDArray[np.int64]
+Cell = int | tuple[int, int]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ParseLines(StatelessTask):
+    r"""Read a record from each line of text.
+
+    Parameters
+    ----------
+    fields : dict of str to (cell, kind) or (cell, kind, default)
+        The fields of a record. A cell is its number from 0, or a pair of the first and the last of several that are
+        one value, as date and time are. Kinds are ``string``, ``int64``, ``double``, ``bool`` (true, false, 1, 0), and
+        of times ``s``, ``ms``, ``us`` and ``ns`` (since 1970), ``iso`` (a date, or a date and time; without a zone it
+        is UTC) and ``log`` (10/Jun/1998:12:00:01 +0000). With a default, even null, the cell may be missing or empty.
+    format : "delimited", "spaces" or "log", default "delimited"
+        Whether cells stand between delimiters, between runs of white space, or between single blanks and may be
+        in double quotes or brackets, as web servers log them.
+    delimiter : str, default ","
+        With ``delimited``: the ASCII characters each of which stands between two cells.
+    cells : int >= 1, optional
+        How many cells a line must have; without it, as many as the fields need.
+    trailing : bool, default False
+        Whether one empty cell more may end a line.
+    more : bool, default False
+        Whether any cells more may.
+    skip : dict of int to str, optional
+        Lines that have one of these texts in the cell of that number, in capitals or not, are left out: headers.
+    nulls : tuple of str, default ()
+        Texts that stand for an empty cell.
+    field : str, default "payload"
+        Field with the line.
+    keep : tuple of str, default ()
+        Fields of the line's record that are kept, besides its order and time.
+
+    Shapes and rates
+    ----------------
+    text[n] -> record[n], 1:1; O(bytes) time, no state. Digits of times below a microsecond are cut.
+
+    Missing values
+    --------------
+    An empty cell without a default, and a null line, are errors (``missing``).
+
+    Errors
+    ------
+    ``wrong_cells``, ``missing``, ``bad_number`` (also one that is not finite, or no int64), ``bad_bool``, ``bad_time``,
+    ``out_of_range`` (a time outside of the years 1 to 9999), ``invalid_utf8``.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: the inputs of its applications.
+
+    Examples
+    --------
+    >>> trades = ParseLines(fields={"stock": (0, "string"), "event_time": (1, "iso"), "price": (2, "double")}, cells=3)
+    >>> session = trades.session()
+    >>> out = session.push({"payload": "AAPL,2018-08-15,11.84"})[0]
+    >>> out["stock"], f"{out['event_time']:%d %b %Y}", out["price"]
+    ('AAPL', '15 Aug 2018', 11.84)
+    >>> session.push({"payload": "AAPL,2018-08-15,?"}), session.errors[0]["message"]
+    ([], "price: '?' is no double")
+    """
+
+    code: ClassVar[str] = "PRS"
+    category: ClassVar[str] = "Parse"
+
+    fields: Any
+    format: Literal["delimited", "spaces", "log"] = "delimited"
+    delimiter: str = ","
+    cells: Count | None = None
+    trailing: bool = False
+    more: bool = False
+    skip: Any = None
+    nulls: tuple[str, ...] = ()
+    field: str = "payload"
+    keep: tuple[str, ...] = ()
+
+    def validate(self) -> None:
+        if not isinstance(self.fields, Mapping) or not self.fields:
+            raise ConfigError(f"fields must be a dict of name to (cell, kind), got {short(self.fields)}")
+        object.__setattr__(self, "fields", {name: _checked(name, one) for name, one in self.fields.items()})
+        if not self.delimiter or not self.delimiter.isascii() or set(self.delimiter) & set("\r\n"):
+            raise ConfigError(f"delimiter must be ASCII characters other than line breaks, got {self.delimiter!r}")
+        if self.format != "delimited" and self.delimiter != ",":
+            raise ConfigError(f"delimiter is for format='delimited', got {self.delimiter!r} with {self.format!r}")
+        skip = {} if self.skip is None else self.skip
+        if not isinstance(skip, Mapping) or not all(str(c).isdigit() and isinstance(v, str) for c, v in skip.items()):
+            raise ConfigError(f"skip must be a dict of the number of a cell to a text, got {short(self.skip)}")
+        object.__setattr__(self, "skip", {int(cell): text for cell, text in skip.items()} or None)
+        if self.cells is not None and self.cells <= self._highest:
+            raise ConfigError(f"cells = {self.cells}, but a field is in cell {self._highest}, counted from 0")
+        if both := set(self.keep) & set(self.fields):
+            raise ConfigError(f"keep and fields must not both have {sorted(both)[0]!r}")
+
+    @property
+    def _places(self) -> list[int]:
+        """The cells that something is read from, in order."""
+        spans = [cell if isinstance(cell, tuple) else (cell, cell) for cell, *_ in self.fields.values()]
+        return sorted({c for span in spans for c in span} | set(self.skip or ()))
+
+    @property
+    def _highest(self) -> int:
+        return max(_last(cell) for cell, *_ in self.fields.values())
+
+    @cached_property
+    def _layout(self) -> tuple[npt.NDArray[np.bool_], int, Numbers]:
+        """What stands between cells, how lines are cut, and where each cell goes."""
+        between = {"delimited": self.delimiter, "spaces": " \t\x0b\x0c\r\n", "log": " "}[self.format]
+        cuts = np.zeros(256, np.bool_)
+        cuts[list(between.encode())] = True
+        places = np.full(max(self._places) + 1, -1, np.int64)
+        places[self._places] = np.arange(len(self._places))
+        return readonly(cuts), FORMATS.index(self.format), readonly(places)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_layout"}
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {self.field: "text", **dict.fromkeys(self.keep, "any")}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        names = [n for n in dict.fromkeys([*carried(schema.names), *self.keep]) if n not in self.fields]
+        made = [pa.field(name, KINDS[kind]) for name, (_, kind, *_) in self.fields.items()]
+        return pa.schema([*(schema.field(name) for name in names), *made])
+
+    def writes(self) -> frozenset[str] | None:
+        return None
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        column = batch.column(self.field)
+        text = column.cast(pa.string()) if pa.types.is_null(column.type) else column
+        return self._read(CellLines(batch, text, *self._layout), dead)
+
+    def _read(self, lines: CellLines, dead: DeadLetters) -> pa.RecordBatch:
+        lines.reject_what_is_no_text(dead)
+        for cell, text in (self.skip or {}).items():
+            lines.good[lines.says(cell, {text}, exactly=False)] = False
+        self._count_cells(lines, dead)
+        columns = {}
+        for name, (cell, kind, *default) in self.fields.items():
+            first, last = cell if isinstance(cell, tuple) else (cell, cell)
+            absent = (
+                lines.says(first, {*self.nulls}, exactly=True) if self.nulls else np.zeros(lines.good.size, np.bool_)
+            )
+            column, empty = lines.column(name, first, last, kind, absent, dead)
+            if not default:
+                lines.reject(dead, empty, "missing", f"{name} is empty")
+            elif empty.any():
+                column = pc.if_else(pa.array(empty), pa.scalar(default[0], KINDS[kind]), column)
+            columns[name] = column
+        schema = self.output_schema(lines.batch.schema)
+        whole = [columns[f.name] if f.name in columns else lines.batch.column(f.name) for f in schema]
+        kept = None if lines.good.all() else pa.array(lines.good)
+        return pa.RecordBatch.from_arrays([c if kept is None else c.filter(kept) for c in whole], schema=schema)
+
+    def _count_cells(self, lines: CellLines, dead: DeadLetters) -> None:
+        counts = lines.counts
+        needed = [
+            cell[-1] if isinstance(cell, tuple) else cell for cell, _, *default in self.fields.values() if not default
+        ]
+        least = max(needed, default=-1) + 1 if self.cells is None else self.cells
+        more = self.more or self.cells is None
+        wrong = counts < least if more else counts != least
+        if self.trailing and not more:
+            wrong &= ~((counts == least + 1) & lines.ends_empty)
+        wanted = f"{'at least ' if more else ''}{least} are wanted"
+        texts = [
+            f"{n} cells, {wanted}" if n >= 0 else "a quote or a bracket is open" for n in counts[wrong & lines.good]
+        ]
+        lines.reject(dead, wrong, "wrong_cells", texts)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        lines = ["a,1,2.5,true,0", "ü,-7,1e300,0,12", "", None, "b,x,1,1,1", "c,1,inf,1,1", "d,1,,1,99999999999999"]
+        batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(7), pa.int64()), "line": lines})
+        kinds = ("string", "int64", "double", "bool", "s")
+        fields: dict[str, Any] = {name: (i, kind) for i, (name, kind) in enumerate(zip("abcde", kinds, strict=True))}
+        yield Case(cls(fields=fields, field="line", cells=5), batch)
+        fields = {"event_time": ((0, 1), "iso"), "n": (2, "int64", 0), "rest": (3, "string", None)}
+        lines = [
+            "2024-05-01 12:00:00.25 5 x",
+            " 2024-05-01   12:00 6",
+            "2024-05-01 25:00 1",
+            "0001-01-01 00:00+05:00 2",
+        ]
+        batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(4), pa.int64()), "line": lines})
+        yield Case(cls(fields=fields, format="spaces", field="line", keep=("line",)), batch)
+        lines = [
+            'h - - [10/Jun/1998:12:00:01 +0000] "GET /" 200 - x',
+            'h - - [10/Jux/1998:12:00:01 +0000] "GET /" 200 1',
+        ]
+        batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(2), pa.int64()), "payload": lines})
+        fields = {"host": (0, "string"), "event_time": (3, "log"), "request": (4, "string"), "bytes": (6, "int64", 0)}
+        yield Case(cls(fields=fields, format="log", cells=7, more=True, nulls=("-",)), batch)
+
+
+def _last(cell: Cell) -> int:
+    return cell[1] if isinstance(cell, tuple) else cell
+
+
+def _checked(name: str, given: Any) -> tuple[Any, ...]:
+    """The description of a field."""
+    one = tuple(given) if isinstance(given, list | tuple) else ()
+    if len(one) not in (2, 3):
+        raise ConfigError(f"fields: {name!r} must be (cell, kind) or (cell, kind, default), got {short(given)}")
+    cell = tuple(one[0]) if isinstance(one[0], list | tuple) else one[0]
+    span = cell if isinstance(cell, tuple) else (cell, cell)
+    if len(span) != 2 or not all(type(c) is int and c >= 0 for c in span) or span[0] > span[1]:
+        raise ConfigError(f"fields: the cell of {name!r} must be a number >= 0 or a pair of them, got {short(one[0])}")
+    if one[1] not in KINDS:
+        raise ConfigError(
+            f"fields: the kind of {name!r} must be one of {', '.join(KINDS)}, got {short(one[1])}"
+            f"{did_you_mean(str(one[1]), KINDS)}"
+        )
+    if len(one) == 3:
+        try:
+            pa.array([one[2]], KINDS[one[1]])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
+            raise ConfigError(f"fields: the default of {name!r} is no {one[1]}: {short(one[2])}") from None
+    return (cell, *one[1:])

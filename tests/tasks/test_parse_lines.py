@@ -1,0 +1,414 @@
+"""Lines to records, against Python's own ways to read them and the figures of the specification."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+DATA = "dspbench"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ONE = {"x": (0, "string", None)}
+
+
+def read(lines, **options):
+    """``(records, [(line, reason)])``."""
+    session = t.ParseLines(**options).session()
+    batch = pa.RecordBatch.from_pydict(
+        {"seq": pa.array(range(len(lines)), pa.int64()), "payload": pa.array(lines, pa.binary())}
+    )
+    rows = session.push_batch(batch).to_pylist()
+    return rows, [(e["seq"], e["reason"]) for e in session.errors]
+
+
+def values(kind, *cells, **options):
+    """What cells of a kind say; what is rejected as its reason."""
+    rows, errors = read([cell.encode() for cell in cells], fields={"x": (0, kind)}, delimiter="|", **options)
+    found = {row["seq"]: row["x"] for row in rows} | dict(errors)
+    return [found[i] for i in range(len(cells))]
+
+
+# -- kinds -----------------------------------------------------------------------------------------
+
+
+def test_numbers():
+    assert values("int64", "7", "-12", "+3", "007", "999999999999999999", "1512564818844372492") == [
+        7,
+        -12,
+        3,
+        7,
+        999999999999999999,
+        1512564818844372492,
+    ]
+    assert values("int64", "-9223372036854775808", "9223372036854775808", "1.0", "-", "1e3", "٣", "1_0", " 1") == [
+        -(2**63),
+        *["bad_number"] * 7,
+    ]
+    assert values("double", "1.5", "-0.25e-3", ".5", "5.", "+2", "1e308", "3", "123456789012345678901234567890") == [
+        1.5,
+        -0.25e-3,
+        0.5,
+        5.0,
+        2.0,
+        1e308,
+        3.0,
+        123456789012345678901234567890.0,
+    ]
+    assert values("double", "nan", "inf", "1e999", "0x10", "1_0", "1,5", "--1", "e5") == ["bad_number"] * 8
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1))
+def test_any_number(value, whole):
+    assert values("double", repr(value), f"{value:.17e}", f"{value:.3f}") == [value, value, float(f"{value:.3f}")]
+    assert values("int64", str(whole), f"{whole:+d}", f"{whole:025d}") == [whole] * 3
+
+
+def test_booleans():
+    assert values("bool", "true", "FALSE", "True", "1", "0") == [True, False, True, True, False]
+    assert values("bool", "yes", "2", "tru", "falsy", "trues", "T") == ["bad_bool"] * 6
+
+
+def test_numbers_of_time():
+    at = datetime(2013, 8, 31, 22, tzinfo=UTC)
+    assert values("s", "1377986400", "-1") == [at, EPOCH - timedelta(seconds=1)]
+    assert values("ms", "1377986400250") == [at + timedelta(milliseconds=250)]
+    assert values("us", "1377986400000001") == [at + timedelta(microseconds=1)]
+    assert values("ns", "1377986400000001999", "-1") == [
+        at + timedelta(microseconds=1),
+        EPOCH - timedelta(microseconds=1),
+    ]
+    assert values("s", "253402300799", "253402300800", "-62135596800", "-62135596801") == [
+        datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+        "out_of_range",
+        datetime(1, 1, 1, tzinfo=UTC),
+        "out_of_range",
+    ]
+    assert values("ms", "1.5", "x") == ["bad_time"] * 2
+
+
+@given(
+    st.datetimes(datetime.min + timedelta(days=2), datetime.max - timedelta(days=2)),
+    st.sampled_from(["T", "t", " "]),
+    st.sampled_from(["minutes", "seconds", "milliseconds", "microseconds"]),
+    st.sampled_from([None, 0, 90, -345, 1439]),
+)
+def test_any_date_and_time(moment, mark, spec, ahead):
+    text = moment.isoformat(mark, timespec=spec)
+    wanted = datetime.fromisoformat(text.replace("t", "T")).replace(tzinfo=UTC)
+    if ahead is not None:
+        sign, (h, m) = "-" if ahead < 0 else "+", divmod(abs(ahead), 60)
+        wanted -= timedelta(minutes=ahead)
+        assert values("iso", f"{text}{sign}{h:02}{m:02}", f"{text}{sign}{h:02}:{m:02}") == [wanted] * 2
+    else:
+        assert values("iso", text, text + "Z", text[:10]) == [
+            wanted,
+            wanted,
+            wanted.replace(hour=0, minute=0, second=0, microsecond=0),
+        ]
+
+
+def test_digits_below_a_microsecond_are_cut():
+    assert values("iso", "2024-05-01T00:00:00.123456999", "1969-12-31 23:59:59.9999999", "2024-05-01 00:00:00,5") == [
+        datetime(2024, 5, 1, 0, 0, 0, 123456, UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime(2024, 5, 1, 0, 0, 0, 500000, UTC),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-02-30",
+        "2023-02-29",
+        "1900-02-29",
+        "2024-13-01",
+        "2024-00-01",
+        "2024-01-00",
+        "0000-01-01",
+        "2024-1-1",
+        "2024/01/01",
+        "20240101",
+        "2024-01-01T",
+        "2024-01-01T1",
+        "2024-01-01T24:00",
+        "2024-01-01T23:60",
+        "2024-01-01T23:59:60",
+        "2024-01-01T23:59:5",
+        "2024-01-01T23:59:59.",
+        "2024-01-01T23:59+24:00",
+        "2024-01-01T23:59+1",
+        "2024-01-01T23:59X",
+        "2024-01-01x23:59",
+        "12",
+    ],
+)
+def test_what_is_no_time(text):
+    assert values("iso", text) == ["bad_time"]
+
+
+def test_days_of_leap_years():
+    assert values("iso", "2024-02-29", "2000-02-29") == [datetime(y, 2, 29, tzinfo=UTC) for y in (2024, 2000)]
+
+
+def test_times_beyond_what_can_be():
+    assert values("iso", "0001-01-01T00:00+05:00", "9999-12-31T23:00-05:00") == ["out_of_range"] * 2
+
+
+def test_times_of_logs():
+    assert values("log", "10/Jun/1998:12:00:01 +0000", "01/Dec/2024:00:00:00 -0130", "29/Feb/2024:01:02:03") == [
+        datetime(1998, 6, 10, 12, 0, 1, tzinfo=UTC),
+        datetime(2024, 12, 1, 1, 30, tzinfo=UTC),
+        datetime(2024, 2, 29, 1, 2, 3, tzinfo=UTC),
+    ]
+    wrong = [
+        "10/Jux/1998:12:00:01 +0000",
+        "10/jun/1998:12:00:01",
+        "1/Jun/1998:12:00:01",
+        "31/Jun/1998:12:00:01",
+        "10-Jun-1998:12:00:01",
+        "10/Jun/1998 12:00:01",
+    ]
+    assert (
+        values("log", *wrong, "10/Jun/1998:24:00:01", "10/Jun/98:12:00:01", "10/Jun/1998:12:00:01 +00")
+        == ["bad_time"] * 9
+    )
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+cell = st.text("ab1ü .", max_size=4)
+
+
+@given(st.lists(st.lists(cell, min_size=1, max_size=6), max_size=8), st.sampled_from(["", "\n", "\r\n"]))
+def test_delimited_cells_are_those_of_split(rows, end):
+    lines = [(",".join(row) + end).encode() for row in rows]
+    found, errors = read(lines, fields={"a": (1, "string", None), "b": (3, "string", None)})
+    assert errors == []
+    for row, record in zip(rows, found, strict=True):
+        assert record["a"] == ((row[1] or None) if len(row) > 1 else None)
+        assert record["b"] == ((row[3] or None) if len(row) > 3 else None)
+    exact, errors = read(lines, fields=ONE, cells=3)
+    assert [r["seq"] for r in exact] == [i for i, row in enumerate(rows) if len(row) == 3]
+    assert errors == [(i, "wrong_cells") for i, row in enumerate(rows) if len(row) != 3]
+
+
+@given(st.lists(st.text("ab \t", max_size=12), max_size=8))
+def test_spaced_cells_are_those_of_split(lines):
+    found, _ = read(
+        [line.encode() for line in lines], fields={"a": (0, "string", None), "b": (2, "string", None)}, format="spaces"
+    )
+    for line, record in zip(lines, found, strict=True):
+        cells = line.split() + [None] * 3
+        assert (record["a"], record["b"]) == (cells[0], cells[2])
+
+
+def test_cells_of_a_log():
+    lines = [b'h - "a b" [1 2] "x [y] \xc3\xbc" end', b'"" [] - "say "so", now" z', b'h "open', b"h [open"]
+    fields = {name: (i, "string", None) for i, name in enumerate("abcde")}
+    rows, errors = read(lines, fields=fields, format="log")
+    assert [rows[0][n] for n in "abcde"] == ["h", "-", "a b", "1 2", "x [y] ü"]
+    assert [rows[1][n] for n in "abcde"] == [None, None, "-", 'say "so", now', "z"]
+    assert errors == [(2, "wrong_cells"), (3, "wrong_cells")]
+
+
+def test_several_delimiters_and_cells_that_are_one_value():
+    line = b"19798972429,11653427507,2020-01-01T09:00:02,19798972429;11653427507;2020-01-01T09:00:02;79;true"
+    rows, _ = read(
+        [line],
+        fields={"day": ((2, 2), "iso"), "n": (6, "int64"), "ok": (7, "bool"), "two": ((5, 6), "string")},
+        delimiter=",;",
+        cells=8,
+    )
+    assert (rows[0]["n"], rows[0]["ok"], rows[0]["two"]) == (79, True, "2020-01-01T09:00:02;79")
+    rows, _ = read([b"2004-03-01 00:00:31.390913 0"], fields={"at": ((0, 1), "iso")}, format="spaces")
+    assert rows[0]["at"] == datetime(2004, 3, 1, 0, 0, 31, 390913, UTC)
+
+
+def test_how_many_cells():
+    lines = [b"1,2", b"1,2,", b"1,2,3", b"1,2,,", b"1", b""]
+
+    def taken(**options):
+        return [row["seq"] for row in read(lines, fields={"x": (0, "int64")}, **options)[0]]
+
+    assert taken() == [0, 1, 2, 3, 4]
+    assert taken(cells=2) == [0]
+    assert taken(cells=2, trailing=True) == [0, 1]
+    assert taken(cells=2, more=True) == [0, 1, 2, 3]
+    assert taken(cells=3, trailing=True) == [1, 2, 3]
+    assert read([b"1,2,\r\n"], fields={"x": (0, "int64")}, cells=2, trailing=True)[1] == []
+
+
+def test_empty_cells_and_what_stands_for_them():
+    fields = {"n": (0, "int64"), "m": (1, "int64", 0), "s": (2, "string", None), "at": (3, "s", None)}
+    assert read([b"1,,,"], fields=fields)[0][0] | {"seq": 0} == {"seq": 0, "n": 1, "m": 0, "s": None, "at": None}
+    assert read([b"1"], fields=fields)[0][0]["m"] == 0
+    assert sorted(read([b",1", b"-,1", b"1,-,-", b"1,--"], fields=fields)[1]) == [
+        (0, "missing"),
+        (1, "bad_number"),
+        (2, "bad_number"),
+        (3, "bad_number"),
+    ]
+    rows, errors = read([b"-,1", b"1,-,-", b"1,NA,NA", b"1,na"], fields=fields, nulls=("-", "NA"))
+    assert errors == [(0, "missing"), (3, "bad_number")]
+    assert [(r["m"], r["s"]) for r in rows] == [(0, None), (0, None)]
+
+
+def test_lines_that_are_left_out_and_those_that_are_none():
+    lines = [b"Symbol,DATE,Open", b"A,2018-08-15,1", b"date,x,1", None, b"B,\xff,2", b"C,2018-08-16,3"]
+    rows, errors = read(lines, fields={"s": (0, "string"), "d": (1, "iso")}, skip={1: "date"})
+    assert [row["s"] for row in rows] == ["A", "C"]
+    assert errors == [(3, "missing"), (4, "invalid_utf8"), (2, "bad_time")]
+
+
+def test_errors_name_field_and_cell():
+    session = t.ParseLines(fields={"price": (0, "double"), "at": (1, "s")}, cells=2).session()
+    for line in ("x,1", "1", "1,99999999999999", ",1", "1,x"):
+        session.push({"payload": line})
+    assert [error["message"] for error in session.errors] == [
+        "price: 'x' is no double",
+        "1 cells, 2 are wanted",
+        "at: '99999999999999' is not within the years 1 to 9999",
+        "price is empty",
+        "at: 'x' is no s",
+    ]
+    assert session.errors[0]["raw"] is not None
+
+
+def test_what_a_record_has():
+    task = t.ParseLines(fields={"event_time": (0, "ms"), "n": (1, "int64")}, field="line", keep=("unit",))
+    row = {"seq": 5, "sub": 1, "event_time": None, "unit": "W", "other": 1, "line": "1000,7"}
+    (record,) = task.session().push(row)
+    assert record == {"seq": 5, "sub": 1, "unit": "W", "event_time": EPOCH + timedelta(seconds=1), "n": 7}
+
+
+def test_a_description_survives_json():
+    task = t.ParseLines(
+        fields={"at": ((0, 1), "iso"), "n": (2, "int64", 0)}, format="spaces", skip={2: "n"}, nulls=("-",)
+    )
+    assert t.Task.from_dict(task.to_dict()) == task
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"fields": {}}, "fields must be"),
+        ({"fields": {"x": 1}}, "'x' must be"),
+        ({"fields": {"x": (-1, "string")}}, "cell of 'x'"),
+        ({"fields": {"x": ((2, 1), "string")}}, "cell of 'x'"),
+        ({"fields": {"x": (0, "integer")}}, "kind of 'x'"),
+        ({"fields": {"x": (0, "int64", "many")}}, "default of 'x'"),
+        ({"fields": ONE, "format": "json"}, "format"),
+        ({"fields": ONE, "delimiter": ""}, "delimiter"),
+        ({"fields": ONE, "delimiter": "\n"}, "delimiter"),
+        ({"fields": ONE, "format": "spaces", "delimiter": ";"}, "delimiter"),
+        ({"fields": {"x": (3, "string")}, "cells": 3}, "cells = 3"),
+        ({"fields": ONE, "skip": {"a": "b"}}, "skip"),
+        ({"fields": ONE, "keep": ("x",)}, "keep"),
+    ],
+)
+def test_misuse_is_refused(options, text):
+    with pytest.raises(ConfigError, match=text):
+        t.ParseLines(**options)
+
+
+# -- files of the benchmark ------------------------------------------------------------------------
+
+SECONDS = {"event_time": (1, "s")}
+FILES = [
+    ("machine-usage.csv", {"fields": {"machine": (0, "string"), **SECONDS, "cpu": (2, "double")}, "cells": 9}, 1013, 0),
+    (
+        "synthetic/http-server.log",
+        {
+            "fields": {
+                "ip": (0, "string"),
+                "event_time": (3, "log"),
+                "request": (4, "string"),
+                "status": (5, "int64"),
+                "bytes": (6, "int64", 0),
+            },
+            "format": "log",
+            "cells": 7,
+            "more": True,
+            "nulls": ("-",),
+        },
+        3000,
+        2,
+    ),
+    (
+        "synthetic/sensors.dat",
+        {
+            "fields": {"event_time": ((0, 1), "iso"), "mote": (3, "string"), "value": (4, "double")},
+            "format": "spaces",
+            "cells": 8,
+        },
+        6000,
+        2,
+    ),
+    (
+        "stocks.csv",
+        {
+            "fields": {
+                "stock": (0, "string"),
+                "event_time": (1, "iso"),
+                "close": (5, "double"),
+                "volume": (7, "double"),
+            },
+            "cells": 8,
+            "trailing": True,
+            "skip": {1: "date"},
+        },
+        410,
+        0,
+    ),
+    (
+        "synthetic/smart-grid.csv",
+        {"fields": {**SECONDS, "value": (2, "double"), "house": (6, "int64")}, "cells": 7},
+        4752,
+        0,
+    ),
+    (
+        "synthetic/voip-cdr.csv",
+        {
+            "fields": {"caller": (0, "string"), "duration": (6, "int64"), "established": (7, "bool")},
+            "delimiter": ",;",
+            "cells": 8,
+        },
+        6000,
+        0,
+    ),
+    (
+        "synthetic/ad-clicks.tsv",
+        {
+            "fields": {"clicks": (0, "int64"), "url": (2, "int64"), "user": (11, "int64")},
+            "delimiter": "\t",
+            "cells": 12,
+        },
+        2000,
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "good", "bad"), FILES, ids=[name for name, *_ in FILES])
+def test_files_of_the_benchmark(shared_data: Path, name, options, good, bad):
+    lines = (shared_data / DATA / name).read_bytes().split(b"\n")
+    lines = lines[:-1] if lines[-1] == b"" else lines
+    rows, errors = read(lines, **options)
+    assert (len(rows), len(errors)) == (good, bad)
+    if name.endswith("ad-clicks.tsv"):
+        assert (sum(r["clicks"] for r in rows), rows[0]["url"]) == (195, 1512564818844372492)
+    if name.endswith("voip-cdr.csv"):
+        assert sum(r["established"] for r in rows) == 5708
+    if name.endswith(".log"):
+        assert [sum(r["status"] == s for r in rows) for s in (200, 206, 304, 404, 500)] == [2420, 53, 348, 158, 21]
+        assert {len(re.findall(" ", r["request"])) for r in rows} == {2}
+    assert all(math.isfinite(v) for r in rows for v in r.values() if isinstance(v, float))
