@@ -96,7 +96,7 @@ def test_numbers_of_time():
 
 
 @given(
-    st.datetimes(datetime.min + timedelta(days=2), datetime.max - timedelta(days=2)),
+    st.datetimes().filter(lambda d: 1 < d.year < 9999),
     st.sampled_from(["T", "t", " "]),
     st.sampled_from(["minutes", "seconds", "milliseconds", "microseconds"]),
     st.sampled_from([None, 0, 90, -345, 1439]),
