@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
 from riot_ops.dataflows.riotbench.pred import pred
@@ -10,9 +11,9 @@ from riot_ops.dataflows.riotbench.stats import stats
 from riot_ops.dataflows.riotbench.ticks import read_ticks, ticks
 from riot_ops.dataflows.riotbench.train import train
 
-__all__ = ["BUILDERS", "FORMS", "etl", "micro", "pred", "read_ticks", "stats", "ticks", "train"]
+__all__ = ["BUILDERS", "FORMS", "etl", "micro", "pred", "read_ticks", "stats", "ticks", "train", "word_count"]
 
-#: Every builder by the name that the command line uses.
+#: The builders of RIoTBench by the name that the command line uses.
 BUILDERS: dict[str, Callable[..., Dataflow]] = {"etl": etl, "stats": stats, "pred": pred, "train": train}
 
 #: The forms that an application has, the usual one first.

@@ -1,0 +1,78 @@
+"""Word count, against a dict and the figures of the specification."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.dataflows import word_count
+from riot_ops.streams import replay
+from tests.reference.dspbench.word_count import word_count as reference
+from tests.staged import Staged
+
+SHARED = "dspbench/synthetic/books.txt"
+lines = st.lists(st.text("abA 9_-.üÉ\t", max_size=12), max_size=12)
+
+
+def table(texts):
+    return pa.table(
+        {"event_time": pa.nulls(len(texts), pa.timestamp("us", "UTC")), "payload": [t.encode() for t in texts]}
+    )
+
+
+def found(counts):
+    return sorted((r["seq"], r["sub"], r["word"], r["count"]) for r in counts.to_pylist())
+
+
+def wanted(texts, **options):
+    place = Counter()
+    rows = []
+    for number, word, count in reference(texts, **options):
+        rows.append((number, place[number], word, count))
+        place[number] += 1
+    return sorted(rows)
+
+
+@given(lines, st.booleans(), st.integers(1, 5))
+def test_counts_are_those_of_a_dict(texts, lowercase, batch_size):
+    for unicode in (False, True):
+        flow = word_count(lowercase=lowercase, unicode=unicode)
+        if not (lowercase and not unicode):  # there capitals beyond ASCII are no letters at all
+            assert found(flow.run(table(texts), batch_size=batch_size)["counts"]) == wanted(
+                texts, lowercase=lowercase, unicode=unicode
+            )
+
+
+@given(lines.filter(any), st.integers(0, 1 << 32))
+def test_counts_are_the_same_in_stages(texts, seed):
+    choose = random.Random(seed)
+    staged = Staged(
+        word_count(), ro.MemorySource(table(texts)), choose, max_records=3, partitions=choose.choice([1, 3])
+    )
+    assert found(staged["counts"]) == wanted(texts)
+
+
+@given(lines, st.integers(1, 6))
+def test_updates_end_with_the_same_counts(texts, batch_size):
+    result = word_count(emit="update").run(table(texts), batch_size=batch_size)["counts"]
+    last = {row["word"]: row["count"] for row in result.to_pylist()}
+    assert last == {word: count for _, word, count in reference(texts)}
+    batches = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
+    assert result.num_rows == sum(len({word for _, word, _ in reference(batch)}) for batch in batches)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_the_text_of_the_specification(shared_data, staged):
+    source = replay(shared_data / SHARED)
+    counts = (Staged(word_count(), source, random.Random(1)) if staged else word_count().run(source))["counts"]
+    totals = Counter(counts["word"].to_pylist())
+    assert (counts.num_rows, len(totals)) == (3866, 30)
+    assert (totals["river"], totals["stone"], totals["cloud"]) == (1022, 500, 364)
+    assert {row["word"]: row["count"] for row in counts.sort_by("count").to_pylist()} == totals
+    assert found(counts) == wanted((shared_data / SHARED).read_text().split("\n"))
