@@ -25,6 +25,7 @@ from riot_ops.tasks.math.pi_viete import PiViete
 from riot_ops.tasks.merge.join import Join
 from riot_ops.tasks.parse.annotate import Annotate
 from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
+from riot_ops.tasks.parse.parse_json import ParseJSON
 from riot_ops.tasks.parse.parse_lines import ParseLines
 from riot_ops.tasks.parse.project import Project
 from riot_ops.tasks.parse.quartile_label import QuartileLabel
@@ -80,6 +81,7 @@ __all__ = [
     "MultiBloomFilter",
     "MultiLinePlot",
     "NoOp",
+    "ParseJSON",
     "ParseLines",
     "PiViete",
     "Project",

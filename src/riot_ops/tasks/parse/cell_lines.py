@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import excerpt
+from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, short
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
 from riot_ops.kernels.fields import BAD, EMPTY, GOOD, HARD, booleans, doubles, integers, split_lines, times
 from riot_ops.kernels.strings import not_utf8
 
-__all__ = ["KINDS", "CellLines"]
+__all__ = ["KINDS", "CellLines", "check_default", "check_kind"]
 
 #: The kinds of cells.
 KINDS: dict[str, pa.DataType] = {
@@ -35,6 +35,21 @@ BEYOND = 4
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+def check_kind(name: str, kind: Any) -> None:
+    """Raise unless a field can be of a kind."""
+    if kind not in KINDS:
+        known = f"{', '.join(KINDS)}, got {short(kind)}{did_you_mean(str(kind), KINDS)}"
+        raise ConfigError(f"fields: the kind of {name!r} must be one of {known}")
+
+
+def check_default(name: str, kind: str, default: Any) -> None:
+    """Raise unless a default is of a field's kind."""
+    try:
+        pa.array([default], KINDS[kind])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
+        raise ConfigError(f"fields: the default of {name!r} is no {kind}: {short(default)}") from None
 
 
 class CellLines:
@@ -104,7 +119,7 @@ class CellLines:
         here = self.good & (self.counts > last) & ~absent
         found = np.full(starts.size, EMPTY, np.int8)
         if kind == "string":
-            found[here & (ends > starts)] = GOOD
+            found[here & self._filled(first, starts, ends)] = GOOD
             column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
         elif kind == "double":
             column = self._read(starts, ends, here, found, doubles, np.float64, _finite)
@@ -145,6 +160,10 @@ class CellLines:
             except ValueError:
                 found[row] = BAD
         return pa.array(out, mask=found != GOOD)
+
+    def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
+        """Where text that is there is text."""
+        return np.asarray(ends > starts)
 
     def _span(self, first: int, last: int) -> tuple[Numbers, Numbers]:
         return self._starts[self._places[first]], self._ends[self._places[last]]

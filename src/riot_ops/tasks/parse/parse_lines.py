@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import readonly
 from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.parse.cell_lines import KINDS, CellLines
+from riot_ops.tasks.parse.cell_lines import KINDS, CellLines, check_default, check_kind
 
 __all__ = ["ParseLines"]
 
@@ -238,14 +238,7 @@ def _checked(name: str, given: Any) -> tuple[Any, ...]:
     span = cell if isinstance(cell, tuple) else (cell, cell)
     if len(span) != 2 or not all(type(c) is int and c >= 0 for c in span) or span[0] > span[1]:
         raise ConfigError(f"fields: the cell of {name!r} must be a number >= 0 or a pair of them, got {short(one[0])}")
-    if one[1] not in KINDS:
-        raise ConfigError(
-            f"fields: the kind of {name!r} must be one of {', '.join(KINDS)}, got {short(one[1])}"
-            f"{did_you_mean(str(one[1]), KINDS)}"
-        )
+    check_kind(name, one[1])
     if len(one) == 3:
-        try:
-            pa.array([one[2]], KINDS[one[1]])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
-            raise ConfigError(f"fields: the default of {name!r} is no {one[1]}: {short(one[2])}") from None
+        check_default(name, one[1], one[2])
     return (cell, *one[1:])

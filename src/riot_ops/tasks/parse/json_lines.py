@@ -1,0 +1,104 @@
+"""The values of a batch of lines that are JSON objects, as cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.kernels.arrow import byte_spans, readonly
+from riot_ops.kernels.json_fields import ABSENT, DEPTH, NESTED, PLAIN, TEXT, find_values, paths_table
+from riot_ops.kernels.strings import not_utf8
+from riot_ops.tasks.parse.cell_lines import CellLines, Mask, Numbers
+
+__all__ = ["JsonLines"]
+
+
+class JsonLines(CellLines):
+    """Lines, of which cell i is what stands at the first of some paths at which something stands."""
+
+    def __init__(self, batch: pa.RecordBatch, lines: pa.Array, paths: Sequence[Sequence[str]]) -> None:
+        self.batch = batch
+        self.data, starts, ends, valid = byte_spans(lines)
+        n = len(lines)
+        table, above, nodes = paths_table(path for one in paths for path in one)
+        at = np.zeros((2, above.size, n), np.int64)
+        kinds, read = np.zeros((above.size, n), np.int8), np.zeros(n, np.bool_)
+        room = np.empty((2, DEPTH), np.int64)
+        found = (*room, *at, kinds, read)
+        names: tuple[Any, ...] = (*table, readonly(above))
+        find_values(self.data, starts, ends, valid, *(*names, *found))
+        self.good = np.ones(n, np.bool_)
+        self._spoiled = not_utf8(lines)
+        self._null = ~valid if valid.size else np.zeros(n, np.bool_)
+        self._no_json = np.zeros(n, np.bool_)
+        self._decode(np.flatnonzero(~(read | self._spoiled | self._null)), starts, ends, nodes, at, kinds)
+        chosen = [self._first_of([nodes[path] for path in one], kinds) for one in paths]
+        rows = np.arange(n)
+        self._starts, self._ends = (np.stack([part[node, rows] for node in chosen]) for part in at)
+        self._kinds = np.stack([kinds[node, rows] for node in chosen])
+        self._places = np.arange(len(paths))
+        self.counts = np.full(n, len(paths))
+
+    def reject_what_is_no_text(self, dead: DeadLetters) -> None:
+        super().reject_what_is_no_text(dead)
+        self.reject(dead, self._no_json, "not_json", "the line is no JSON")
+
+    def absent(self, cell: int) -> Mask:
+        """Where nothing stands, or null."""
+        return np.asarray(self._kinds[cell] == ABSENT)
+
+    def nested(self, cell: int) -> Mask:
+        """Where an object or a list stands."""
+        return np.asarray(self._kinds[cell] == NESTED)
+
+    def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
+        return ~self.absent(cell)
+
+    def _decode(
+        self, rows: Numbers, starts: Numbers, ends: Numbers, nodes: dict[str, int], at: Any, kinds: Any
+    ) -> None:
+        """Lines with escapes by a library: their values go behind the data."""
+        more = bytearray()
+        for row in rows:
+            try:
+                whole = msgspec.json.decode(self.data[starts[row] : ends[row]].tobytes())
+            except (msgspec.DecodeError, RecursionError):
+                self._no_json[row] = True
+                continue
+            for path, node in nodes.items():
+                value = _at(whole, path)
+                kinds[node, row] = _kind(value)
+                if kinds[node, row] in (TEXT, PLAIN):
+                    text = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+                    at[:, node, row] = self.data.size + len(more), self.data.size + len(more) + len(text)
+                    more += text
+        if more:
+            self.data = readonly(np.concatenate([self.data, np.frombuffer(bytes(more), np.uint8)]))
+
+    def _first_of(self, nodes: list[int], kinds: Any) -> Numbers:
+        """Of several nodes the first at which something stands, by line."""
+        chosen = np.full(kinds.shape[1], nodes[0])
+        for node in nodes[:0:-1]:
+            chosen = np.where(kinds[node] != ABSENT, node, chosen)
+        return np.where(kinds[nodes[0]] != ABSENT, nodes[0], chosen)
+
+
+def _at(whole: Any, path: str) -> Any:
+    for name in path.split("."):
+        if not isinstance(whole, dict):
+            return None
+        whole = whole.get(name)
+    return whole
+
+
+def _kind(value: Any) -> int:
+    if value is None:
+        return ABSENT
+    if isinstance(value, dict | list):
+        return NESTED
+    return TEXT if isinstance(value, str) else PLAIN

@@ -1,0 +1,182 @@
+"""Lines of JSON to records, against Python's own reader and the figures of the specification."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+NAMES = ["id", "data", "n", "", "ü", 'q"']
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**12), 10**12),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+def read(lines, **options):
+    """``(records, [(line, reason)])``."""
+    session = t.ParseJSON(**options).session()
+    batch = pa.RecordBatch.from_pydict(
+        {"seq": pa.array(range(len(lines)), pa.int64()), "payload": pa.array(lines, pa.binary())}
+    )
+    return session.push_batch(batch).to_pylist(), [(e["seq"], e["reason"]) for e in session.errors]
+
+
+def at(value, path):
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+@given(st.lists(values, max_size=6), st.booleans(), st.sampled_from([None, 1]), st.sampled_from(["\n", "", "\r\n "]))
+def test_text_is_what_python_reads(whole, ascii_only, indent, end):
+    lines = [(json.dumps(one, ensure_ascii=ascii_only, indent=indent) + end).encode() for one in whole]
+    paths = {"a": "data.id", "b": "id", "c": "data.data.n"}
+    rows, errors = read(lines, fields={name: (path, "string", None) for name, path in paths.items()})
+    good = {row["seq"]: row for row in rows}
+    for i, one in enumerate(whole):
+        found = {name: at(one, path) for name, path in paths.items()}
+        if any(isinstance(value, dict | list) for value in found.values()):
+            assert (i, "wrong_type") in errors
+            continue
+        for name, value in found.items():
+            wanted = value if isinstance(value, str) or value is None else json.loads(good[i][name])
+            assert wanted == (value if not isinstance(value, str) else good[i][name])
+            assert (good[i][name] is None) == (value is None)
+
+
+@given(
+    values,
+    st.integers(0, 60),
+    st.sampled_from([b"", b"}", b"{", b",", b'"', b"0", b"x", b"]", b":", b"\\"]),
+    st.integers(0, 2),
+)
+def test_what_python_cannot_read_is_rejected(value, place, put, dropped):
+    line = json.dumps(value).encode()
+    line = line[:place] + put + line[place + dropped :]
+    try:
+        json.loads(line, parse_constant=lambda _: 1 / 0)
+        reads = True
+    except (ValueError, ZeroDivisionError):
+        reads = False
+    _, errors = read([line], fields={"x": ("no.such", "string", None)})
+    assert (errors == []) == reads, line
+
+
+def test_by_hand():
+    fields = {
+        "id": (("data.id", "id"), "string"),
+        "n": ("n", "int64", 7),
+        "ok": ("ok", "bool", None),
+        "at": ("at", "iso", None),
+    }
+    rows, errors = read(
+        [
+            b'{"data": {"id": "a", "x": [1, {"id": 2}]}, "id": "no", "n": 3, "ok": true, "at": "2024-05-01T12:00:00Z"}',
+            b' {"id" : 5 , "n":"12","ok":"FALSE"} ',
+            b'{"id": "", "id": "last", "data": null}',
+            b'{"id": ""}',
+            b'{"id": "\\u00fc\\n", "n": null}',
+            b'{"n": 1}',
+            b'{"id": [1]}',
+            b'{"id": 1, "n": 1.5}',
+            b'{"id": 1, "ok": 2}',
+            b"{'id': 1}",
+            b"",
+            None,
+            b'{"id": "\xff"}',
+        ],
+        fields=fields,
+    )
+    assert [(r["id"], r["n"], r["ok"]) for r in rows] == [
+        ("a", 3, True),
+        ("5", 12, False),
+        ("last", 7, None),
+        ("", 7, None),
+        ("ü\n", 7, None),
+    ]
+    assert rows[0]["at"] == datetime(2024, 5, 1, 12, tzinfo=UTC)
+    assert sorted(errors) == [
+        (5, "missing"),
+        (6, "wrong_type"),
+        (7, "bad_number"),
+        (8, "bad_bool"),
+        (9, "not_json"),
+        (10, "not_json"),
+        (11, "missing"),
+        (12, "invalid_utf8"),
+    ]
+
+
+def test_deep_lines_are_read_as_well():
+    deep = '{"a": ' + "[" * 200 + "]" * 200 + ', "id": "x"}'
+    assert read([deep.encode()], fields={"id": ("id", "string")})[0] == [{"seq": 0, "id": "x"}]
+    assert read([b"[" * 100_000], fields={"id": ("id", "string")})[1] == [(0, "not_json")]
+
+
+def test_what_a_record_has():
+    task = t.ParseJSON(fields={"event_time": ("t", "ms"), "v": ("v", "double")}, field="line", keep=("unit",))
+    (record,) = task.session().push({"seq": 5, "event_time": None, "unit": "W", "other": 1, "line": '{"t": 0, "v": 2}'})
+    assert record == {"seq": 5, "unit": "W", "event_time": datetime(1970, 1, 1, tzinfo=UTC), "v": 2.0}
+    assert t.Task.from_dict(task.to_dict()) == task
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"fields": []}, "fields must be"),
+        ({"fields": {"x": "a"}}, "'x' must be"),
+        ({"fields": {"x": (0, "string")}}, "path of 'x'"),
+        ({"fields": {"x": ("a..b", "string")}}, "path of 'x'"),
+        ({"fields": {"x": ((), "string")}}, "path of 'x'"),
+        ({"fields": {"x": ("a", "text")}}, "kind of 'x'"),
+        ({"fields": {"x": ("a", "double", "b")}}, "default of 'x'"),
+        ({"fields": {"x": ("a", "double")}, "keep": ("x",)}, "keep"),
+    ],
+)
+def test_misuse_is_refused(options, text):
+    with pytest.raises(ConfigError, match=text):
+        t.ParseJSON(**options)
+
+
+TWEET = {
+    name: ((f"data.{name}", name), kind) for name, kind in (("id", "string"), ("text", "string"), ("created_at", "iso"))
+}
+MAIL = {"id": ("id", "string"), "message": ("message", "string"), "spam": ("spam", "bool", None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "good", "bad"),
+    [
+        ("tweets.jsonl", {**TWEET, "lang": (("data.lang", "lang"), "string", None)}, 600, 3),
+        ("click-stream.jsonl", {name: (name, "string") for name in ("ip", "url", "clientKey")}, 3000, 1),
+        ("emails-training.jsonl", MAIL, 400, 0),
+        ("emails-analysis.jsonl", MAIL, 200, 0),
+    ],
+)
+def test_files_of_the_benchmark(shared_data, name, fields, good, bad):
+    lines = (shared_data / "dspbench" / "synthetic" / name).read_bytes().split(b"\n")
+    lines = lines[:-1] if lines[-1] == b"" else lines
+    rows, errors = read(lines, fields=fields)
+    assert (len(rows), len(errors)) == (good, bad)
+    if "lang" in fields:
+        assert sum(row["lang"] == "en" for row in rows) == 526
+    for row in rows[:50]:
+        whole = json.loads(lines[row["seq"]])
+        whole = whole.get("data", whole)
+        assert all(row[key] == whole[key] for key in fields if key not in ("created_at", "lang") and key in whole)
