@@ -368,16 +368,14 @@ BUSY = "import time\nend = time.time() + {s}\nwhile time.time() < end: pass"
 
 
 def test_the_tree_has_the_cpu_and_memory_of_a_child() -> None:
-    before = ProcessTree(every_s=10).start()
-    before.stop()
-    alone = before.usage().memory.min()
     with ProcessTree(every_s=0.1) as tree:
         child = subprocess.Popen([sys.executable, "-c", "x = bytearray(80_000_000)\n" + BUSY.format(s=1.5)])
         time.sleep(1.0)
         child.wait()
     usage = tree.usage()
     assert usage.cpu.max() > 0.2  # this process only waits
-    assert usage.memory.max() - alone > 40e6
+    # others of the tree, such as a Spark that another test left, may grow and shrink between two tests
+    assert usage.memory.max() - usage.memory.min() > 40e6
 
 
 def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:
