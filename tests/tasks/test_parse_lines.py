@@ -277,7 +277,7 @@ def test_errors_name_field_and_cell():
         "price: 'x' is no double",
         "1 cells, 2 are wanted",
         "at: '99999999999999' is not within the years 1 to 9999",
-        "price is empty",
+        "price is missing",
         "at: 'x' is no s",
     ]
     assert session.errors[0]["raw"] is not None

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, short
+from riot_ops.core.errors import excerpt
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
 from riot_ops.kernels.fields import BAD, EMPTY, GOOD, HARD, booleans, doubles, integers, split_lines, times
 from riot_ops.kernels.strings import not_utf8
 
-__all__ = ["KINDS", "CellLines", "check_default", "check_kind"]
+__all__ = ["KINDS", "CellLines", "Mask", "Numbers"]
 
 #: The kinds of cells.
 KINDS: dict[str, pa.DataType] = {
@@ -35,21 +35,6 @@ BEYOND = 4
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-
-def check_kind(name: str, kind: Any) -> None:
-    """Raise unless a field can be of a kind."""
-    if kind not in KINDS:
-        known = f"{', '.join(KINDS)}, got {short(kind)}{did_you_mean(str(kind), KINDS)}"
-        raise ConfigError(f"fields: the kind of {name!r} must be one of {known}")
-
-
-def check_default(name: str, kind: str, default: Any) -> None:
-    """Raise unless a default is of a field's kind."""
-    try:
-        pa.array([default], KINDS[kind])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
-        raise ConfigError(f"fields: the default of {name!r} is no {kind}: {short(default)}") from None
 
 
 class CellLines:

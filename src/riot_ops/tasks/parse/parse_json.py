@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
-from riot_ops.core.order import carried
-from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.parse.cell_lines import KINDS, check_default, check_kind
+from riot_ops.task import Case, register
+from riot_ops.tasks.parse.cell_lines import Mask
+from riot_ops.tasks.parse.field_table import FieldTable
 from riot_ops.tasks.parse.json_lines import JsonLines
 
 __all__ = ["ParseJSON"]
@@ -21,7 +20,7 @@ __all__ = ["ParseJSON"]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ParseJSON(StatelessTask):
+class ParseJSON(FieldTable):
     """Read a record from each line that is a JSON object.
 
     Parameters
@@ -65,51 +64,25 @@ class ParseJSON(StatelessTask):
     code: ClassVar[str] = "PJS"
     category: ClassVar[str] = "Parse"
 
-    fields: Any
-    field: str = "payload"
-    keep: tuple[str, ...] = ()
-
-    def validate(self) -> None:
-        if not isinstance(self.fields, Mapping) or not self.fields:
-            raise ConfigError(f"fields must be a dict of name to (path, kind), got {short(self.fields)}")
-        object.__setattr__(self, "fields", {name: _checked(name, one) for name, one in self.fields.items()})
-        if both := set(self.keep) & set(self.fields):
-            raise ConfigError(f"keep and fields must not both have {sorted(both)[0]!r}")
-
     def __hash__(self) -> int:
         return hash(repr(self))
 
-    def requires(self) -> Mapping[str, Requirement]:
-        return {self.field: "text", **dict.fromkeys(self.keep, "any")}
+    def _check_place(self, name: str, place: Any) -> None:
+        every = place if isinstance(place, tuple) else (place,)
+        if not every or not all(isinstance(p, str) and all(p.split(".")) for p in every):
+            raise ConfigError(f"fields: the path of {name!r} must be names with dots between them, got {short(place)}")
 
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        self.check_input(schema)
-        names = [n for n in dict.fromkeys([*carried(schema.names), *self.keep]) if n not in self.fields]
-        made = [pa.field(name, KINDS[kind]) for name, (_, kind, *_) in self.fields.items()]
-        return pa.schema([*(schema.field(name) for name in names), *made])
-
-    def writes(self) -> frozenset[str] | None:
-        return None
-
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        column = batch.column(self.field)
-        text = column.cast(pa.string()) if pa.types.is_null(column.type) else column
-        paths = [(path,) if isinstance(path, str) else path for path, *_ in self.fields.values()]
-        lines = JsonLines(batch, text, paths)
+    def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JsonLines:
+        lines = JsonLines(batch, text, [(p,) if isinstance(p, str) else p for p, *_ in self.fields.values()])
         lines.reject_what_is_no_text(dead)
-        columns = {}
-        for cell, (name, (_, kind, *default)) in enumerate(self.fields.items()):
-            lines.reject(dead, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
-            column, empty = lines.column(name, cell, cell, kind, lines.absent(cell), dead)
-            if not default:
-                lines.reject(dead, empty, "missing", f"{name} is missing")
-            elif empty.any():
-                column = pc.if_else(pa.array(empty), pa.scalar(default[0], KINDS[kind]), column)
-            columns[name] = column
-        schema = self.output_schema(batch.schema)
-        whole = [columns[f.name] if f.name in columns else batch.column(f.name) for f in schema]
-        kept = None if lines.good.all() else pa.array(lines.good)
-        return pa.RecordBatch.from_arrays([c if kept is None else c.filter(kept) for c in whole], schema=schema)
+        return lines
+
+    def _cells(self, number: int, name: str) -> tuple[int, int]:
+        return number, number
+
+    def _absent(self, lines: JsonLines, cell: int, name: str, dead: DeadLetters) -> Mask:
+        lines.reject(dead, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
+        return lines.absent(cell)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -127,18 +100,3 @@ class ParseJSON(StatelessTask):
         yield Case(cls(fields=fields, field="line"), batch)
         fields = {"id": ("id", "string", None), "event_time": ("n", "s", None)}
         yield Case(cls(fields=fields, field="line", keep=("line",)), batch)
-
-
-def _checked(name: str, given: Any) -> tuple[Any, ...]:
-    """The description of a field."""
-    one = tuple(given) if isinstance(given, list | tuple) else ()
-    if len(one) not in (2, 3):
-        raise ConfigError(f"fields: {name!r} must be (path, kind) or (path, kind, default), got {short(given)}")
-    path = tuple(one[0]) if isinstance(one[0], list | tuple) else one[0]
-    every = path if isinstance(path, tuple) else (path,)
-    if not every or not all(isinstance(p, str) and all(p.split(".")) for p in every):
-        raise ConfigError(f"fields: the path of {name!r} must be names with dots between them, got {short(one[0])}")
-    check_kind(name, one[1])
-    if len(one) == 3:
-        check_default(name, one[1], one[2])
-    return (path, *one[1:])

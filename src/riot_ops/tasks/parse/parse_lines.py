@@ -10,15 +10,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
-from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import readonly
-from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.parse.cell_lines import KINDS, CellLines, check_default, check_kind
+from riot_ops.task import Case, register
+from riot_ops.tasks.parse.cell_lines import CellLines, Mask
+from riot_ops.tasks.parse.field_table import FieldTable
 
 __all__ = ["ParseLines"]
 
@@ -30,7 +29,7 @@ Cell = int | tuple[int, int]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ParseLines(StatelessTask):
+class ParseLines(FieldTable):
     r"""Read a record from each line of text.
 
     Parameters
@@ -91,7 +90,6 @@ class ParseLines(StatelessTask):
     code: ClassVar[str] = "PRS"
     category: ClassVar[str] = "Parse"
 
-    fields: Any
     format: Literal["delimited", "spaces", "log"] = "delimited"
     delimiter: str = ","
     cells: Count | None = None
@@ -99,13 +97,9 @@ class ParseLines(StatelessTask):
     more: bool = False
     skip: Any = None
     nulls: tuple[str, ...] = ()
-    field: str = "payload"
-    keep: tuple[str, ...] = ()
 
     def validate(self) -> None:
-        if not isinstance(self.fields, Mapping) or not self.fields:
-            raise ConfigError(f"fields must be a dict of name to (cell, kind), got {short(self.fields)}")
-        object.__setattr__(self, "fields", {name: _checked(name, one) for name, one in self.fields.items()})
+        super().validate()
         if not self.delimiter or not self.delimiter.isascii() or set(self.delimiter) & set("\r\n"):
             raise ConfigError(f"delimiter must be ASCII characters other than line breaks, got {self.delimiter!r}")
         if self.format != "delimited" and self.delimiter != ",":
@@ -116,8 +110,6 @@ class ParseLines(StatelessTask):
         object.__setattr__(self, "skip", {int(cell): text for cell, text in skip.items()} or None)
         if self.cells is not None and self.cells <= self._highest:
             raise ConfigError(f"cells = {self.cells}, but a field is in cell {self._highest}, counted from 0")
-        if both := set(self.keep) & set(self.fields):
-            raise ConfigError(f"keep and fields must not both have {sorted(both)[0]!r}")
 
     @property
     def _places(self) -> list[int]:
@@ -145,44 +137,29 @@ class ParseLines(StatelessTask):
     def __hash__(self) -> int:
         return hash(repr(self))
 
-    def requires(self) -> Mapping[str, Requirement]:
-        return {self.field: "text", **dict.fromkeys(self.keep, "any")}
-
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        self.check_input(schema)
-        names = [n for n in dict.fromkeys([*carried(schema.names), *self.keep]) if n not in self.fields]
-        made = [pa.field(name, KINDS[kind]) for name, (_, kind, *_) in self.fields.items()]
-        return pa.schema([*(schema.field(name) for name in names), *made])
-
-    def writes(self) -> frozenset[str] | None:
-        return None
-
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        column = batch.column(self.field)
-        text = column.cast(pa.string()) if pa.types.is_null(column.type) else column
-        return self._read(CellLines(batch, text, *self._layout), dead)
-
-    def _read(self, lines: CellLines, dead: DeadLetters) -> pa.RecordBatch:
-        lines.reject_what_is_no_text(dead)
-        for cell, text in (self.skip or {}).items():
-            lines.good[lines.says(cell, {text}, exactly=False)] = False
-        self._count_cells(lines, dead)
-        columns = {}
-        for name, (cell, kind, *default) in self.fields.items():
-            first, last = cell if isinstance(cell, tuple) else (cell, cell)
-            absent = (
-                lines.says(first, {*self.nulls}, exactly=True) if self.nulls else np.zeros(lines.good.size, np.bool_)
+    def _check_place(self, name: str, place: Any) -> None:
+        span = place if isinstance(place, tuple) else (place, place)
+        if len(span) != 2 or not all(type(c) is int and c >= 0 for c in span) or span[0] > span[1]:
+            raise ConfigError(
+                f"fields: the cell of {name!r} must be a number >= 0 or a pair of them, got {short(place)}"
             )
-            column, empty = lines.column(name, first, last, kind, absent, dead)
-            if not default:
-                lines.reject(dead, empty, "missing", f"{name} is empty")
-            elif empty.any():
-                column = pc.if_else(pa.array(empty), pa.scalar(default[0], KINDS[kind]), column)
-            columns[name] = column
-        schema = self.output_schema(lines.batch.schema)
-        whole = [columns[f.name] if f.name in columns else lines.batch.column(f.name) for f in schema]
-        kept = None if lines.good.all() else pa.array(lines.good)
-        return pa.RecordBatch.from_arrays([c if kept is None else c.filter(kept) for c in whole], schema=schema)
+
+    def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> CellLines:
+        lines = CellLines(batch, text, *self._layout)
+        lines.reject_what_is_no_text(dead)
+        for cell, said in (self.skip or {}).items():
+            lines.good[lines.says(cell, {said}, exactly=False)] = False
+        self._count_cells(lines, dead)
+        return lines
+
+    def _cells(self, number: int, name: str) -> tuple[int, int]:
+        cell = self.fields[name][0]
+        return cell if isinstance(cell, tuple) else (cell, cell)
+
+    def _absent(self, lines: CellLines, cell: int, name: str, dead: DeadLetters) -> Mask:
+        if not self.nulls:
+            return super()._absent(lines, cell, name, dead)
+        return lines.says(cell, {*self.nulls}, exactly=True)
 
     def _count_cells(self, lines: CellLines, dead: DeadLetters) -> None:
         counts = lines.counts
@@ -227,18 +204,3 @@ class ParseLines(StatelessTask):
 
 def _last(cell: Cell) -> int:
     return cell[1] if isinstance(cell, tuple) else cell
-
-
-def _checked(name: str, given: Any) -> tuple[Any, ...]:
-    """The description of a field."""
-    one = tuple(given) if isinstance(given, list | tuple) else ()
-    if len(one) not in (2, 3):
-        raise ConfigError(f"fields: {name!r} must be (cell, kind) or (cell, kind, default), got {short(given)}")
-    cell = tuple(one[0]) if isinstance(one[0], list | tuple) else one[0]
-    span = cell if isinstance(cell, tuple) else (cell, cell)
-    if len(span) != 2 or not all(type(c) is int and c >= 0 for c in span) or span[0] > span[1]:
-        raise ConfigError(f"fields: the cell of {name!r} must be a number >= 0 or a pair of them, got {short(one[0])}")
-    check_kind(name, one[1])
-    if len(one) == 3:
-        check_default(name, one[1], one[2])
-    return (cell, *one[1:])

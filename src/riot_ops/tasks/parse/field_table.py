@@ -1,0 +1,98 @@
+"""What tasks have in common that read a record from each line by a table of fields."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.order import carried
+from riot_ops.task import Requirement, StatelessTask
+from riot_ops.tasks.parse.cell_lines import KINDS, CellLines, Mask
+
+__all__ = ["FieldTable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldTable(StatelessTask):
+    """Base of these tasks; ``fields`` has the place, the kind and maybe a default of each field."""
+
+    fields: Any
+    field: str = "payload"
+    keep: tuple[str, ...] = ()
+
+    def validate(self) -> None:
+        if not isinstance(self.fields, Mapping) or not self.fields:
+            raise ConfigError(f"fields must be a dict of name to (place, kind), got {short(self.fields)}")
+        object.__setattr__(self, "fields", {name: self._checked(name, one) for name, one in self.fields.items()})
+        if both := set(self.keep) & set(self.fields):
+            raise ConfigError(f"keep and fields must not both have {sorted(both)[0]!r}")
+
+    def _checked(self, name: str, given: Any) -> tuple[Any, ...]:
+        """The description of a field."""
+        one = tuple(given) if isinstance(given, list | tuple) else ()
+        if len(one) not in (2, 3):
+            raise ConfigError(f"fields: {name!r} must be (place, kind) or (place, kind, default), got {short(given)}")
+        place = tuple(one[0]) if isinstance(one[0], list | tuple) else one[0]
+        self._check_place(name, place)
+        kind = one[1]
+        if kind not in KINDS:
+            known = f"{', '.join(KINDS)}, got {short(kind)}{did_you_mean(str(kind), KINDS)}"
+            raise ConfigError(f"fields: the kind of {name!r} must be one of {known}")
+        try:
+            pa.array(one[2:], KINDS[kind])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
+            raise ConfigError(f"fields: the default of {name!r} is no {kind}: {short(one[2])}") from None
+        return (place, *one[1:])
+
+    @abstractmethod
+    def _check_place(self, name: str, place: Any) -> None:
+        """Raise unless a value can stand there."""
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {self.field: "text", **dict.fromkeys(self.keep, "any")}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        names = [n for n in dict.fromkeys([*carried(schema.names), *self.keep]) if n not in self.fields]
+        made = [pa.field(name, KINDS[kind]) for name, (_, kind, *_) in self.fields.items()]
+        return pa.schema([*(schema.field(name) for name in names), *made])
+
+    def writes(self) -> frozenset[str] | None:
+        return None
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        column = batch.column(self.field)
+        lines = self._lines(batch, column.cast(pa.string()) if pa.types.is_null(column.type) else column, dead)
+        columns = {}
+        for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
+            first, last = self._cells(number, name)
+            column, empty = lines.column(name, first, last, kind, self._absent(lines, first, name, dead), dead)
+            if not default:
+                lines.reject(dead, empty, "missing", f"{name} is missing")
+            elif empty.any():
+                column = pc.if_else(pa.array(empty), pa.scalar(default[0], KINDS[kind]), column)
+            columns[name] = column
+        schema = self.output_schema(batch.schema)
+        whole = [columns[f.name] if f.name in columns else batch.column(f.name) for f in schema]
+        kept = None if lines.good.all() else pa.array(lines.good)
+        return pa.RecordBatch.from_arrays([c if kept is None else c.filter(kept) for c in whole], schema=schema)
+
+    @abstractmethod
+    def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> CellLines:
+        """The lines cut into cells, without those that cannot be."""
+
+    @abstractmethod
+    def _cells(self, number: int, name: str) -> tuple[int, int]:
+        """The first and the last cell of a field."""
+
+    def _absent(self, lines: Any, cell: int, name: str, dead: DeadLetters) -> Mask:
+        """Where what stands in a cell counts as nothing; what cannot be a value is rejected."""
+        return np.zeros(lines.good.size, np.bool_)
