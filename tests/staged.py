@@ -20,6 +20,7 @@ import riot_ops as ro
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
 from riot_ops.runtime.engine import ARRIVAL
+from riot_ops.runtime.merging import merged
 from riot_ops.runtime.spark import stage as stages_of_spark
 from riot_ops.runtime.spark.adapters import labels_of
 from riot_ops.runtime.spark.blocks import Block, blocks_of, blocks_to_batch
@@ -64,7 +65,7 @@ class Staged:
         self._sinks, self._routes = bind_sinks(flow, None, None)
         self._workers: list[OrderedDict[str, Any]] = [OrderedDict(), OrderedDict()]
         self._states: dict[tuple[int, int], Chain] = {}
-        sources = bind_sources(flow, source, again="Spark")
+        sources = merged(flow, bind_sources(flow, source, again="Spark"))
         planned = plan(flow, fuse)
         labels = labels_of(planned, partitions)
         with tempfile.TemporaryDirectory() as folder:

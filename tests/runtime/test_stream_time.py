@@ -25,6 +25,7 @@ from riot_ops.graph.lowering import lower
 from riot_ops.graph.marks import Marks, StreamTime, marks_of
 from riot_ops.task import KeyedTask, StateField
 from riot_ops.testing import exact
+from tests.staged import Staged
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("device", pa.string()), ("value", pa.float64())])
@@ -109,9 +110,10 @@ class EveryTenSeconds(KeyedTask):
     code: ClassVar[str] = ""
 
     delay: timedelta = timedelta(0)
+    from_first: bool = False
 
     def clock(self):
-        return Clock(timedelta(seconds=10), self.delay)
+        return Clock(timedelta(seconds=10), self.delay, from_first=self.from_first)
 
     def state_fields(self):
         return {"n": StateField("int64")}
@@ -132,9 +134,9 @@ class EveryTenSeconds(KeyedTask):
         return Due(slots, rows)
 
 
-def ticking(delay=0):
+def ticking(delay=0, from_first=False):
     flow = ro.Dataflow("ticking")
-    task = EveryTenSeconds(by=("device",), delay=timedelta(seconds=delay))
+    task = EveryTenSeconds(by=("device",), delay=timedelta(seconds=delay), from_first=from_first)
     counted = flow.source("in", schema=SCHEMA).to(task, id="counted")
     flow.sink("out", counted, counted.to(t.KalmanFilter(), id="behind"))
     return flow
@@ -150,26 +152,31 @@ def rows_of(choose, n):
     return rows
 
 
-def naive_ticks(rows, delay):
+def naive_ticks(rows, delay, from_first=False):
     """Record by record: ``(message, time, device, count, periods)`` of ticks."""
-    counts, now, out = {}, None, []
+    counts, now, out, origin = {}, None, [], 0
+    period, delay = 10_000_000, delay * 1_000_000
     for row in rows:
         if row["event_time"] is not None:
-            second = int((row["event_time"] - EPOCH).total_seconds())
-            if now is None or second > now:
-                passed = (second - delay) // 10
-                before = passed if now is None else (now - delay) // 10
+            time = (row["event_time"] - EPOCH) // timedelta(microseconds=1)
+            origin = time if now is None and from_first else origin
+            if now is None or time > now:
+                passed = (time - delay - origin) // period
+                before = passed if now is None else (now - delay - origin) // period
                 if passed > before:
-                    out += [(row["seq"], 10 * passed, d, n, passed - before) for d, n in counts.items()]
-                now = second
+                    due = (period * passed + origin) / 1e6
+                    out += [(row["seq"], due, d, n, passed - before) for d, n in counts.items()]
+                now = time
         counts[row["device"]] = counts.get(row["device"], 0) + 1
     return out
 
 
-@given(st.integers(0, 2**32), st.sampled_from([0, 7]), st.integers(1, 20))
-def test_ticks_come_between_two_records_for_all_keys(seed, delay, batch_size):
+@given(st.integers(0, 2**32), st.sampled_from([0, 7]), st.booleans(), st.integers(1, 20))
+def test_ticks_come_between_two_records_for_all_keys(seed, delay, from_first, batch_size):
     rows = rows_of(random.Random(seed), 40)
-    flow = ticking(delay)
+    for row in rows if from_first else ():  # what the first time is counts to the microsecond
+        row["event_time"] = row["event_time"] and row["event_time"] + timedelta(microseconds=seed % 999)
+    flow = ticking(delay, from_first)
     whole = flow.run(rows)
     ticks = [row for row in whole["counted"].to_pylist() if row["sub"] < 0]
     assert sorted(
@@ -181,10 +188,35 @@ def test_ticks_come_between_two_records_for_all_keys(seed, delay, batch_size):
             r["value"],
         )
         for r in ticks
-    ) == sorted(naive_ticks(rows, delay))
+    ) == sorted(naive_ticks(rows, delay, from_first))
     cut = flow.run(rows, batch_size=batch_size, cores=2)
     for stream in ("counted", "behind"):
         assert list(map(exact, cut[stream].to_pylist())) == list(map(exact, whole[stream].to_pylist()))
+
+
+@given(st.integers(0, 2**32))
+def test_periods_from_the_first_time_on_are_the_same_in_stages(seed):
+    choose = random.Random(seed)
+    rows, flow = rows_of(choose, 25), ticking(3, from_first=True)
+    whole = flow.run(rows)["behind"].to_pylist()
+    staged = Staged(flow, rows, choose, max_records=choose.choice([1, 6]), partitions=choose.choice([1, 3]))
+    assert sorted(map(repr, map(exact, staged["behind"].to_pylist()))) == sorted(map(repr, map(exact, whole)))
+
+
+def test_periods_from_the_first_time_on_go_on_after_a_restart():
+    flow = ticking(from_first=True)
+    rows = [{"event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for s in (3, 9, 14, 24)]
+    whole = [row for row in flow.run(rows)["counted"].to_pylist() if row["sub"] < 0]
+    assert [row["event_time"] + timedelta(microseconds=1) for row in whole] == [
+        EPOCH + timedelta(seconds=13),
+        EPOCH + timedelta(seconds=23),
+    ]
+    session = EveryTenSeconds(by=("device",), from_first=True).session()
+    session.push(rows[0])
+    again = EveryTenSeconds(by=("device",), from_first=True).session()
+    again.restore(session.snapshot())
+    assert again.advance(EPOCH + timedelta(seconds=12)) == []
+    assert len(again.advance(EPOCH + timedelta(seconds=13))) == 1
 
 
 def test_a_session_lets_time_pass():

@@ -51,11 +51,15 @@ class Clock:
         How far a record may lag behind stream time. Streams behind the task are late by as much.
     max_ahead : timedelta > 0, optional
         How far beyond stream time an event time may be and still move it; None: any. The first one always does.
+    from_first : bool, default False
+        Whether periods count from the first event time of the stream, instead of from 1970. Marks are then exact to the
+        microsecond, so that there is one for each record that moves time.
     """
 
     period: timedelta
     delay: timedelta = timedelta(0)
     max_ahead: timedelta | None = None
+    from_first: bool = False
 
     def __post_init__(self) -> None:
         for name in ("period", "max_ahead"):
@@ -89,11 +93,14 @@ class StepClock:
 
 
 def common_resolution(clocks: Iterable[Clock]) -> int:
-    """The largest number of microseconds that divides all that the clocks name.
+    """The largest number of microseconds that divides all that the clocks name; 1 where one begins at the first time.
 
     >>> common_resolution([Clock(timedelta(minutes=1), delay=timedelta(seconds=45))]) // 1_000_000
     15
     """
+    clocks = tuple(clocks)
+    if any(clock.from_first for clock in clocks):
+        return 1
     return math.gcd(
         *(
             in_us(time)
@@ -118,6 +125,9 @@ class Ticks:
         What stream time is rounded down to, in microseconds.
     lag : int
         What has been taken from stream time, see :class:`StepClock`.
+    origin : int
+        From where the task's periods count, in microseconds; :data:`NEVER` where that is the first event time and
+        there is none yet.
     """
 
     start: int
@@ -126,6 +136,7 @@ class Ticks:
     seq: npt.NDArray[np.int64]
     resolution: int = 1
     lag: int = 0
+    origin: int = 0
 
     @property
     def end(self) -> int:

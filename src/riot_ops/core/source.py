@@ -96,6 +96,11 @@ class Source(ABC):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The records of a part, in order; batches of any size, none empty but a :func:`heartbeat`."""
 
+    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+        """The records of a part by the source of a dataflow that they are of: of this one, which has that name."""
+        for batch in self.read(split):
+            yield {name: [batch]}
+
     def waits(self) -> bool:
         """Whether a run has to wait for records, or has no end: as with a paced or an endless source.
 

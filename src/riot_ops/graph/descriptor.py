@@ -29,6 +29,7 @@ def describe(flow: Graph) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "name": flow.name,
+        **({"merging": flow.merging} if flow.merging != "arrival" else {}),
         "nodes": [_node(n) for n in flow.nodes.values()],
         "edges": [_edge(e) for e in flow.edges],
     }
@@ -57,7 +58,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
     return entry
 
 
-def load(data: Mapping[str, Any], functions: Functions, empty: Callable[[str], G], task: MakeTask) -> G:
+def load(data: Mapping[str, Any], functions: Functions, empty: Callable[..., G], task: MakeTask) -> G:
     """The dataflow that was described; nothing is imported because a descriptor says so.
 
     Parameters
@@ -65,7 +66,7 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[[str], G
     functions : mapping of str to function
         What the descriptor may name.
     empty : function
-        Makes a graph of a name, without nodes.
+        Makes a graph of a name and a way of merging, without nodes.
     task : function
         Makes a task of its description.
     """
@@ -73,7 +74,7 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[[str], G
         raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}")
     name = data.get("name", "")
     try:
-        _only(data, "dataflow", "format", "name", "nodes", "edges")
+        _only(data, "dataflow", "format", "name", "merging", "nodes", "edges")
         for what in ("node", "edge"):
             for entry in data.get(f"{what}s", ()):
                 if not isinstance(entry, Mapping):
@@ -82,7 +83,7 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[[str], G
                     )
                 _only(entry, what, *_KEYS[what])
         described = msgspec.convert(data, _Described)
-        flow = empty(described.name)
+        flow = empty(described.name, merging=described.merging)
         for node in described.nodes:
             flow.place(_loaded(node, functions, task))
         for edge in described.edges:
@@ -139,6 +140,7 @@ class _Edge(msgspec.Struct):
 
 class _Described(msgspec.Struct):
     name: str = ""
+    merging: str = "arrival"
     nodes: list[_Node] = msgspec.field(default_factory=list)
     edges: list[_Edge] = msgspec.field(default_factory=list)
 

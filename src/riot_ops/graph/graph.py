@@ -14,13 +14,34 @@ from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Nod
 __all__ = ["Graph"]
 
 
-class Graph:
-    """A DAG of sources, tasks and sinks with named streams. It knows neither how it is written nor where it runs."""
+#: How the messages of several sources come together.
+MERGING = ("arrival", "number", "sequence")
+#: So many messages at most has a source that others come after.
+MOST_BEFORE = 1 << 44
 
-    def __init__(self, name: str) -> None:
+
+class Graph:
+    """A DAG of sources, tasks and sinks with named streams. It knows neither how it is written nor where it runs.
+
+    Parameters
+    ----------
+    name : str
+        Name of the dataflow.
+    merging : "arrival", "number" or "sequence", default "arrival"
+        How the messages of several sources come together: as they arrive; or message 0 of all sources in the order in
+        which they were declared, then message 1, and so on, where one that has no more is left out; or all messages of
+        the first source, then those of the second. The latter two give the same results for any cut into batches.
+    """
+
+    def __init__(self, name: str, *, merging: str = "arrival") -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a dataflow needs a name, got {name!r}")
+        if merging not in MERGING:
+            raise ConfigError(
+                f"merging must be {', '.join(MERGING)}, got {merging!r}{did_you_mean(str(merging), MERGING)}"
+            )
         self.name = name
+        self.merging = merging
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
 
@@ -68,7 +89,11 @@ class Graph:
         return list(placed.values())
 
     def numbering(self) -> dict[str, tuple[int, int]]:
-        """For each source its place among those whose records may meet in a stream, and how many they are."""
+        """For each source how its messages are numbered: ``(shift, step)``, so that message n is number n step + shift.
+
+        The step is how many sources there are whose records may meet in a stream. The shift is the place among them, by
+        which it is told from the others; and where one source comes after the other, a distance beside that.
+        """
         leads = {id: id for id in self.nodes}  # to a node of the same part of the graph, at last to one for all of it
 
         def lead(id: str) -> str:
@@ -81,7 +106,12 @@ class Graph:
         parts: dict[str, list[str]] = {}
         for node in self.kind("source"):
             parts.setdefault(lead(node.id), []).append(node.id)
-        return {id: (place, len(part)) for part in parts.values() for place, id in enumerate(part)}
+        apart = MOST_BEFORE if self.merging == "sequence" else 0
+        return {
+            id: (place + place * len(part) * apart, len(part))
+            for part in parts.values()
+            for place, id in enumerate(part)
+        }
 
     def schemas(self) -> dict[str, pa.Schema]:
         """The schema of each stream, by node id; raises if the dataflow is not valid."""

@@ -109,11 +109,13 @@ class StreamTime:
         Stream time in microseconds, nothing taken from it; :data:`NEVER` before the first mark.
     seq : int
         The message that moved it there.
+    first : int
+        The first event time; :data:`NEVER` before the first mark.
     """
 
     def __init__(self, clock: StepClock) -> None:
         self.clock = clock
-        self.now = NEVER
+        self.now = self.first = NEVER
         self.seq = 0
 
     def ticks(self, batch: pa.RecordBatch | None, marks: Sequence[pa.RecordBatch], first: str = "seq") -> Ticks:
@@ -130,6 +132,7 @@ class StreamTime:
         before = self.now
         if _moves(readonly(times), before, ahead, moves):
             seq, times = seq[moves], times[moves]
+            self.first = int(times[0]) if before == NEVER else self.first
             self.now, self.seq = int(times[-1]), int(seq[-1])
             if first == "seq":  # a message moves it once, before the first of its records
                 last = np.append(seq[1:] != seq[:-1], True)
@@ -151,6 +154,7 @@ class StreamTime:
         if time <= self.now:
             return None
         before, self.now = self.now, time
+        self.first = time if before == NEVER else self.first
         lag = self.clock.lag
         moved = np.array([time - lag])
         start = before if before == NEVER else before - lag

@@ -86,8 +86,8 @@ class Intake:
     schema : pyarrow.Schema
         What the dataflow declares; what :meth:`apply` returns has exactly this schema.
     place, of : int
-        Which source it stands behind, of how many whose records may meet. As each numbers its own messages, message n
-        of source ``place`` is number ``n of + place`` of the dataflow; of one source that is n.
+        As each source numbers its own messages, message n is number ``n of + place`` of the dataflow, see
+        :meth:`riot_ops.graph.graph.Graph.numbering`; of one source that is n.
     """
 
     schema: pa.Schema

@@ -126,7 +126,7 @@ class Report:
             own = self._sent[self._sent["source"] == number]
             below = np.array([name in upstream.get(s, ()) for s in streams], np.bool_)
             place, of = self._turns[number]
-            its = arrived["seq"] % of == place
+            its = arrived["seq"] % of == place % of
             rows = np.flatnonzero(below[arrived["stream"]] & its) if own.size else np.empty(0, np.int64)
             due = _due(own, arrived["seq"][rows])
             later = (due > found[rows]) & (due <= arrived["time"][rows])

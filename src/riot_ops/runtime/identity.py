@@ -26,7 +26,8 @@ def identity(flow: Graph) -> dict[str, Any]:
     ["source 'readings'", "sink 'out'", "edge 'readings' -> 'out'"]
     """
     steps = {f"{'step' if n.kind == 'task' else n.kind} {n.id!r}": _step(n) for n in flow.nodes.values()}
-    found = steps | {f"edge {e.source!r} -> {e.target!r}": _edge(e) for e in flow.edges}
+    merging = {} if flow.merging == "arrival" else {"merging": {"of sources": flow.merging}}
+    found = merging | steps | {f"edge {e.source!r} -> {e.target!r}": _edge(e) for e in flow.edges}
     plain: dict[str, Any] = json.loads(json.dumps(found))  # as it will be read
     return plain
 

@@ -25,6 +25,7 @@ from riot_ops.runtime.checkpoint import Checkpoint, Saved
 from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine
 from riot_ops.runtime.identity import difference, identity
+from riot_ops.runtime.merging import merged
 from riot_ops.runtime.parallel import WAKE, Pipeline, Wave, engine_for
 
 __all__ = ["Result", "run"]
@@ -123,7 +124,7 @@ def run(
         flow,
         engine,
         least,
-        watched_sources,
+        merged(flow, watched_sources),
         watched_sinks,
         routes,
         epoch_rows,
@@ -147,13 +148,17 @@ def run(
 
 @dataclass
 class _Arrival:
-    """A batch from a source, and the offset behind it."""
+    """A batch from a source, by the streams that it goes into, and the offset behind it."""
 
     source: str
-    batch: pa.RecordBatch | None
+    inputs: dict[str, list[pa.RecordBatch]]
     offset: Offset | None  # None: more of the same range follows
     first_us: float = 0.0
     last_us: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batches in self.inputs.values() for batch in batches)
 
 
 @dataclass
@@ -244,15 +249,14 @@ class _Job:
 
     def _process(self, arrival: _Arrival) -> None:
         self.whole = False
-        if arrival.batch is not None:
+        if arrival.inputs:
             self.ended = False
-            self.epoch_count += max(arrival.batch.num_rows, 1)  # a heartbeat is something, too
-            inputs = {arrival.source: [arrival.batch]}
-            if isinstance(self.engine, Engine) or (arrival.batch.num_rows < self.least and not self.underway):
-                self._done(arrival, self.engine.process(inputs))
+            self.epoch_count += max(arrival.rows, 1)  # a heartbeat is something, too
+            if isinstance(self.engine, Engine) or (arrival.rows < self.least and not self.underway):
+                self._done(arrival, self.engine.process(arrival.inputs))
             else:
                 self._collect(self.engine.most - 1)
-                self.underway.append((arrival, self.engine.begin(inputs)))
+                self.underway.append((arrival, self.engine.begin(arrival.inputs)))
         if arrival.offset is None:
             return
         self.offsets[arrival.source] = arrival.offset
@@ -272,8 +276,7 @@ class _Job:
             self._done(self.underway.popleft()[0], outputs)
 
     def _done(self, arrival: _Arrival, outputs: Mapping[str, list[pa.RecordBatch]]) -> None:
-        assert arrival.batch is not None
-        self.summary.messages += arrival.batch.num_rows
+        self.summary.messages += arrival.rows
         self._emit(outputs, arrival.first_us, arrival.last_us)
         self.summary.batches += 1
 
@@ -387,9 +390,9 @@ def _batches(name: str, source: Source, start: Offset, end: Offset) -> Iterator[
     for split in source.splits(start, end, 1):
         now = time.time() * 1e6
         first, last = split.get("due", (now, now))
-        held: pa.RecordBatch | None = None
-        for batch in source.read(split):
-            if held is not None:
+        held: dict[str, list[pa.RecordBatch]] = {}
+        for inputs in source.inputs(name, split):
+            if held:
                 yield _Arrival(name, held, None, first, last)
-            held = batch
+            held = inputs
         yield _Arrival(name, held, end, first, last)

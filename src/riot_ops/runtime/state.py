@@ -9,6 +9,7 @@ touched since the one before, so that its size follows the work done and not the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +53,7 @@ class KeyedState:
         self.task = task
         own = task.clock()
         self._period, self._delay = (in_us(own.period), in_us(own.delay)) if own is not None else (0, 0)
+        self._from_first = own is not None and own.from_first
         #: Whether the task has a loop of its own over rows and ticks.
         self._moves = own is not None and type(task).advance is not KeyedOperator.advance
         if clock is None and (found := clocks(task)):  # by itself it goes by the times that it sees
@@ -117,7 +119,7 @@ class KeyedState:
         if not self._moves:
             return self._in_turn(batch, ticks, dead)
         slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
-        made, due = self.task.advance(batch, slots, self.arrays, ticks, dead)
+        made, due = self.task.advance(batch, slots, self.arrays, replace(ticks, origin=self._origin), dead)
         if due is None or not due.slots.size:
             return made, None
         self._touched[due.slots] = True
@@ -137,8 +139,8 @@ class KeyedState:
         made: list[pa.RecordBatch] = []
         due: list[pa.RecordBatch] = []
         for row, time, seq in zip(ticks.rows.tolist(), ticks.times.tolist(), ticks.seq.tolist(), strict=True):
-            passed = (time - self._delay) // self._period
-            before = passed if now == NEVER else (now - self._delay) // self._period
+            passed = (time - self._delay - self._origin) // self._period
+            before = passed if now == NEVER else (now - self._delay - self._origin) // self._period
             if batch is not None and (passed > before or now == NEVER):
                 made.append(self._update(batch.slice(at, row - at), still(now, ticks), dead))
                 at = row
@@ -146,10 +148,11 @@ class KeyedState:
             if passed > before and self.index.size:
                 self._drop_dead(now)
                 moment = Ticks(time, np.zeros(1, np.int64), np.array([time]), np.array([seq]), 1, ticks.lag)
-                found = self.task.tick(self.keys(), self._trimmed(), passed * self._period, passed - before)
+                reached = passed * self._period + self._origin
+                found = self.task.tick(self.keys(), self._trimmed(), reached, passed - before)
                 self._touched[: self.index.size] = True
                 if found is not None and found.slots.size:
-                    times = np.full(found.slots.size, passed * self._period) if found.times is None else found.times
+                    times = np.full(found.slots.size, reached) if found.times is None else found.times
                     due.append(self._due(Due(found.slots, found.rows, times), moment))
         if batch is not None:
             made.append(self._update(batch.slice(at), still(now, ticks), dead))
@@ -212,7 +215,7 @@ class KeyedState:
             return self.task.end(held, slots, self.arrays, dead)
         self._drop_dead(self._now)
         if self._moves:  # time has come for all that waits for it
-            end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0)
+            end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0, self._origin)
             _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, end, dead)
             return None if due is None else self._due(due, still(self._now, self._clock))
         return self.task.flush(self.keys(), self._trimmed())
@@ -285,6 +288,11 @@ class KeyedState:
         if self.time is None or self.time.now == NEVER:
             return NEVER
         return self.time.now - self.time.clock.lag
+
+    @property
+    def _origin(self) -> int:
+        """From where the periods of the task count."""
+        return self.time.first if self._from_first and self.time is not None else 0
 
     def _drop_dead(self, now: int) -> None:
         """Drop the state of keys that have not been seen for too long at a stream time."""
@@ -360,6 +368,8 @@ class KeyedState:
         for name, field in self.fields.items():
             rows[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
         time = [] if self.time is None else [self.time.now, self.time.seq, self.time.clock.lag]
+        if self._from_first and self.time is not None:
+            time.append(self.time.first)
         return snapshot_of(self._identity(kind), self._names, time, rows, self.keys(), new)
 
     def restore(self, data: bytes, where: str = "") -> None:
@@ -378,7 +388,8 @@ class KeyedState:
         last = rows.column("last").to_numpy() if self.index.ttl else np.empty(0, np.int64)
         self.index.assign(slots, rows.column("h1").to_numpy(), rows.column("h2").to_numpy(), last)
         if self.time is not None and time:
-            self.time.now, self.time.seq, _ = time
+            self.time.now, self.time.seq, _, *first = time
+            self.time.first = first[0] if first else self.time.now  # only periods from the first time on need it
         for name, field in self.fields.items():
             decode_field(field, rows.column(f"state.{name}"), self.arrays[name], slots)
         if keys.num_rows:

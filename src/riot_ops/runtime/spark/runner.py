@@ -17,6 +17,7 @@ from riot_ops.measure.probe import Probe
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME
+from riot_ops.runtime.merging import merged
 from riot_ops.runtime.spark.adapters import labels_of, pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL
 from riot_ops.runtime.spark.bounded import as_logs
@@ -111,6 +112,7 @@ def start(
         bound = bind_sources(flow, as_logs(flow, source, kept.local), again="Spark")
         if probe is not None:
             bound, targets = probe.attach(flow, bound, targets, by_commit=True)
+        bound = merged(flow, bound)
         known = kept.exists()
         first = kept.next_batch() if known else 0
         ends = kept.ends(first - 1, bound)

@@ -53,7 +53,7 @@ class SourceStage:
         packer = Packer(self.plan, 0, self.labels, self.compression, writer=writer)
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
-        inputs = ({self.stream: [batch]} for batch in self.source.read(split))
+        inputs = self.source.inputs(self.stream, split)
         yield from stage_zero(self.plan, inputs, self.order, packer)
 
     def _marks(self) -> list[Block]:

@@ -1,0 +1,151 @@
+"""Several sources as one log, where a dataflow says how their messages come together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.source import Offset, Source, Split
+from riot_ops.graph.graph import Graph
+from riot_ops.kernels.arrow import int_column
+
+__all__ = ["merged"]
+
+Inputs = dict[str, list[pa.RecordBatch]]
+
+
+def merged(flow: Graph, sources: Mapping[str, Any]) -> dict[str, Any]:
+    """The sources of a dataflow, or one made of them, if it says how they come together."""
+    if flow.merging == "arrival" or len(sources) < 2:
+        return dict(sources)
+    for name, source in sources.items():
+        if not isinstance(source, Source):
+            raise ConfigError(
+                f"source {name!r} is a Spark DataFrame, but the dataflow {flow.name!r} merges its sources by "
+                f"{flow.merging}, which needs sources of riot_ops"
+            )
+    kind = ByNumber if flow.merging == "number" else InSequence
+    return {"+".join(sources): kind(sources)}
+
+
+class _Merged(Source):
+    """What both ways have in common: offsets and splits hold those of the members by name."""
+
+    def __init__(self, members: Mapping[str, Source]) -> None:
+        self.members = dict(members)
+        self.replayable = all(source.replayable for source in members.values())
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([])  # each member has its own
+
+    def initial(self) -> Offset:
+        return {name: source.initial() for name, source in self.members.items()}
+
+    def finished(self, offset: Offset) -> bool:
+        return all(source.finished(offset[name]) for name, source in self.members.items())
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        parts = [
+            [(name, split) for split in source.splits(start[name], end[name], n)]
+            for name, source in self.members.items()
+            if start[name] != end[name]
+        ]
+        found: list[Split] = []
+        for row in itertools.zip_longest(*parts):
+            split: Split = {"parts": dict(part for part in row if part is not None)}
+            due = [one["due"] for one in split["parts"].values() if "due" in one]
+            if due:
+                split["due"] = [min(first for first, _ in due), max(last for _, last in due)]
+            found.append(split)
+        return found
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError("records of several sources are read by inputs()")
+
+    def waits(self) -> bool:
+        return any(source.waits() for source in self.members.values())
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        counts = [source.count(start[name], end[name]) for name, source in self.members.items()]
+        return None if None in counts else sum(filter(None, counts))
+
+    def commit(self, end: Offset) -> None:
+        for name, source in self.members.items():
+            source.commit(end[name])
+
+    def close(self) -> None:
+        for source in self.members.values():
+            source.close()
+
+
+class InSequence(_Merged):
+    """One source after the other: a range never holds records of two."""
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        for name, source in self.members.items():
+            end = source.latest(start[name], limit)
+            if end != start[name] or not source.finished(end):
+                return {**start, name: end}
+        return start
+
+    def inputs(self, name: str, split: Split) -> Iterator[Inputs]:
+        for member, part in split["parts"].items():
+            yield from self.members[member].inputs(member, part)
+
+
+class ByNumber(_Merged):
+    """Message n of all sources, then message n + 1; a source that has ended is left out.
+
+    Sources number their messages from 0 on. A range holds equally many messages of all sources that go on, and a batch
+    those of the same numbers.
+    """
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        most = None if limit is None else max(1, limit // len(self.members))
+        ends = {name: source.latest(start[name], most) for name, source in self.members.items()}
+        counts = {}
+        for name, source in self.members.items():
+            if (count := source.count(start[name], ends[name])) is None:
+                raise ConfigError(
+                    f"sources are merged by number, but source {name!r} ({type(source).__name__}) cannot count its "
+                    "records"
+                )
+            counts[name] = count
+        # one that has ended may have fewer
+        least = min((n for name, n in counts.items() if not self.members[name].finished(ends[name])), default=None)
+        for name, source in self.members.items():
+            if least is not None and counts[name] > least:
+                ends[name] = source.latest(start[name], least) if least else start[name]
+        return ends
+
+    def inputs(self, name: str, split: Split) -> Iterator[Inputs]:
+        reading = {member: self.members[member].read(part) for member, part in split["parts"].items()}
+        held: dict[str, pa.RecordBatch] = {}
+        while reading or held:
+            for member in [m for m in reading if m not in held]:
+                for batch in reading[member]:
+                    if batch.num_rows:
+                        held[member] = batch
+                        break
+                    yield {member: [batch]}  # a heartbeat
+                else:
+                    del reading[member]
+            if not held:
+                break
+            numbers = {member: int_column(batch.column("seq")) for member, batch in held.items()}
+            until = min((int(numbers[m][-1]) for m in reading), default=None)
+            inputs: Inputs = {}
+            for member in list(held):
+                batch = held.pop(member)
+                rows = batch.num_rows if until is None else int(np.searchsorted(numbers[member], until, side="right"))
+                if rows:
+                    inputs[member] = [batch.slice(0, rows)]
+                if rows < batch.num_rows:
+                    held[member] = batch.slice(rows)
+            yield inputs
