@@ -84,12 +84,15 @@ class StepClock:
         By how many microseconds the tasks above delay what they put out: stream time here is so much earlier.
     max_ahead : int or None
         The smallest of the task and of those above it, in microseconds.
+    from_first : bool
+        Whether the task's periods count from the first event time.
     """
 
     streams: tuple[str, ...]
     resolution: int
     lag: int = 0
     max_ahead: int | None = None
+    from_first: bool = False
 
 
 def common_resolution(clocks: Iterable[Clock]) -> int:

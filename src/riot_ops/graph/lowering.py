@@ -206,7 +206,8 @@ class _Timing:
                     f"timestamps in a field 'event_time'; its fields are {', '.join(self._schemas[place].names)}"
                 )
         lags = {self._lag[source] for source in above}
-        clock = StepClock(tuple(map(_marks_name, places)), self._resolution, max(lags), self._ahead[node.id])
+        first = any(clock.from_first for clock in clocks(node.task))
+        clock = StepClock(tuple(map(_marks_name, places)), self._resolution, max(lags), self._ahead[node.id], first)
         if len(lags) > 1 and isinstance(node.task, KeyedOperator):
             task = node.task.delayed(timedelta(microseconds=clock.lag))
             if task is not node.task:

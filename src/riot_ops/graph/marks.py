@@ -146,7 +146,8 @@ class StreamTime:
         else:
             rows, times, seq = _among(batch, before, times, seq)
         lag = self.clock.lag
-        return Ticks(before if before == NEVER else before - lag, rows, times - lag, seq, self.clock.resolution, lag)
+        start = before if before == NEVER else before - lag
+        return Ticks(start, rows, times - lag, seq, self.clock.resolution, lag, self.origin)
 
     def advance(self, time: int) -> Ticks | None:
         """Stream time as somebody knows it; None where it has come so far already."""
@@ -158,7 +159,22 @@ class StreamTime:
         lag = self.clock.lag
         moved = np.array([time - lag])
         start = before if before == NEVER else before - lag
-        return Ticks(start, np.zeros(1, np.int64), moved, np.array([self.seq]), self.clock.resolution, lag)
+        return Ticks(start, np.zeros(1, np.int64), moved, np.array([self.seq]), self.clock.resolution, lag, self.origin)
+
+    @property
+    def origin(self) -> int:
+        """From where the task's periods count."""
+        return self.first if self.clock.from_first else 0
+
+    def saved(self) -> list[int]:
+        """What a snapshot keeps."""
+        first = [self.first] if self.clock.from_first else []
+        return [self.now, self.seq, self.clock.lag, *first]
+
+    def restore(self, saved: list[int]) -> None:
+        """Go on from what was saved."""
+        self.now, self.seq, _, *first = saved
+        self.first = first[0] if first else self.now  # of no use then
 
 
 _NONE = np.empty(0, np.int64)

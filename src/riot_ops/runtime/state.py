@@ -9,7 +9,6 @@ touched since the one before, so that its size follows the work done and not the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -53,12 +52,11 @@ class KeyedState:
         self.task = task
         own = task.clock()
         self._period, self._delay = (in_us(own.period), in_us(own.delay)) if own is not None else (0, 0)
-        self._from_first = own is not None and own.from_first
         #: Whether the task has a loop of its own over rows and ticks.
         self._moves = own is not None and type(task).advance is not KeyedOperator.advance
         if clock is None and (found := clocks(task)):  # by itself it goes by the times that it sees
             ahead = None if own is None or own.max_ahead is None else in_us(own.max_ahead)
-            clock = StepClock((), common_resolution(found), 0, ahead)
+            clock = StepClock((), common_resolution(found), 0, ahead, own is not None and own.from_first)
         self._clock = clock
         self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields
@@ -119,7 +117,7 @@ class KeyedState:
         if not self._moves:
             return self._in_turn(batch, ticks, dead)
         slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
-        made, due = self.task.advance(batch, slots, self.arrays, replace(ticks, origin=self._origin), dead)
+        made, due = self.task.advance(batch, slots, self.arrays, ticks, dead)
         if due is None or not due.slots.size:
             return made, None
         self._touched[due.slots] = True
@@ -135,12 +133,12 @@ class KeyedState:
         self, batch: pa.RecordBatch | None, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Rows and ticks one after the other."""
-        at, now = 0, ticks.start
+        at, now, begin = 0, ticks.start, self._delay + ticks.origin
         made: list[pa.RecordBatch] = []
         due: list[pa.RecordBatch] = []
         for row, time, seq in zip(ticks.rows.tolist(), ticks.times.tolist(), ticks.seq.tolist(), strict=True):
-            passed = (time - self._delay - self._origin) // self._period
-            before = passed if now == NEVER else (now - self._delay - self._origin) // self._period
+            passed = (time - begin) // self._period
+            before = passed if now == NEVER else (now - begin) // self._period
             if batch is not None and (passed > before or now == NEVER):
                 made.append(self._update(batch.slice(at, row - at), still(now, ticks), dead))
                 at = row
@@ -148,7 +146,7 @@ class KeyedState:
             if passed > before and self.index.size:
                 self._drop_dead(now)
                 moment = Ticks(time, np.zeros(1, np.int64), np.array([time]), np.array([seq]), 1, ticks.lag)
-                reached = passed * self._period + self._origin
+                reached = passed * self._period + ticks.origin
                 found = self.task.tick(self.keys(), self._trimmed(), reached, passed - before)
                 self._touched[: self.index.size] = True
                 if found is not None and found.slots.size:
@@ -214,8 +212,8 @@ class KeyedState:
             slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
             return self.task.end(held, slots, self.arrays, dead)
         self._drop_dead(self._now)
-        if self._moves:  # time has come for all that waits for it
-            end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0, self._origin)
+        if self._moves and self.time is not None:  # time has come for all that waits for it
+            end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0, self.time.origin)
             _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, end, dead)
             return None if due is None else self._due(due, still(self._now, self._clock))
         return self.task.flush(self.keys(), self._trimmed())
@@ -288,11 +286,6 @@ class KeyedState:
         if self.time is None or self.time.now == NEVER:
             return NEVER
         return self.time.now - self.time.clock.lag
-
-    @property
-    def _origin(self) -> int:
-        """From where the periods of the task count."""
-        return self.time.first if self._from_first and self.time is not None else 0
 
     def _drop_dead(self, now: int) -> None:
         """Drop the state of keys that have not been seen for too long at a stream time."""
@@ -367,9 +360,7 @@ class KeyedState:
             rows["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
             rows[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
-        time = [] if self.time is None else [self.time.now, self.time.seq, self.time.clock.lag]
-        if self._from_first and self.time is not None:
-            time.append(self.time.first)
+        time = [] if self.time is None else self.time.saved()
         return snapshot_of(self._identity(kind), self._names, time, rows, self.keys(), new)
 
     def restore(self, data: bytes, where: str = "") -> None:
@@ -388,8 +379,7 @@ class KeyedState:
         last = rows.column("last").to_numpy() if self.index.ttl else np.empty(0, np.int64)
         self.index.assign(slots, rows.column("h1").to_numpy(), rows.column("h2").to_numpy(), last)
         if self.time is not None and time:
-            self.time.now, self.time.seq, _, *first = time
-            self.time.first = first[0] if first else self.time.now  # only periods from the first time on need it
+            self.time.restore(time)
         for name, field in self.fields.items():
             decode_field(field, rows.column(f"state.{name}"), self.arrays[name], slots)
         if keys.num_rows:
