@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
@@ -11,7 +12,19 @@ from riot_ops.dataflows.riotbench.stats import stats
 from riot_ops.dataflows.riotbench.ticks import read_ticks, ticks
 from riot_ops.dataflows.riotbench.train import train
 
-__all__ = ["BUILDERS", "FORMS", "etl", "micro", "pred", "read_ticks", "stats", "ticks", "train", "word_count"]
+__all__ = [
+    "BUILDERS",
+    "FORMS",
+    "etl",
+    "fraud_detection",
+    "micro",
+    "pred",
+    "read_ticks",
+    "stats",
+    "ticks",
+    "train",
+    "word_count",
+]
 
 #: The builders of RIoTBench by the name that the command line uses.
 BUILDERS: dict[str, Callable[..., Dataflow]] = {"etl": etl, "stats": stats, "pred": pred, "train": train}

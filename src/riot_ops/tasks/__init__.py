@@ -38,6 +38,7 @@ from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
 from riot_ops.tasks.predictive.error_estimate import ErrorEstimate
 from riot_ops.tasks.predictive.linear_regression_predict import LinearRegressionPredict
 from riot_ops.tasks.predictive.linear_regression_train import LinearRegressionTrain
+from riot_ops.tasks.predictive.markov_score import MarkovScore
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from riot_ops.tasks.statistical.block_average import BlockAverage
@@ -77,6 +78,7 @@ __all__ = [
     "LinearRegressionTrain",
     "LocalZip",
     "MapFunction",
+    "MarkovScore",
     "MqttPublish",
     "MultiBloomFilter",
     "MultiLinePlot",
