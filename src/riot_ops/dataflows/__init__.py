@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
+from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
@@ -20,6 +21,7 @@ __all__ = [
     "micro",
     "pred",
     "read_ticks",
+    "sentiment_analysis",
     "stats",
     "ticks",
     "train",
