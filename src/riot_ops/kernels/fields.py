@@ -10,7 +10,7 @@ from riot_ops.kernels.dates import parse_iso, parse_log_time
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import NUMBER, byte, parse_number
 
-__all__ = ["BAD", "EMPTY", "GOOD", "HARD", "booleans", "doubles", "integers", "split_lines", "times"]
+__all__ = ["BAD", "EMPTY", "GOOD", "HARD", "booleans", "doubles", "ends_with", "integers", "split_lines", "times"]
 
 #: What a cell is: nothing, what was asked for, something else, or for Python to look at.
 EMPTY, GOOD, BAD, HARD = 0, 1, 2, 3
@@ -18,6 +18,18 @@ EMPTY, GOOD, BAD, HARD = 0, 1, 2, 3
 #: How lines are cut, see :func:`split_lines`.
 DELIMITED, SPACED, LOGGED = 0, 1, 2
 _TRUE, _FALSE = int.from_bytes(b"true", "big"), int.from_bytes(b"false", "big")
+
+
+@kernel
+def ends_with(data: Any, starts: Any, ends: Any, cuts: Any, out: Any) -> None:
+    """Whether each line, without the line break at its end, ends with one of the bytes of ``cuts``."""
+    for i in range(starts.size):
+        end = ends[i]
+        if starts[i] < end and byte(data, end - 1) == 10:
+            end -= 1
+        if starts[i] < end and byte(data, end - 1) == 13:
+            end -= 1
+        out[i] = starts[i] < end and cuts[data[np.uint64(end - 1)]]
 
 
 @kernel

@@ -6,7 +6,6 @@ from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.deduplicate import Deduplicate
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
-from riot_ops.tasks.filter.value_filter import ValueFilter
 from riot_ops.tasks.functions.batch_function import BatchFunction
 from riot_ops.tasks.functions.filter_function import FilterFunction
 from riot_ops.tasks.functions.flat_map_function import FlatMapFunction
@@ -21,8 +20,10 @@ from riot_ops.tasks.io.sql_insert import SqlInsert
 from riot_ops.tasks.io.table_insert import TableInsert
 from riot_ops.tasks.io.table_lookup import TableLookup
 from riot_ops.tasks.io.table_range import TableRange
+from riot_ops.tasks.math.bargain_index import BargainIndex
 from riot_ops.tasks.math.no_op import NoOp
 from riot_ops.tasks.math.pi_viete import PiViete
+from riot_ops.tasks.merge.as_of_join import AsOfJoin
 from riot_ops.tasks.merge.join import Join
 from riot_ops.tasks.parse.annotate import Annotate
 from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
@@ -37,10 +38,8 @@ from riot_ops.tasks.parse.xml_parse import XMLParse
 from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
 from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
 from riot_ops.tasks.predictive.error_estimate import ErrorEstimate
-from riot_ops.tasks.predictive.lexicon_sentiment import LexiconSentiment
 from riot_ops.tasks.predictive.linear_regression_predict import LinearRegressionPredict
 from riot_ops.tasks.predictive.linear_regression_train import LinearRegressionTrain
-from riot_ops.tasks.predictive.markov_score import MarkovScore
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from riot_ops.tasks.statistical.block_average import BlockAverage
@@ -50,6 +49,7 @@ from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
 from riot_ops.tasks.statistical.running_count import RunningCount
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
 from riot_ops.tasks.statistical.variance import Variance
+from riot_ops.tasks.statistical.weighted_average import WeightedAverage
 from riot_ops.tasks.statistical.window import Aggregate, Window
 from riot_ops.tasks.visualization.multi_line_plot import MultiLinePlot
 
@@ -57,6 +57,8 @@ __all__ = [
     "Accumulator",
     "Aggregate",
     "Annotate",
+    "AsOfJoin",
+    "BargainIndex",
     "BatchFunction",
     "BlobDownload",
     "BlobUpload",
@@ -76,12 +78,10 @@ __all__ = [
     "KalmanFilter",
     "KeyedFunction",
     "KeyedTask",
-    "LexiconSentiment",
     "LinearRegressionPredict",
     "LinearRegressionTrain",
     "LocalZip",
     "MapFunction",
-    "MarkovScore",
     "MqttPublish",
     "MultiBloomFilter",
     "MultiLinePlot",
@@ -105,9 +105,9 @@ __all__ = [
     "Task",
     "TimeFields",
     "Tokenize",
-    "ValueFilter",
     "ValueTask",
     "Variance",
+    "WeightedAverage",
     "Window",
     "XMLParse",
     "find_task",

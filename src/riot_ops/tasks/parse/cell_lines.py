@@ -15,7 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import excerpt
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
-from riot_ops.kernels.fields import BAD, EMPTY, GOOD, HARD, booleans, doubles, integers, split_lines, times
+from riot_ops.kernels.fields import BAD, EMPTY, GOOD, HARD, booleans, doubles, ends_with, integers, split_lines, times
 from riot_ops.kernels.strings import not_utf8
 
 __all__ = ["KINDS", "CellLines", "Mask", "Numbers"]
@@ -54,12 +54,21 @@ class CellLines:
         self.batch = batch
         self._places = places
         self._cuts = cuts
-        self.data, starts, self._line_ends, valid = byte_spans(lines)
+        self.data, self._line_starts, self._line_ends, valid = byte_spans(lines)
         n = len(lines)
         self._starts, self._ends = (np.zeros((int(places.max()) + 1, n), np.int64) for _ in range(2))
         self.counts = np.empty(n, np.int64)
         split_lines(
-            self.data, starts, self._line_ends, valid, cuts, kind, places, self._starts, self._ends, self.counts
+            self.data,
+            self._line_starts,
+            self._line_ends,
+            valid,
+            cuts,
+            kind,
+            places,
+            self._starts,
+            self._ends,
+            self.counts,
         )
         self.good = np.ones(n, np.bool_)
         self._spoiled = not_utf8(lines)
@@ -80,10 +89,8 @@ class CellLines:
     @property
     def ends_empty(self) -> Mask:
         """Which lines end with a delimiter."""
-        last = np.zeros(self.good.size, np.bool_)
-        for row in np.flatnonzero(self.good):
-            text = self.data[max(0, self._line_ends[row] - 3) : self._line_ends[row]].tobytes().rstrip(b"\r\n")
-            last[row] = bool(text) and self._cuts[text[-1]]
+        last = np.empty(self.good.size, np.bool_)
+        ends_with(self.data, self._line_starts, self._line_ends, self._cuts, last)
         return last
 
     def says(self, cell: int, texts: set[str], *, exactly: bool) -> Mask:

@@ -1,0 +1,68 @@
+"""Bargain index: offers of shares below the average price of their last trades."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflow import Dataflow, Stream, merge
+
+__all__ = ["bargain_index"]
+
+#: What is read of a bar: symbol, date, open, high, low, close, adjusted close, volume.
+FIELDS = {"stock": (0, "string"), "event_time": (1, "iso"), "price": (5, "double"), "volume": (7, "double")}
+
+
+def bargain_index(
+    *,
+    window: int | Literal["minute", "hour", "day", "week", "month"] = 15,
+    threshold: float = 0.001,
+    first: Literal["trade", "quote"] = "trade",
+) -> Dataflow:
+    """Build bargain index (BI): quotes joined with the volume-weighted average price (VWAP) of their stock.
+
+    The sources are ``trades`` and ``quotes``; both may read one file. Of a line the closing price and the volume are
+    taken: those of a trade, or the price asked and the number offered. The result stream is ``bargains``, with the
+    fields ``stock``, ``price``, ``volume``, ``vwap`` and ``bargain_index``.
+
+    Parameters
+    ----------
+    window : int >= 1, or "minute", "hour", "day", "week" or "month", default 15
+        Over how many trades of the stock prices are averaged, or over those so far in which period of the calendar.
+    threshold : float, default 0.001
+        Index that a bargain must be above, see :class:`riot_ops.tasks.BargainIndex`.
+    first : "trade" or "quote", default "trade"
+        Which of a trade and a quote of the same number comes first.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> bars = [b"A,2024-05-01,9,9,9,10.0,9,100", b"A,2024-05-02,9,9,9,12.0,9,300", b"A,2024-05-03,9,9,9,9.5,9,10"]
+    >>> lines = pa.table({"payload": bars, "event_time": pa.nulls(3)})
+    >>> bargains = bargain_index().run({"trades": lines, "quotes": lines})["bargains"]
+    >>> [(row["price"], round(row["vwap"], 3), round(row["bargain_index"], 1)) for row in bargains.to_pylist()]
+    [(9.5, 11.451, 70.4)]
+    """
+    flow = Dataflow("bargain_index", merging="number")
+    if first not in ("trade", "quote"):
+        raise ConfigError(f"first must be 'trade' or 'quote', got {first!r}")
+    order = ("trades", "quotes") if first == "trade" else ("quotes", "trades")
+    read = {name: _bars(flow, name) for name in order}
+    last, period = (None, window) if isinstance(window, str) else (window, None)
+    average = t.WeightedAverage(by=("stock",), last=last, period=period)
+    prices = read["trades"].hash("stock").to(average, id="vwap")
+    asked = read["quotes"].to(t.Project(fields=("stock", "price", "volume"), nulls={"vwap": "double"}), id="asked")
+    known = merge(prices, asked).hash("stock").to(t.AsOfJoin(by=("stock",), fields=("vwap",)), id="known")
+    bargains = known.to(t.BargainIndex(threshold=threshold), id="bargains")
+    return flow.sink("bargains_sink", bargains)
+
+
+def _bars(flow: Dataflow, name: str) -> Stream:
+    parse = t.ParseLines(fields=FIELDS, cells=8, trailing=True, skip={1: "date"})
+    return flow.source(name).to(parse, id=f"parse_{name}")

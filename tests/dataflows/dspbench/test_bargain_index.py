@@ -1,0 +1,150 @@
+"""Bargain index, against exact sums, plain Python and the figures of the specification."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.bench.opponents.dspbench.bargain_index import bargain_index as opponent
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import bargain_index
+from riot_ops.streams import replay
+from tests.reference.dspbench.bargain_index import bargain_index as reference
+from tests.staged import Staged
+
+SHARED = "dspbench/stocks.csv"
+WINDOWS = [1, 2, 15, "minute", "hour", "day", "week", "month"]
+
+days = st.sampled_from(
+    ["2018-12-30", "2018-12-31", "2019-01-01T10:00:30", "2019-01-01T10:59", "2019-01-07", "2018-12-03"]
+)
+bars = st.builds(
+    "{},{},1,2,3,{},4,{}{}".format,
+    st.sampled_from(["A", "B", "Ü"]),
+    days,
+    st.sampled_from(["10", "11.5", "9.25", "0", "-700", "800"]),
+    st.sampled_from(["100", "0", "2.5", "7"]),
+    st.sampled_from(["", ","]),
+)
+dirt = st.sampled_from(
+    ["", "A,2019-01-01,1,2,3,4,5", "A,2019-01-01,1,2,3,x,5,6", "A,2019-13-01,1,2,3,4,5,6", ",2019-01-01,1,2,3,4,5,6"]
+)
+header = st.just("Symbol,DATE,Open,High,Low,Close,Adj,Close,Volume")
+files = st.lists(st.one_of(bars, bars, bars, dirt, header), max_size=14)
+
+
+def table(lines):
+    return pa.table(
+        {"event_time": pa.nulls(len(lines), pa.timestamp("us", "UTC")), "payload": [line.encode() for line in lines]}
+    )
+
+
+def found(bargains):
+    names = ("seq", "stock", "price", "volume", "vwap", "bargain_index")
+    rows = [tuple(row[name] for name in names) for row in bargains.to_pylist()]
+    return [(seq // 2, *rest) for seq, *rest in sorted(rows)]
+
+
+def same(rows, wanted):
+    assert [row[:4] for row in rows] == [row[:4] for row in wanted]
+    for row, other in zip(rows, wanted, strict=True):
+        assert row[4:] == pytest.approx(other[4:], rel=1e-12)
+
+
+@given(files, files, st.sampled_from(WINDOWS), st.sampled_from(["trade", "quote"]), st.integers(1, 9))
+def test_bargains_are_those_of_exact_sums(trades, quotes, window, first, batch_size):
+    flow = bargain_index(window=window, first=first, threshold=0.5)
+    result = flow.run({"trades": table(trades), "quotes": table(quotes)}, batch_size=batch_size)
+    wanted, _ = reference(trades, quotes, window=window, threshold=0.5, first=first)
+    same(found(result["bargains"]), wanted)
+
+
+@given(files.filter(any), st.sampled_from(WINDOWS), st.integers(0, 1 << 32))
+def test_bargains_are_the_same_in_stages(lines, window, seed):
+    choose = random.Random(seed)
+    sources = {name: ro.MemorySource(table(lines)) for name in ("trades", "quotes")}
+    staged = Staged(bargain_index(window=window), sources, choose, max_records=4, partitions=choose.choice([1, 3]))
+    same(found(staged["bargains"]), reference(lines, lines, window=window)[0])
+
+
+@given(files, st.sampled_from(WINDOWS), st.sampled_from(["trade", "quote"]))
+def test_plain_python_finds_the_same(lines, window, first):
+    inputs = {name: [line.encode() for line in lines] for name in ("trades", "quotes")}
+    rows = opponent(inputs, window=window, threshold=0.25, first=first)["bargains"]
+    wanted, _ = reference(lines, lines, window=window, threshold=0.25, first=first)
+    assert [row[:3] for row in rows] == [row[1:4] for row in wanted]
+    assert [row[3] for row in rows] == pytest.approx([row[5] for row in wanted], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("window", "first", "count", "total"),
+    [
+        (15, "trade", 151, 13780926.331253),
+        (15, "quote", 146, 14513746.540260),
+        ("day", "trade", 0, 0.0),
+        ("day", "quote", 172, 16587097.184009),
+        ("month", "trade", 155, 14910859.326074),
+        ("month", "quote", 164, 16965573.665185),
+    ],
+)
+def test_figures_of_the_specification(shared_data, window, first, count, total):
+    sources = {name: replay(shared_data / SHARED) for name in ("trades", "quotes")}
+    result = bargain_index(window=window, first=first).run(sources)
+    assert not result.errors.num_rows
+    rows = found(result["bargains"])
+    assert len(rows) == count
+    assert sum(row[5] for row in rows) == pytest.approx(total, abs=1e-6)
+    if window == 15 and first == "trade":
+        best = result["bargains"].sort_by("seq").to_pylist()[0]
+        assert f"{best['event_time']:%Y-%m-%d}" == "2018-09-04"
+        assert rows[0][2:] == pytest.approx((11.92000008, 6000, 11.95047135, 6185.641645), rel=1e-9)
+
+
+def test_the_file_in_stages_and_in_plain_python(shared_data):
+    rows = found(bargain_index().run({name: replay(shared_data / SHARED) for name in ("trades", "quotes")})["bargains"])
+    sources = {name: replay(shared_data / SHARED) for name in ("trades", "quotes")}
+    assert found(Staged(bargain_index(), sources, random.Random(5), max_records=100)["bargains"]) == rows
+    lines = (shared_data / SHARED).read_bytes().splitlines()
+    plain = opponent({"trades": lines, "quotes": lines})["bargains"]
+    assert [row[:3] for row in plain] == [row[1:4] for row in rows]
+    assert [row[3] for row in plain] == pytest.approx([row[5] for row in rows], rel=1e-9)
+
+
+def test_bad_lines_are_named():
+    lines = ["Symbol,Date,x", "A,2019-01-01,1,2,3,4,5", "A,2019-01-01,1,2,3,x,5,6", "A,2019-13-01,1,2,3,4,5,6"]
+    lines += ["A,2019-02-01,1,2,3,4,5,-6", "A,2019-01-01,1,2,3,4,5,6"]
+    result = bargain_index(window="month").run({"trades": table(lines), "quotes": table([])})
+    reasons = [(row["seq"] // 2, row["reason"]) for row in result.errors.sort_by("seq").to_pylist()]
+    assert reasons == [(1, "wrong_cells"), (2, "bad_number"), (3, "bad_time"), (4, "out_of_range")]
+
+
+def test_a_restart_in_mid_stream(tmp_path):
+    lines = [f"A,2019-01-{1 + i // 4:02},1,2,3,{10 + i * 7 % 5},4,{i}" for i in range(40)]
+    whole = found(bargain_index().run({name: table(lines) for name in ("trades", "quotes")})["bargains"])
+    parts = []
+    for stop in (17, 40):
+        sources = {name: ro.MemorySource(table(lines[:stop])) for name in ("trades", "quotes")}
+        parts += found(bargain_index().run(sources, checkpoint=tmp_path)["bargains"])
+    assert parts == whole
+
+
+def test_misuse_is_refused():
+    for wrong in ({"window": 0}, {"window": "fortnight"}, {"threshold": -1.0}, {"first": "both"}):
+        with pytest.raises(ConfigError, match=next(iter(wrong)).replace("window", "last|period")):
+            bargain_index(**wrong)
+
+
+def test_the_index_of_an_offer():
+    bargain = t.BargainIndex(threshold=2.0, price="ask", size="n", reference="worth", output="score").session()
+    offers = [(9.0, 1.0, 10.0), (9.0, 0.7, 10.0), (10.0, 9.0, 10.0), (11.0, 1e9, 10.0), (-800.0, 1e5, 800.0)]
+    rows = [row for ask, n, worth in offers for row in bargain.push({"ask": ask, "n": n, "worth": worth})]
+    assert [row["ask"] for row in rows] == [9.0, -800.0]
+    assert [row["score"] for row in rows] == pytest.approx([math.e, sys.float_info.max])

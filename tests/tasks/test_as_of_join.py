@@ -1,0 +1,57 @@
+"""As-of joins, against a dict."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+values = st.sampled_from([None, None, 1.0, 2.5, float("nan")])
+records = st.lists(st.tuples(st.sampled_from(["a", "b", None]), values, values), max_size=30)
+
+
+def joined(rows, unmatched):
+    known = {}
+    for seq, (key, *told) in enumerate(rows):
+        told = [None if value is None or math.isnan(value) else value for value in told]
+        if any(value is not None for value in told):
+            known[key] = told
+        elif key in known:
+            yield seq, *known[key]
+        elif unmatched == "keep":
+            yield seq, None, None
+
+
+@given(records, st.sampled_from(["drop", "keep"]), st.integers(1, 9))
+def test_records_that_ask_get_what_was_told_last(rows, unmatched, size):
+    session = t.AsOfJoin(by="key", fields=("bid", "ask"), unmatched=unmatched).session()
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(rows)), pa.int64()),
+            "key": pa.array([row[0] for row in rows], pa.string()),
+            "bid": pa.array([row[1] for row in rows], pa.float64()),
+            "ask": pa.array([row[2] for row in rows], pa.float64()),
+        }
+    )
+    out = [row for i in range(0, len(rows), size) for row in session.push_batch(batch.slice(i, size)).to_pylist()]
+    assert [(row["seq"], row["bid"], row["ask"]) for row in out] == list(joined(rows, unmatched))
+
+
+def test_other_numbers_and_what_is_infinite():
+    session = t.AsOfJoin(fields="level").session()
+    assert session.push({"level": 3}) == []
+    assert session.push({"level": float("inf")}) == []
+    assert session.errors[0]["reason"] == "not_finite"
+    assert session.push({"level": None}) == [{"level": 3.0}]
+
+
+def test_misuse_is_refused():
+    for wrong in ({"fields": ()}, {"fields": ("a", "a")}, {"fields": ("a",), "by": ("a",)}):
+        with pytest.raises(ConfigError, match="fields"):
+            t.AsOfJoin(**wrong)
