@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
+from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
+from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
@@ -17,9 +19,11 @@ __all__ = [
     "FORMS",
     "bargain_index",
     "etl",
+    "fraud_detection",
     "micro",
     "pred",
     "read_ticks",
+    "sentiment_analysis",
     "stats",
     "ticks",
     "train",

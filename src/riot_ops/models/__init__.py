@@ -1,11 +1,13 @@
 """Trained models as data, where they are kept, and how they are made."""
 
 from riot_ops.models.fit import fit_linear, fit_tree
+from riot_ops.models.markov import MarkovModel
 from riot_ops.models.model import LinearModel, Model, TreeModel, model_from_bytes
 from riot_ops.models.store import ModelFiles, ModelName, ModelStore, check_store, file_model, stored_model
 
 __all__ = [
     "LinearModel",
+    "MarkovModel",
     "Model",
     "ModelFiles",
     "ModelName",

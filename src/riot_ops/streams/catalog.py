@@ -13,6 +13,7 @@ from riot_ops.core.schema import SCHEMAS, StreamSchema
 from riot_ops.core.source import Source
 from riot_ops.streams import rates
 from riot_ops.streams.city import city
+from riot_ops.streams.dspbench import STREAMS
 from riot_ops.streams.fit import fit
 from riot_ops.streams.grid import grid
 from riot_ops.streams.taxi import taxi
@@ -189,12 +190,21 @@ def generate(name: str, sensors: int | None = None, **options: Any) -> Source:
     Parameters
     ----------
     name : str
-        city, taxi, fit or grid.
+        city, taxi, fit or grid; or one of :data:`riot_ops.streams.dspbench.STREAMS`, lines of text.
     sensors : int, >= 1
-        Number of sensors (taxis, subjects, meters); default: that stream's own.
+        Number of sensors (taxis, subjects, meters) of the first four; default: that stream's own.
 
     >>> generate("grid", 100, messages=7)
     GridSource(spread=600.0, messages=7, seed=0, format='senml', meters=100, dirt=True)
     """
-    entry = catalog_entry(name)
+    if name in STREAMS:
+        if sensors is not None:
+            raise ConfigError(f"the stream {name!r} has no sensors; got {sensors!r}")
+        return STREAMS[name](**options)
+    if name not in CATALOG:
+        known = (*CATALOG, *STREAMS)
+        raise ConfigError(
+            f"there is no generated stream {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}"
+        )
+    entry = CATALOG[name]
     return entry.generator(**({} if sensors is None else {entry.counted: sensors}), **options)

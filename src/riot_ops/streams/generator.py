@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,23 +13,17 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import OBSERVATIONS, RAW, TIMESTAMP, StreamSchema
-from riot_ops.core.source import Offset, Split
-from riot_ops.streams.pace import TimedSource
+from riot_ops.core.source import Split
+from riot_ops.streams.numbered import NumberedSource
 
 __all__ = ["FORMATS", "Format", "GeneratedSource", "null_bitmap", "text_column"]
 
 Format = Literal["senml", "csv", "observations", "wide"]
 FORMATS = ("senml", "csv", "observations", "wide")
 
-#: How far one may read at once in a stream without end, if nobody sets a limit.
-AHEAD = 1 << 20
 
-
-class GeneratedSource(TimedSource):
-    """A stream whose record *i* is a function of the parameters, the seed and *i* alone.
-
-    Subclasses say what a range of messages looks like in each format.
-    """
+class GeneratedSource(NumberedSource):
+    """A stream of RIoTBench, generated: subclasses say what a range of messages looks like in each format."""
 
     stream: ClassVar[StreamSchema]
     rows_per_batch: ClassVar[Mapping[str, int]] = {
@@ -45,12 +38,7 @@ class GeneratedSource(TimedSource):
             raise ConfigError(
                 f"format must be one of {', '.join(FORMATS)}, got {format!r}{did_you_mean(str(format), FORMATS)}"
             )
-        if messages is not None and (not isinstance(messages, int) or messages < 0):
-            raise ConfigError(f"messages must be a number >= 0 or None, got {messages!r}")
-        if not isinstance(seed, int):
-            raise ConfigError(f"seed must be a whole number, got {seed!r}")
-        self.messages = messages
-        self.seed = seed
+        super().__init__(messages, seed)
         self.format = format
 
     # -- what subclasses provide -------------------------------------------------------------------
@@ -67,14 +55,6 @@ class GeneratedSource(TimedSource):
     def wide(self, start: int, end: int) -> pa.RecordBatch:
         """Messages as one row each, with a column per field."""
 
-    @abstractmethod
-    def _time_of(self, message: int) -> int:
-        """Event time of a message in ms."""
-
-    @abstractmethod
-    def _messages_until(self, time_ms: int) -> int:
-        """Number of messages not later than a time."""
-
     # -- source ------------------------------------------------------------------------------------
 
     @property
@@ -83,23 +63,6 @@ class GeneratedSource(TimedSource):
             return RAW
         return OBSERVATIONS if self.format == "observations" else wide_schema(self.stream)
 
-    def initial(self) -> Offset:
-        return {"message": 0}
-
-    def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        end = start["message"] + (
-            AHEAD if limit is None and self.messages is None else self.messages if limit is None else limit
-        )
-        return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
-
-    def finished(self, offset: Offset) -> bool:
-        return self.messages is not None and bool(offset["message"] >= self.messages)
-
-    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        a, b = start["message"], end["message"]
-        edges = [a + (b - a) * i // n for i in range(n + 1)]
-        return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
-
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         make = {"senml": self.lines, "csv": self.lines, "observations": self.observations, "wide": self.wide}[
             self.format
@@ -107,26 +70,6 @@ class GeneratedSource(TimedSource):
         step = self.rows_per_batch[self.format]
         for start in range(split["start"], split["end"], step):
             yield make(start, min(start + step, split["end"]))
-
-    def count(self, start: Offset, end: Offset) -> int | None:
-        return int(end["message"] - start["message"])
-
-    def time_at(self, offset: Offset) -> int | None:
-        return None if self.finished(offset) else self._time_of(offset["message"]) * 1000
-
-    def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
-        end = max(start["message"], self._messages_until(event_time // 1000))
-        if limit is not None:
-            end = min(end, start["message"] + limit)
-        return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Parameters only: tables are built where they are needed."""
-        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
-
-    def __repr__(self) -> str:
-        parameters = ", ".join(f"{k}={v!r}" for k, v in self.__getstate__().items())
-        return f"{type(self).__name__}({parameters})"
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.kernels.arrow import int_column
-from riot_ops.streams.generator import AHEAD
+from riot_ops.streams.numbered import AHEAD
 
 __all__ = ["Loop"]
 

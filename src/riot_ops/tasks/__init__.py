@@ -6,6 +6,7 @@ from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.deduplicate import Deduplicate
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
+from riot_ops.tasks.filter.value_filter import ValueFilter
 from riot_ops.tasks.functions.batch_function import BatchFunction
 from riot_ops.tasks.functions.filter_function import FilterFunction
 from riot_ops.tasks.functions.flat_map_function import FlatMapFunction
@@ -38,8 +39,10 @@ from riot_ops.tasks.parse.xml_parse import XMLParse
 from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
 from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
 from riot_ops.tasks.predictive.error_estimate import ErrorEstimate
+from riot_ops.tasks.predictive.lexicon_sentiment import LexiconSentiment
 from riot_ops.tasks.predictive.linear_regression_predict import LinearRegressionPredict
 from riot_ops.tasks.predictive.linear_regression_train import LinearRegressionTrain
+from riot_ops.tasks.predictive.markov_score import MarkovScore
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from riot_ops.tasks.statistical.block_average import BlockAverage
@@ -78,10 +81,12 @@ __all__ = [
     "KalmanFilter",
     "KeyedFunction",
     "KeyedTask",
+    "LexiconSentiment",
     "LinearRegressionPredict",
     "LinearRegressionTrain",
     "LocalZip",
     "MapFunction",
+    "MarkovScore",
     "MqttPublish",
     "MultiBloomFilter",
     "MultiLinePlot",
@@ -105,6 +110,7 @@ __all__ = [
     "Task",
     "TimeFields",
     "Tokenize",
+    "ValueFilter",
     "ValueTask",
     "Variance",
     "WeightedAverage",

@@ -1,0 +1,75 @@
+"""Fraud detection: card holders whose latest purchases are unlike anybody's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["fraud_detection"]
+
+Algorithm = Literal["miss_probability", "miss_rate", "entropy_reduction"]
+
+
+def fraud_detection(
+    *,
+    model: str | None = None,
+    state_ordinal: int = 1,
+    local_predictor: bool = True,
+    window: int = 5,
+    algorithm: Algorithm = "miss_probability",
+    threshold: float = 0.96,
+) -> Dataflow:
+    """Build fraud detection (FD): lines of purchases → how unlikely the latest of each customer are → the outliers.
+
+    A line is a customer, a transaction and its state: ``8MFRVKTSJC,T00000000000,LNN``. The result stream is
+    ``outliers``, with the fields ``entity_id``, ``score`` and ``states`` (those of the window, with commas). A state
+    that the model lacks is an error, and not in the window.
+
+    Parameters
+    ----------
+    model : str, optional
+        Path of a Markov model, see :class:`riot_ops.tasks.MarkovScore`; by default one that was trained on generated
+        purchases.
+    state_ordinal : int >= 0, default 1
+        The cell of the state, counted from the one behind the customer.
+    local_predictor : bool, default True
+        Whether the score is of the latest purchases or, from the second on, of all.
+    window : int >= 2, default 5
+        How many the latest are.
+    algorithm : "miss_probability", "miss_rate" or "entropy_reduction", default "miss_probability"
+        What is scored, see :class:`riot_ops.tasks.MarkovScore`.
+    threshold : float, default 0.96
+        Outliers have a score above it.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> lines = [f"{who},T{i},{state}" for i in range(5) for who, state in (("Ann", "MNN"), ("Bob", "HHS"))]
+    >>> table = pa.table({"payload": lines, "event_time": pa.nulls(10)})
+    >>> outliers = fraud_detection().run(table)["outliers"].to_pylist()
+    >>> [(row["entity_id"], round(row["score"], 3), row["states"]) for row in outliers]
+    [('Bob', 0.996, 'HHS,HHS,HHS,HHS,HHS')]
+    """
+    if state_ordinal < 0:
+        raise ConfigError(f"state_ordinal must be >= 0, got {state_ordinal}")
+    flow = Dataflow("fraud_detection")
+    parse = t.ParseLines(fields={"entity_id": (0, "string"), "state": (1 + state_ordinal, "string")})
+    score = t.MarkovScore(
+        by=("entity_id",),
+        model=model,
+        metric=algorithm,
+        window=window,
+        scope="window" if local_predictor else "all",
+        threshold=threshold,
+    )
+    states = flow.source("cards").to(parse, id="parse")
+    outliers = states.hash("entity_id").to(score, id="outliers")
+    return flow.sink("outliers_sink", outliers)

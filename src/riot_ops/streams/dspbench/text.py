@@ -1,0 +1,91 @@
+"""Lines of text, as the word count of DSPBench reads them from books."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.wire import Numbers, WireSource
+
+__all__ = ["TextSource"]
+
+SYLLABLES = ("ka", "lo", "mi", "ren", "ta", "so", "vi", "del", "pa", "nor", "e", "gu", "shi", "bra", "ul", "fen")
+#: A line has so many words at least and at most.
+FEWEST, MOST = 4, 16
+
+
+class TextSource(WireSource):
+    """Sentences of made-up words, of which few are frequent and most are rare, as in natural language.
+
+    The frequency of the word of rank r is proportional to 1/r (Zipf). The first word of a sentence has a capital; a
+    comma may stand within, and a full stop ends it.
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of lines; None: without end.
+    seed : int, default 0
+    vocabulary : int, >= 1, default 10,000
+        Number of words.
+    dirt : bool, default True
+        2 % of the lines are blank, half of these with white space.
+
+    Shapes and rates
+    ----------------
+    A line has 4 to 16 words, 10 on average, and about 57 bytes.
+
+    Examples
+    --------
+    >>> source = TextSource(messages=2)
+    >>> next(source.read({"start": 0, "end": 2}))["payload"][1].as_py()
+    b'Shimi pasopa mi norfennor.'
+    """
+
+    stream: ClassVar[str] = "text"
+    domain: ClassVar[str] = "sentences of books"
+
+    def __init__(
+        self, messages: int | None = None, seed: int = 0, *, vocabulary: int = 10_000, dirt: bool = True
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        if not isinstance(vocabulary, int) or vocabulary < 1:
+            raise ConfigError(f"vocabulary must be a number >= 1, got {vocabulary!r}")
+        self.vocabulary = vocabulary
+        self._words: tuple[pa.Array, pa.Array] | None = None
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        words, capitals = self._lexicon()
+        lengths = FEWEST + (self.draws(1, numbers) % np.uint64(MOST - FEWEST + 1)).astype(np.int64)
+        if self.dirt:
+            blank = self.uniforms(2, numbers)
+            lengths[blank < 0.02] = 0
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        within = np.arange(ends[-1] if ends.size else 0) - np.repeat(starts, lengths)
+        places = np.repeat(numbers * (MOST + 1), lengths) + within
+        chosen = self.picks(3, places, 1.0 / np.arange(1, self.vocabulary + 1))
+        text = pc.if_else(pa.array(within == 0), capitals.take(pa.array(chosen)), words.take(pa.array(chosen)))
+        comma = (self.uniforms(4, places) < 0.08) & (within < np.repeat(lengths, lengths) - 1)
+        text = pc.if_else(pa.array(comma), pc.binary_join_element_wise(text, ",", ""), text)
+        lists = pa.ListArray.from_arrays(pa.array(np.append(starts, ends[-1:]).astype(np.int32)), text)
+        lines = pc.binary_join(lists, " ")
+        stop = pa.array(np.where(lengths > 0, ".", ""))
+        lines = pc.binary_join_element_wise(lines, stop, "")
+        return pc.if_else(pa.array(blank < 0.01), "  \t", lines) if self.dirt else lines
+
+    def _lexicon(self) -> tuple[pa.Array, pa.Array]:
+        """The words by rank, as they are and with a capital."""
+        if self._words is None:
+            ranks = np.arange(self.vocabulary)
+            parts = []
+            for i in range(4):
+                digits = (ranks // len(SYLLABLES) ** i) % len(SYLLABLES)
+                shown = (ranks >= len(SYLLABLES) ** i) | (i == 0)
+                parts.append(pa.array(np.where(shown, np.array(SYLLABLES)[digits], "")))
+            words = pc.binary_join_element_wise(*parts, "")
+            self._words = words, pc.utf8_capitalize(words)
+        return self._words

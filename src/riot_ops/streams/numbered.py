@@ -1,0 +1,73 @@
+"""Streams whose records are functions of their number."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from typing import Any
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.source import Offset, Split
+from riot_ops.streams.pace import TimedSource
+
+__all__ = ["NumberedSource"]
+
+#: How far one may read at once in a stream without end, if nobody sets a limit.
+AHEAD = 1 << 20
+
+
+class NumberedSource(TimedSource):
+    """A stream whose record *i* is a function of the parameters, the seed and *i* alone."""
+
+    def __init__(self, messages: int | None, seed: int) -> None:
+        if messages is not None and (not isinstance(messages, int) or messages < 0):
+            raise ConfigError(f"messages must be a number >= 0 or None, got {messages!r}")
+        if not isinstance(seed, int):
+            raise ConfigError(f"seed must be a whole number, got {seed!r}")
+        self.messages = messages
+        self.seed = seed
+
+    @abstractmethod
+    def _time_of(self, message: int) -> int:
+        """Event time of a message in ms."""
+
+    @abstractmethod
+    def _messages_until(self, time_ms: int) -> int:
+        """Number of messages not later than a time."""
+
+    def initial(self) -> Offset:
+        return {"message": 0}
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        end = start["message"] + (
+            AHEAD if limit is None and self.messages is None else self.messages if limit is None else limit
+        )
+        return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
+
+    def finished(self, offset: Offset) -> bool:
+        return self.messages is not None and bool(offset["message"] >= self.messages)
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        a, b = start["message"], end["message"]
+        edges = [a + (b - a) * i // n for i in range(n + 1)]
+        return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return int(end["message"] - start["message"])
+
+    def time_at(self, offset: Offset) -> int | None:
+        return None if self.finished(offset) else self._time_of(offset["message"]) * 1000
+
+    def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
+        end = max(start["message"], self._messages_until(event_time // 1000))
+        if limit is not None:
+            end = min(end, start["message"] + limit)
+        return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Parameters only: tables are built where they are needed."""
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f"{k}={v!r}" for k, v in self.__getstate__().items())
+        return f"{type(self).__name__}({parameters})"

@@ -1,0 +1,153 @@
+"""Generated lines of text, in the format in which a data set has them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import RAW, TIMESTAMP
+from riot_ops.core.source import Split
+from riot_ops.streams.numbered import NumberedSource
+
+__all__ = ["WireSource", "draws", "joined_cells", "picks", "uniforms"]
+
+Numbers = npt.NDArray[np.int64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+
+
+class WireSource(NumberedSource):
+    """A stream of lines: subclasses say what the lines of a range are.
+
+    Line *i* must be a function of the parameters, the seed and *i* alone: random numbers by :meth:`draws`,
+    :meth:`uniforms` and :meth:`picks`, which hash the number of a line. Pacing goes by an event time that is
+    even: ``start_ms + i gap_ms``.
+
+    Attributes
+    ----------
+    stream : str
+        Name of the stream, by which :func:`riot_ops.streams.generate` finds it.
+    domain : str
+        What it is, in a few words.
+    start_ms : int
+        Time of the first line, in ms since 1970.
+    gap_ms : float
+        Mean time between two lines.
+    """
+
+    stream: ClassVar[str]
+    domain: ClassVar[str]
+    start_ms: int = 1_577_836_800_000  # 2020-01-01
+    gap_ms: float = 1.0
+    rows_per_batch: ClassVar[int] = 16_384
+
+    def __init__(self, messages: int | None, seed: int, dirt: bool) -> None:
+        super().__init__(messages, seed)
+        if not isinstance(dirt, bool):
+            raise ConfigError(f"dirt must be True or False, got {dirt!r}")
+        self.dirt = dirt
+
+    @abstractmethod
+    def lines(self, numbers: Numbers) -> pa.Array:
+        """The lines of these numbers, as text."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return RAW
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for start in range(split["start"], split["end"], self.rows_per_batch):
+            numbers = np.arange(start, min(start + self.rows_per_batch, split["end"]))
+            times = (self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)) * 1000
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(numbers), pa.array(times).cast(TIMESTAMP), self.lines(numbers).cast(pa.binary())], schema=RAW
+            )
+
+    def draws(self, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
+        """A random 64-bit number for each of the numbers; ``use`` tells apart what they are for."""
+        return draws(self.seed, use, numbers)
+
+    def uniforms(self, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
+        """A random number in [0, 1) for each of the numbers."""
+        return uniforms(self.seed, use, numbers)
+
+    def picks(self, use: int, numbers: Numbers, weights: Sequence[float] | npt.NDArray[np.float64]) -> Numbers:
+        """For each of the numbers which of several it is, by their weights."""
+        return picks(self.seed, use, numbers, weights)
+
+    def _time_of(self, message: int) -> int:
+        return self.start_ms + int(message * self.gap_ms)
+
+    def _messages_until(self, time_ms: int) -> int:
+        return max(0, int((time_ms - self.start_ms) // self.gap_ms) + 1) if time_ms >= self.start_ms else 0
+
+    def describe(self) -> dict[str, Any]:
+        """All there is to know as JSON-able data."""
+        batch = next(self.read({"start": 0, "end": 1000}))
+        payload = batch.column("payload")
+        return {
+            "name": self.stream,
+            "domain": self.domain,
+            "bytes": round(pc.sum(pc.binary_length(payload)).as_py() / batch.num_rows, 1),
+            "rate": round(1000 / self.gap_ms, 3),
+            "example": payload[0].as_py().decode(),
+            "parameters": self.__getstate__(),
+        }
+
+
+def draws(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
+    """A hash of seed, use and number, by which a random number needs none before it (see ``noise``).
+
+    >>> draws(0, 1, np.arange(2)).tolist() == [int(draws(0, 1, np.array([i]))[0]) for i in range(2)]
+    True
+    """
+    with np.errstate(over="ignore"):
+        key = _mixed(np.uint64(seed & 0xFFFFFFFFFFFFFFFF) + np.uint64(use + 1) * _GOLDEN)
+        mixed: npt.NDArray[np.uint64] = _mixed(key + (numbers.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+        return mixed
+
+
+def _mixed(x: Any) -> Any:
+    """The finaliser of splitmix64."""
+    x = (x ^ (x >> np.uint64(30))) * _M1
+    x = (x ^ (x >> np.uint64(27))) * _M2
+    return x ^ (x >> np.uint64(31))
+
+
+def uniforms(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
+    """Hashes as numbers in [0, 1)."""
+    return (draws(seed, use, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def picks(
+    seed: int, use: int, numbers: Numbers, weights: Sequence[float] | npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """Which of several each is, by weights of any sum.
+
+    >>> np.bincount(picks(0, 1, np.arange(1000), [3, 1])).tolist()
+    [739, 261]
+    """
+    edges = np.cumsum(np.asarray(weights, np.float64))
+    return np.searchsorted(edges / edges[-1], uniforms(seed, use, numbers), side="right").astype(np.int64)
+
+
+def joined_cells(*cells: Any, separator: str = ",") -> pa.Array:
+    """Columns (arrays or one text for all rows) as lines of text.
+
+    >>> joined_cells(pa.array(["a", "b"]), np.array([1, 2])).to_pylist()
+    ['a,1', 'b,2']
+    """
+    columns = [
+        cell if isinstance(cell, str) else (cell if isinstance(cell, pa.Array) else pa.array(cell)).cast(pa.string())
+        for cell in cells
+    ]
+    return pc.binary_join_element_wise(*columns, separator)

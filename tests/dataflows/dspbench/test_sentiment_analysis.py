@@ -1,0 +1,110 @@
+"""Sentiment analysis, against a naive reference and the figures of the specification."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.dataflows import sentiment_analysis
+from riot_ops.streams import replay
+from tests.reference.dspbench.sentiment_analysis import sentiment_analysis as reference
+from tests.staged import Staged
+
+TWEETS, AFINN = "dspbench/synthetic/tweets.jsonl", "dspbench/AFINN-111.txt"
+LEXICON = {"good": 3.0, "bad": -2.5, "not good": -1.0, "can't": -1.0, "no": -1.0, "naïve": -2.0}
+TIME = "2020-11-20T04:30:00.097Z"
+
+words = st.sampled_from(["good", "BAD", "not", "can't", "no", "Naïve", "the", "x!", "good,bad", "\n", "not-good"])
+tweets = st.builds(
+    lambda text, lang, wrapped: json.dumps(wrapped({"id": "1", "created_at": TIME, "text": text, **lang})),
+    st.lists(words, max_size=8).map(" ".join),
+    st.sampled_from([{}, {"lang": None}, {"lang": "en"}, {"lang": "pt"}]),
+    st.sampled_from([lambda tweet: tweet, lambda tweet: {"data": tweet}]),
+)
+dirt = st.sampled_from(["", "no json", "[]", '{"id": "3"}', '{"id": "3", "text": "good", "created_at": "yesterday"}'])
+lines = st.lists(tweets | dirt, max_size=10)
+
+
+def table(texts):
+    return pa.table(
+        {"event_time": pa.nulls(len(texts), pa.timestamp("us", "UTC")), "payload": [t.encode() for t in texts]}
+    )
+
+
+def found(rows):
+    return [(r["seq"], r["id"], r["sentiment"], r["score"]) for r in rows.sort_by("seq").to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    path = tmp_path_factory.mktemp("lexicon") / "lexicon.txt"
+    path.write_text("".join(f"{term}\t{value}\n" for term, value in LEXICON.items()), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"phrases": True, "languages": None},
+        {"mode": "counts", "stop_words": ("no",), "languages": ("en", "pt"), "keep_unknown": False},
+        {"mode": "counts", "neutral": True, "stop_words": ("the",), "phrases": True},
+    ],
+    ids=["basic", "phrases", "counts", "neutral"],
+)
+@given(lines=lines, batch_size=st.integers(1, 5))
+def test_it_is_the_reference(stored, options, lines, batch_size):
+    wanted = [row for row in reference(lines, LEXICON, **options) if "yesterday" not in lines[row[0]]]
+    flow = sentiment_analysis(lexicon=stored, **options)
+    assert found(flow.run(table(lines), batch_size=batch_size)["sentiment"]) == wanted
+    staged = Staged(flow, ro.MemorySource(table(lines)), random.Random(len(lines)), max_records=batch_size)
+    assert found(staged["sentiment"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "score"),
+    [
+        ({}, {"Positive": 208, "Negative": 161, "Neutral": 157}, 377),
+        ({"languages": None}, {"Positive": 243, "Negative": 183, "Neutral": 174}, None),
+    ],
+    ids=["english", "all"],
+)
+def test_the_figures_of_the_specification(shared_data, options, labels, score):
+    result = sentiment_analysis(lexicon=str(shared_data / AFINN), **options).run(replay(shared_data / TWEETS))
+    rows = result["sentiment"]
+    assert Counter(rows["sentiment"].to_pylist()) == labels
+    assert score is None or sum(rows["score"].to_pylist()) == score
+    assert sorted(result["errors"]["reason"].to_pylist()) == ["missing", "not_json", "not_json"]
+    assert f"{rows['event_time'][0].as_py():%Y-%m-%dT%H:%M:%S.%f}" == "2020-11-20T04:30:00.097000"
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("I am happy and love this great phone", 9),
+        ("This is a terrible, awful waste of money!", -7),
+        ("can't stand it", 0),
+        ("not good", 3),
+    ],
+)
+def test_the_sentences_of_the_specification(shared_data, text, score):
+    line = json.dumps({"id": "1", "created_at": TIME, "text": text})
+    flow = sentiment_analysis(lexicon=str(shared_data / AFINN))
+    assert flow.run(table([line]))["sentiment"]["score"].to_pylist() == [score]
+
+
+def test_without_a_lexicon_there_is_one():
+    texts = ["What a lovely, great day", "nothing but failed sensors", "on the road"]
+    lines = [json.dumps({"id": "1", "created_at": TIME, "text": text}) for text in texts]
+    assert sentiment_analysis().run(table(lines))["sentiment"]["sentiment"].to_pylist() == [
+        "Positive",
+        "Negative",
+        "Neutral",
+    ]

@@ -1,0 +1,51 @@
+"""Fraud detection, a purchase at a time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+
+def read_model(path):
+    names, *rows = path.read_text().split("\n")
+    return names.strip().split(","), [[float(cell) for cell in row.split(",")] for row in rows if row.strip()]
+
+
+def score(chain, names, matrix, metric):
+    """The score of some states, one after the other."""
+    places = [names.index(state) for state in chain]
+    top = bottom = 0.0
+    for a, b in itertools.pairwise(places):
+        row = matrix[a]
+        if metric == "miss_probability":
+            top, bottom = top + 1 - row[b], bottom + 1
+        elif metric == "miss_rate":
+            top, bottom = top + (b != row.index(max(row))), bottom + 1
+        else:
+            h = [-p * math.log(p) if p else 0.0 for p in row]
+            top, bottom = top + sum(h) - h[b], bottom + sum(h)
+    return top / bottom if bottom else 0.0
+
+
+def fraud_detection(
+    lines, names, matrix, *, metric="miss_probability", window=5, local=True, threshold=0.96, state_ordinal=1
+):
+    """``(line, customer, score, states)`` of each outlier; rejected lines by their reasons."""
+    chains, found, bad = {}, [], []
+    for number, line in enumerate(lines):
+        cells = line.split(",")
+        if len(cells) < state_ordinal + 2:
+            bad.append((number, "wrong_cells"))
+        elif not cells[0] or not cells[1 + state_ordinal]:
+            bad.append((number, "missing"))
+        elif cells[1 + state_ordinal] not in names:
+            bad.append((number, "unknown_state"))
+        else:
+            chain = chains.setdefault(cells[0], [])
+            chain.append(cells[1 + state_ordinal])
+            if len(chain) < (window if local else 2):
+                continue
+            value = score(chain[-window:] if local else chain, names, matrix, metric)
+            if value > threshold:
+                found.append((number, cells[0], value, ",".join(chain[-window:])))
+    return found, bad

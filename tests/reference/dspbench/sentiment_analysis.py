@@ -1,0 +1,67 @@
+"""Sentiment analysis, a tweet at a time."""
+
+from __future__ import annotations
+
+import json
+import string
+
+
+def tokens(text):
+    for mark in string.punctuation + string.whitespace + "\0":
+        text = text.replace(mark, " ")
+    return [word for word in text.lower().split(" ") if word]
+
+
+def entries(lexicon, phrases):
+    """``(words, value)``: what can be found in a text; a term that is a word goes before one that has marks in it."""
+    found = {}
+    for term, value in sorted(lexicon.items()):
+        words = tuple(tokens(term))
+        if words == (term.lower(),) or (phrases and words and words not in found):
+            found[words] = value
+    return found
+
+
+def values(text, lexicon, phrases, stop_words):
+    """What each find in a text is worth."""
+    words = [word for word in tokens(text) if word not in stop_words]
+    terms = entries(lexicon, phrases)
+    i = 0
+    while i < len(words):
+        for size in range(len(words) - i, 0, -1):
+            if tuple(words[i : i + size]) in terms:
+                yield terms[tuple(words[i : i + size])]
+                i += size
+                break
+        else:
+            i += 1
+
+
+def judge(text, lexicon, mode="basic", phrases=False, stop_words=(), neutral=False):
+    """``(label, score)``."""
+    found = list(values(text, lexicon, phrases, stop_words))
+    if mode == "basic":
+        score, neutral = sum(found), True
+    else:
+        score = len([v for v in found if v > 0]) - len([v for v in found if v < 0])
+    if score == 0 and neutral:
+        return "Neutral", score
+    return ("Positive" if score > 0 else "Negative"), score
+
+
+def sentiment_analysis(lines, lexicon, *, languages=("en",), keep_unknown=True, **options):
+    """``(line, id, label, score)`` of each tweet that is judged, in order."""
+    for number, line in enumerate(lines):
+        try:
+            tweet = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(tweet, dict):
+            continue
+        inside = tweet.get("data") if isinstance(tweet.get("data"), dict) else {}
+        one = {name: inside.get(name, tweet.get(name)) for name in ("id", "created_at", "text", "lang")}
+        if any(one[name] is None for name in ("id", "created_at", "text")):
+            continue
+        if languages is not None and not (keep_unknown if one["lang"] is None else one["lang"] in languages):
+            continue
+        yield number, one["id"], *judge(one["text"], lexicon, **options)
