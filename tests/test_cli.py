@@ -20,7 +20,7 @@ import riot_ops as ro
 from riot_ops import ConfigError
 from riot_ops.command import cli
 from riot_ops.core.source import sources
-from riot_ops.dataflows import BUILDERS
+from riot_ops.dataflows import RIOTBENCH
 from riot_ops.task import tasks
 from tests.sessions import used_by_the_command
 
@@ -158,7 +158,7 @@ def test_the_version():
     assert call("--version").strip() == ro.__version__
 
 
-@pytest.mark.parametrize("name", sorted(BUILDERS))
+@pytest.mark.parametrize("name", sorted(RIOTBENCH))
 @pytest.mark.parametrize("stream", ["city", "grid"])
 def test_show_and_plan(name, stream):
     assert call("show", name, "--stream", stream).startswith("flowchart")
@@ -314,7 +314,7 @@ def test_plan_of_a_descriptor(tmp_path):
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("run", "stat"), "unknown application 'stat'; known are etl, stats, pred, train, learn, micro"),
+        (("run", "stat"), "unknown application 'stat'; known are etl, stats, pred, train, word_count, wc"),
         (("run", "stats", "--runner", "flink"), "--runner must be spark or local, got 'flink'"),
         (("run", "stats", "--stream", "sity"), "sity"),
         (("run", "stats", "KAL"), "stats takes no task, got 'KAL'"),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.streams import ReplaySource, city, replay, write
@@ -266,3 +267,21 @@ def test_misuse_is_refused(tmp_path):
     (tmp_path / "b.gz").write_bytes(b"not gzip")
     with pytest.raises(ConnectorError, match=r"b\.gz cannot be unpacked"):
         replay(tmp_path / "b.gz").initial()
+
+
+def test_times_of_lines_of_another_format(tmp_path):
+    """Pacing goes by what a parser reads; the records have no event time of their own."""
+    path = tmp_path / "sensors.csv"
+    path.write_text("7,1970-01-01T00:00:01\n8,bad\n9,1970-01-01T00:00:03\n7,1970-01-01T00:00:09\n")
+    fields = {"id": (0, "int64"), "event_time": (1, "iso")}
+    source = ReplaySource(path, times=t.ParseLines(fields=fields))
+    start = source.initial()
+    assert source.time_at(start) == 1_000_000
+    assert source.count(start, source.until(start, 3_000_000)) == 3
+    assert source.count(start, source.until(start, 2_999_999)) == 2
+    (split,) = source.splits(start, source.latest(start), 1)
+    (batch,) = source.read(split)
+    assert batch["event_time"].null_count == 4
+    assert ReplaySource(path).time_at(start) == 7000
+    twice = ReplaySource(path, times=t.ParseLines(fields=fields), repeat=2)
+    assert twice.time_at({"file": 1, "byte": 0, "line": 4}) == 1_000_000 + 9_000_000

@@ -54,7 +54,7 @@ def measures(
         raise ConfigError(f"--duration must be a finite number of seconds > 0, got {duration!r}")
     needs("this benchmark", "bench", "psutil")
     needs("drawing the results", "plot", "matplotlib")
-    known = dataflows.BUILDERS
+    known = dataflows.RIOTBENCH
     for one in name:
         if one not in known:
             raise ConfigError(f"unknown application {one!r}; known are {', '.join(known)}{did_you_mean(one, known)}")

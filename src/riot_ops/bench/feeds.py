@@ -32,7 +32,7 @@ def feed(name: str, stream: str, folder: Path) -> Feed:
     around = Surroundings(stream, folder, broker=BROKER)
     if name in _FEEDS:
         return _FEEDS[name](around)
-    return _messages(around, dataflows.BUILDERS[name](stream))
+    return _messages(around, dataflows.RIOTBENCH[name](stream))
 
 
 def _messages(around: Surroundings, flow: Dataflow) -> Feed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import sys
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from riot_ops import __version__
-from riot_ops.command import cli_streams, cli_warm
+from riot_ops.command import cli_run, cli_streams, cli_warm
+from riot_ops.command.cli_run import TaskCode, check_task
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.core.source import Source, sources
 from riot_ops.dataflow import Dataflow
@@ -31,13 +31,7 @@ app = typer.Typer(
 )
 console = Console()
 
-TaskCode = Annotated[str | None, typer.Argument(help="Of micro: code of the task.")]
 StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city, taxi, fit or grid.")]
-INPUT, OUTPUT, RUNNER, STORES, TRAINING = "Input", "Output", "Runner", "Stores and brokers", "Of train"
-
-
-def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
 
 
 def _print_version(wanted: bool) -> None:
@@ -55,147 +49,7 @@ def options(
     """IoT streaming operators, in process and on Spark."""
 
 
-@app.command(
-    epilog="""**Examples**
-
-`riot-ops run stats` · generated CITY stream on local Spark
-
-`riot-ops run stats --runner local --messages 1000000` · the same records, in this process
-
-`riot-ops run stats --stream grid --sensors 6000` · smart meters
-
-`riot-ops run stats --input city.csv --out results` · a file of `<ms>,<SenML>` lines
-
-`riot-ops run stats --input readings.csv --format csv --time time --key device` · any CSV file with a header
-
-`riot-ops run stats --curve city --messages 3900000` · at the pace of the original benchmark: a week in ten minutes
-
-`riot-ops run stats --rate 7000 --messages 70000` · 7,000 messages per second
-
-`riot-ops run stats --checkpoint state` · and the same again after Ctrl-C or a crash: it goes on
-
-`riot-ops run train --stream taxi` and `riot-ops run pred --stream taxi --models out/train/models` · learn, then predict
-
-`riot-ops run train --ticks benchmark` · from spans like those that the original benchmark learns from
-
-`riot-ops run learn --stream taxi --servers` · both at once: PRED goes over to each new model while it runs
-
-`riot-ops run micro KAL --runner local` · a single task between a source and a sink
-
-`riot-ops run flow.json --input readings.csv` · a dataflow from its JSON descriptor, over the fields that it declares
-
-**Exit codes**: 0 done, 1 nothing was accepted, 2 misuse or failure, 130 Ctrl-C"""
-)
-def run(
-    name: Annotated[
-        str,
-        typer.Argument(help="etl, stats, pred, train, learn (pred and train at once), micro, or a dataflow's file."),
-    ],
-    task: TaskCode = None,
-    stream: Annotated[str, _option(INPUT, "Generated stream and schema: city, taxi, fit or grid.")] = "city",
-    messages: Annotated[int, _option(INPUT, "Messages to generate.", min=1)] = 200_000,
-    sensors: Annotated[int, _option(INPUT, "Sensors (taxis, subjects, meters) to generate.", min=1)] = 1_000,
-    seed: Annotated[int, _option(INPUT, "Seed of the generator.")] = 0,
-    input: Annotated[Path | None, _option(INPUT, "Replay this file or folder instead of generating.")] = None,
-    format: Annotated[
-        str | None,
-        _option(INPUT, "Lines of --input: senml (default) or csv; of a dataflow's records: csv, jsonl or parquet."),
-    ] = None,
-    time: Annotated[str | None, _option(INPUT, "Of CSV and of records: the column with the time.")] = None,
-    time_unit: Annotated[
-        str | None, _option(INPUT, "Of records: what numbers in --time count since 1970: s, ms, us or ns.")
-    ] = None,
-    key: Annotated[str | None, _option(INPUT, "Of CSV: the column that names the sensor.")] = None,
-    rate: Annotated[float | None, _option(INPUT, "Messages per second; default: as fast as possible.")] = None,
-    speed: Annotated[float | None, _option(INPUT, "Pace by event time: 1 original, 1000 a thousandfold.")] = None,
-    curve: Annotated[
-        str | None,
-        _option(INPUT, "Pace by a stream's seven-day rate curve; at the benchmark's speed, or --speed."),
-    ] = None,
-    out: Annotated[Path | None, _option(OUTPUT, "Folder for the results; default: out/NAME.")] = None,
-    overwrite: Annotated[bool, _option(OUTPUT, "Replace an earlier run's results there.", "--overwrite")] = False,
-    checkpoint: Annotated[
-        Path | None, _option(OUTPUT, "Keep position and state here; the same again goes on from there.")
-    ] = None,
-    form: Annotated[
-        str | None, _option(OUTPUT, "Of stats: paper or plots; of pred: publish or paper; default: the first.")
-    ] = None,
-    plot: Annotated[bool, _option(OUTPUT, "Draw one sensor's series as a PNG.")] = True,
-    runner: Annotated[str, _option(RUNNER, "spark or local (in this process).")] = "spark",
-    cores: Annotated[
-        int | None, _option(RUNNER, "Cores for local Spark, or in this process; default: all.", min=1)
-    ] = None,
-    batch: Annotated[int | None, _option(RUNNER, "Most messages per (micro-)batch.", min=1)] = None,
-    trigger: Annotated[str | None, _option(RUNNER, "Micro-batch interval on Spark, such as '1 second'.")] = None,
-    ticks: Annotated[
-        str | None,
-        _option(
-            TRAINING,
-            "What to learn from: a timer file, or 'benchmark' for spans like its timers'; default: all readings, in "
-            "equal spans. --speed 1 keeps to the times of the ticks.",
-        ),
-    ] = None,
-    spans: Annotated[
-        int | None, _option(TRAINING, "How many spans; default: 5, of the benchmark 7 (fit, grid: 12).", min=1)
-    ] = None,
-    start: Annotated[
-        int | None,
-        _option(TRAINING, "Of the benchmark's: where they begin, in ms since 1970; default: at the first reading."),
-    ] = None,
-    table: Annotated[str | None, _option(STORES, "Table, such as azure-table://; default: a file in --out.")] = None,
-    models: Annotated[
-        str | None, _option(STORES, "Models: folder or azure-blob://container; default: in --out.")
-    ] = None,
-    broker: Annotated[str | None, _option(STORES, "Such as mqtt://host:1883; default: a folder in --out.")] = None,
-    servers: Annotated[bool, _option(STORES, "Start Mosquitto and Azurite, and use them.", "--servers")] = False,
-) -> None:
-    """Run an application and write its results as Parquet files, one folder per stream."""
-    from riot_ops.command.job import Job
-    from riot_ops.command.learning_job import LearningJob
-    from riot_ops.command.single_jobs import FlowJob, MicroJob
-    from riot_ops.command.train_job import TrainJob
-
-    _check_task(name, task)
-    kinds: dict[str, Any] = {
-        "learn": LearningJob,
-        "train": TrainJob,
-        "micro": functools.partial(MicroJob, task=task or ""),
-    }
-    kind = kinds.get(name, FlowJob if name.endswith(".json") else Job)
-    job = kind(
-        name=name,
-        stream=stream,
-        messages=messages,
-        sensors=sensors,
-        seed=seed,
-        input=input,
-        format=format,
-        time=time,
-        time_unit=time_unit,
-        key=key,
-        rate=rate,
-        speed=speed,
-        curve=curve,
-        out=out,
-        overwrite=overwrite,
-        checkpoint=checkpoint,
-        form=form,
-        plot=plot,
-        runner=runner,
-        cores=cores,
-        batch=batch,
-        trigger=trigger,
-        ticks=ticks,
-        spans=spans,
-        start=start,
-        table=table,
-        models=models,
-        broker=broker,
-        servers=servers,
-    )
-    job.run(console)
-    if job.nothing_accepted:
-        raise typer.Exit(1)
+app.command("run", epilog=cli_run.EXAMPLES)(cli_run.run)
 
 
 @app.command("tasks", epilog="**Examples**\n\n`riot-ops tasks`\n\n`riot-ops tasks --json`")
@@ -324,19 +178,14 @@ app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 
 
-def _check_task(name: str, task: str | None) -> None:
-    if (name == "micro") != (task is not None):
-        raise ConfigError("micro needs the code of a task" if task is None else f"{name} takes no task, got {task!r}")
-
-
 def _dataflow(name: str, stream: str, task: str | None) -> Dataflow:
-    from riot_ops.dataflows import BUILDERS, micro
+    from riot_ops.dataflows import BUILDERS, RIOTBENCH, micro
 
-    _check_task(name, task)
+    check_task(name, task)
     if task is not None:
         return micro(task)
     if name in BUILDERS:
-        return BUILDERS[name](stream)
+        return BUILDERS[name](stream) if name in RIOTBENCH else BUILDERS[name]()
     path = Path(name)
     if path.suffix == ".json":
         if not path.exists():

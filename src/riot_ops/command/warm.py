@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import RiotError
 from riot_ops.core.source import Source
-from riot_ops.dataflows import BUILDERS
+from riot_ops.dataflows import RIOTBENCH
 from riot_ops.streams.catalog import CATALOG
 from riot_ops.task import KeyedTask, find_task, tasks
 
@@ -105,4 +105,4 @@ def _read(source: Source) -> list[pa.RecordBatch]:
 
 def _application(name: str) -> None:
     for stream, entry in CATALOG.items():
-        BUILDERS[name](stream).run(entry.generator(messages=MESSAGES))
+        RIOTBENCH[name](stream).run(entry.generator(messages=MESSAGES))

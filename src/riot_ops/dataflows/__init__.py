@@ -1,8 +1,6 @@
 """Builders of the applications."""
 
-from collections.abc import Callable
-
-from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.applications import APPLICATIONS, BUILDERS, RIOTBENCH, Application, application
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
@@ -16,8 +14,12 @@ from riot_ops.dataflows.riotbench.ticks import read_ticks, ticks
 from riot_ops.dataflows.riotbench.train import train
 
 __all__ = [
+    "APPLICATIONS",
     "BUILDERS",
     "FORMS",
+    "RIOTBENCH",
+    "Application",
+    "application",
     "bargain_index",
     "etl",
     "fraud_detection",
@@ -31,9 +33,6 @@ __all__ = [
     "train",
     "word_count",
 ]
-
-#: The builders of RIoTBench by the name that the command line uses.
-BUILDERS: dict[str, Callable[..., Dataflow]] = {"etl": etl, "stats": stats, "pred": pred, "train": train}
 
 #: The forms that an application has, the usual one first.
 FORMS: dict[str, tuple[str, ...]] = {"stats": ("paper", "plots"), "pred": ("publish", "paper")}

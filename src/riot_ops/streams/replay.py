@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.operator import StatelessOperator
 from riot_ops.core.paths import local_path
-from riot_ops.core.schema import RAW
+from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
+from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.timestamps import microseconds
 from riot_ops.streams.line_file import LineFile, time_column
 from riot_ops.streams.pace import TimedSource, paced
 from riot_ops.streams.replay_kernels import NO_TIME
+
+Places = npt.NDArray[np.int64]
 
 __all__ = ["ReplaySource", "find_files", "replay"]
 
@@ -43,6 +50,10 @@ class ReplaySource(TimedSource):
     follow : bool, default False
         Wait for more lines in the last file (the list of files is fixed). Only complete lines are
         read.
+    times : task without state, optional
+        Reads the times of lines of another format: it makes records with ``seq`` and ``event_time`` of them, such as
+        :class:`riot_ops.tasks.ParseLines`. Pacing goes by these; the records have no event time, which the dataflow's
+        own parser gives them.
 
     Errors
     ------
@@ -63,7 +74,13 @@ class ReplaySource(TimedSource):
     """
 
     def __init__(
-        self, path: str | Path | Sequence[str | Path], *, repeat: int = 1, header: bool = False, follow: bool = False
+        self,
+        path: str | Path | Sequence[str | Path],
+        *,
+        repeat: int = 1,
+        header: bool = False,
+        follow: bool = False,
+        times: StatelessOperator | None = None,
     ) -> None:
         if not isinstance(repeat, int) or repeat < 1:
             raise ConfigError(f"repeat must be >= 1, got {repeat!r}")
@@ -73,6 +90,7 @@ class ReplaySource(TimedSource):
         self.repeat = repeat
         self.header = bool(header)
         self.follow = bool(follow)
+        self.times = times
         self._files: dict[int, LineFile] = {}
         self._step: int | None = None
         self._sizes = [-1 if p.endswith(".gz") else os.path.getsize(p) for p in self.paths]
@@ -115,6 +133,19 @@ class ReplaySource(TimedSource):
         byte = max(byte, self._file(number).first)
         return {"file": number, "byte": byte, "line": line}
 
+    def _times(self, file: LineFile, starts: Places, ends: Places) -> Places:
+        """The event times of lines in microseconds, as pacing sees them."""
+        if self.times is None:
+            return file.times(starts, ends)
+        found = np.full(starts.size, NO_TIME)
+        lines = pa.RecordBatch.from_arrays(
+            [pa.array(np.arange(starts.size)), pa.nulls(starts.size, TIMESTAMP), file.column(starts, ends)], schema=RAW
+        )
+        for made in self.times.batches(lines, DeadLetters("times")):
+            times, present = microseconds(made.column("event_time"))
+            found[int_column(made.column("seq"))[present]] = times[present]
+        return found
+
     def _shift(self, number: int) -> int:
         """What to add to the event times (µs) of a repetition."""
         rounds = number // len(self.paths)
@@ -125,7 +156,7 @@ class ReplaySource(TimedSource):
             for i in range(len(self.paths)):
                 file = self._file(i)
                 for ends, starts in file.chunks(file.first, file.size):
-                    times = file.times(starts, ends)
+                    times = self._times(file, starts, ends)
                     times = times[times != NO_TIME]
                     if times.size:
                         low, high = min(low, int(times.min())), max(high, int(times.max()))
@@ -202,7 +233,7 @@ class ReplaySource(TimedSource):
             line = part["line"]
             for ends, starts in file.chunks(part["start"], part["end"]):
                 n = ends.size
-                times = file.times(starts, ends)
+                times = file.times(starts, ends) if self.times is None else np.full(n, NO_TIME)
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array(np.arange(line, line + n)),
@@ -227,7 +258,7 @@ class ReplaySource(TimedSource):
         if found is None:
             return None
         ends, starts = found
-        value = int(file.times(starts[:1], ends[:1])[0])
+        value = int(self._times(file, starts[:1], ends[:1])[0])
         return None if value == NO_TIME else value + self._shift(number)
 
     def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
@@ -240,7 +271,7 @@ class ReplaySource(TimedSource):
             byte = max(byte, file.first)
             shift = self._shift(number)
             for ends, starts in file.chunks(byte, file.size, left, whole=self._open_ended(number)):
-                late = np.flatnonzero(file.times(starts, ends) > event_time - shift)
+                late = np.flatnonzero(self._times(file, starts, ends) > event_time - shift)
                 n = int(late[0]) if late.size else ends.size
                 byte, line = (int(ends[n - 1]) if n else byte), line + n
                 left = None if left is None else left - n
@@ -285,6 +316,7 @@ def replay(
     *,
     header: bool = False,
     follow: bool = False,
+    times: StatelessOperator | None = None,
 ) -> Source:
     """Read recorded messages from files; see :class:`ReplaySource` for the parameters.
 
@@ -292,4 +324,4 @@ def replay(
     (messages per second) paces it, see :class:`~riot_ops.streams.pace.Paced`; without either the files
     are read as fast as possible.
     """
-    return paced(ReplaySource(path, repeat=repeat, header=header, follow=follow), speed, rate)
+    return paced(ReplaySource(path, repeat=repeat, header=header, follow=follow, times=times), speed, rate)

@@ -1,0 +1,166 @@
+"""What ``riot-ops run`` does with an application that reads lines of its own kind: those of DSPBench."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from riot_ops import streams
+from riot_ops.command.job import Job
+from riot_ops.command.settings import named, settings
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.paths import local_path
+from riot_ops.core.sink import MemorySink
+from riot_ops.core.source import Source
+from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.applications import Application, application
+from riot_ops.dataflows.embedded import Surroundings
+from riot_ops.intake.memory_source import MemorySource
+from riot_ops.streams.pace import paced
+from riot_ops.tasks.parse.field_table import FieldTable
+
+__all__ = ["ApplicationJob"]
+
+#: Options that say nothing here, with the value that they have if they are not given.
+NOT_HERE = {
+    "stream": "city",
+    "sensors": 1_000,
+    "format": None,
+    "time": None,
+    "time_unit": None,
+    "key": None,
+    "curve": None,
+    "form": None,
+    "table": None,
+    "models": None,
+    "broker": None,
+    "servers": False,
+}
+#: Messages that are run beforehand, so that kernels are compiled.
+FIRST = 200
+
+
+@dataclass
+class ApplicationJob(Job):
+    """A run of an application over generated lines, or lines of files.
+
+    ``inputs`` are those of ``--input``: a file, or ``NAME=FILE`` for a source or a parameter that is a file. ``given``
+    are those of ``--set``.
+    """
+
+    inputs: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    _files: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.application: Application = application(self.name)
+        self.name = self.application.name
+        for option, default in NOT_HERE.items():
+            if getattr(self, option) != default:
+                raise ConfigError(f"--{option.replace('_', '-')} is for applications of RIoTBench, not for {self.name}")
+        self._prepare()
+        self._read_inputs()
+        self._parameters = settings(self.application.builder, named(self.given, "--set"))
+        for name in self.application.files:
+            if name in self._files:
+                self._parameters[name] = str(self._files.pop(name))
+        self._flow = self.application.builder(**self._parameters)
+        if self.speed is not None:
+            for name, source in self.application.inputs.items():
+                if name in self._files and self._times(name) is None:
+                    raise ConfigError(f"--speed needs records with times, which those of {source} lack; use --rate")
+
+    def _read_inputs(self) -> None:
+        sources, files = list(self.application.inputs), list(self.application.files)
+        known = sources + files
+        for text in self.inputs:
+            name, sign, path = text.partition("=")
+            if sign and name in known:
+                self._add(name, path)
+            elif sign and name.isidentifier() and not Path(text).exists():
+                raise ConfigError(
+                    f"--input {text}: {self.name} has no input {name!r}; it has {', '.join(known)}"
+                    f"{did_you_mean(name, known)}"
+                )
+            elif len(sources) == 1 or self.application.one_file:
+                for one in sources:
+                    self._add(one, text)
+            else:
+                raise ConfigError(f"{self.name} reads {', '.join(sources)}: say which, --input {sources[0]}={text}")
+        lacking = [name for name in sources if name not in self._files]
+        if lacking and len(lacking) < len(sources):
+            raise ConfigError(f"{self.name} reads {', '.join(sources)}: --input {lacking[0]}=FILE is missing")
+
+    def _add(self, name: str, path: str) -> None:
+        if name in self._files:
+            raise ConfigError(f"--input gives {name} twice: {self._files[name]} and {path}")
+        self._files[name] = local_path(path, "--input")
+
+    def _times(self, source: str) -> FieldTable | None:
+        """The task that reads the times of a source's lines, if one does."""
+        behind = (self._flow.nodes[edge.target].task for edge in self._flow.outputs(source))
+        return next((task for task in behind if isinstance(task, FieldTable) and "event_time" in task.fields), None)
+
+    # -- input -------------------------------------------------------------------------------------
+
+    def _one(self, name: str) -> Source:
+        """A source as fast as possible."""
+        if name in self._files:
+            return streams.replay(self._files[name], times=self._times(name))
+        return streams.generate(self.application.inputs[name], messages=self.messages, seed=self.seed)
+
+    def sources(self, console: Console) -> dict[str, Source]:
+        return {name: paced(self._one(name), self.speed, self.rate) for name in self.application.inputs}
+
+    def total(self) -> int | None:
+        """How many messages there are."""
+        found = 0
+        for name in self.application.inputs:
+            source = self._one(name)
+            start = source.initial()
+            found += source.count(start, source.latest(start)) or 0
+        return found
+
+    def check(self) -> None:
+        for name, path in self._files.items():
+            source = self._one(name)
+            if source.latest(source.initial(), 1) == source.initial():
+                raise ConfigError(f"--input {path} is empty")
+
+    def input_text(self) -> str:
+        if self._files:
+            return ", ".join(map(str, dict.fromkeys(self._files.values())))
+        return f"{self.messages:,} generated {' and '.join(dict.fromkeys(self.application.inputs.values()))} messages"
+
+    def described(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {
+            "application": self.name,
+            "input": {n: str(p.absolute()) for n, p in self._files.items()} or self.application.inputs,
+            "seed": self.seed,
+            "parameters": {name: repr(value) for name, value in sorted(self._parameters.items())},
+            "runner": self.runner,
+        }
+
+    # -- run ---------------------------------------------------------------------------------------
+
+    def dataflow(self, around: Surroundings) -> Dataflow:
+        return self._flow
+
+    def _warm_up(self) -> None:
+        """Run over a few messages, so that the kernels are compiled once and not in every worker."""
+        first = {}
+        for name in self.application.inputs:
+            source = self._one(name)
+            start = source.initial()
+            end = source.latest(start, FIRST)
+            batches = [b for split in source.splits(start, end, 1) for b in source.read(split)]
+            first[name] = MemorySource(pa.Table.from_batches(batches, source.schema))
+        self._flow.run(first, sinks=MemorySink())
+
+    def draw(self, console: Console) -> None:
+        """A picture of what was found."""

@@ -1,0 +1,87 @@
+"""Parameters of a builder from the texts of ``--set NAME=VALUE``."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.parameters import duration
+
+__all__ = ["named", "settings"]
+
+
+def named(texts: Sequence[str], option: str) -> dict[str, str]:
+    """``NAME=VALUE`` texts by name.
+
+    >>> named(["window=100", "by=a=b"], "--set")
+    {'window': '100', 'by': 'a=b'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise ConfigError(f"{option} takes NAME=VALUE, got {text!r}")
+        if name in found:
+            raise ConfigError(f"{option} {name} is given twice: {found[name]!r} and {value!r}")
+        found[name] = value
+    return found
+
+
+def settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters of a builder that texts set, with the types that it declares.
+
+    A tuple is given with commas, a duration such as ``1h30m``, None as an empty text.
+
+    >>> def build(*, window: int = 5, pages: tuple[str, ...] = (), every: timedelta | None = None): ...
+    >>> settings(build, {"window": "7", "pages": "a,b", "every": "2s"})
+    {'window': 7, 'pages': ('a', 'b'), 'every': datetime.timedelta(seconds=2)}
+    """
+    kinds = typing.get_type_hints(builder)
+    known = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    found = {}
+    for name, text in given.items():
+        if name not in known:
+            raise ConfigError(
+                f"{builder.__name__} has no parameter {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}"
+            )
+        try:
+            found[name] = _converted(text, kinds[name])
+        except (msgspec.ValidationError, ValueError) as error:
+            raise ConfigError(f"--set {name}={text}: {error}") from None
+    return found
+
+
+def _converted(text: str, kind: Any) -> Any:
+    choices = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    if type(None) in choices and not text:
+        return None
+    problem: Exception = ValueError(f"{text!r} is none of {kind}")
+    for choice in sorted((c for c in choices if c is not type(None)), key=lambda c: c is str):  # text as the last
+        try:
+            return _one(text, choice)
+        except (msgspec.ValidationError, ValueError) as error:
+            problem = error
+    raise problem
+
+
+def _one(text: str, kind: Any) -> Any:
+    if kind is timedelta:
+        return duration(text)
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)
+        parts = text.split(",") if text else []
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            return tuple(_converted(part.strip(), inner[0]) for part in parts)
+        if len(parts) != len(inner):
+            raise ValueError(f"{text!r} must have {len(inner)} parts with commas")
+        return tuple(_converted(part.strip(), one) for part, one in zip(parts, inner, strict=True))
+    if kind is Any:
+        return text
+    return msgspec.convert(text, kind, strict=False)

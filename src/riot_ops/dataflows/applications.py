@@ -1,0 +1,95 @@
+"""The applications side by side: their codes, builders, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench.word_count import word_count
+from riot_ops.dataflows.riotbench.etl import etl
+from riot_ops.dataflows.riotbench.pred import pred
+from riot_ops.dataflows.riotbench.stats import stats
+from riot_ops.dataflows.riotbench.train import train
+
+__all__ = ["APPLICATIONS", "BUILDERS", "RIOTBENCH", "Application", "application"]
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application of one of the suites.
+
+    Parameters
+    ----------
+    code : str
+        Its short name.
+    suite : str
+        ``riotbench``, ``dspbench`` or ``neptune``.
+    builder : function
+        Builds its dataflow.
+    inputs : mapping of str to str
+        By source, the generated stream that feeds it; those of RIoTBench are for any of its streams.
+    files : tuple of str
+        Parameters of the builder that name a file which the application reads beside its streams.
+    one_file : bool
+        Whether all of its sources read the same messages.
+    """
+
+    code: str
+    suite: str
+    builder: Callable[..., Dataflow]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    one_file: bool = False
+
+    @property
+    def name(self) -> str:
+        """The builder's name."""
+        return self.builder.__name__
+
+    @property
+    def purpose(self) -> str:
+        """What it does, in a line."""
+        return (self.builder.__doc__ or "").partition("\n")[0].removeprefix("Build ")
+
+
+#: All applications by name.
+APPLICATIONS: dict[str, Application] = {
+    one.name: one
+    for one in (
+        Application("etl", "riotbench", etl),
+        Application("stats", "riotbench", stats),
+        Application("pred", "riotbench", pred),
+        Application("train", "riotbench", train),
+        Application("wc", "dspbench", word_count, {"lines": "text"}),
+    )
+}
+
+#: The builders of RIoTBench by name.
+RIOTBENCH: dict[str, Callable[..., Dataflow]] = {
+    name: one.builder for name, one in APPLICATIONS.items() if one.suite == "riotbench"
+}
+
+
+def _labelled() -> Iterator[tuple[str, Callable[..., Dataflow]]]:
+    for one in APPLICATIONS.values():
+        yield one.name, one.builder
+        yield one.code, one.builder
+
+
+#: All builders by name and by code.
+BUILDERS: dict[str, Callable[..., Dataflow]] = dict(_labelled())
+
+
+def application(label: str) -> Application:
+    """The application of a name or code.
+
+    >>> application("wc").name
+    'word_count'
+    """
+    if label not in BUILDERS:
+        raise ConfigError(
+            f"unknown application {label!r}; known are {', '.join(BUILDERS)}{did_you_mean(label, BUILDERS)}"
+        )
+    return APPLICATIONS[BUILDERS[label].__name__]

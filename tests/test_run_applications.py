@@ -1,0 +1,161 @@
+"""``riot-ops run`` of applications that read lines of their own kind: what it reads, takes and refuses."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from datetime import timedelta
+from typing import Literal
+
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from riot_ops.command import cli
+from riot_ops.command.application_job import ApplicationJob
+from riot_ops.command.settings import named, settings
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import APPLICATIONS, BUILDERS, application
+from riot_ops.streams.dspbench import STREAMS
+
+LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
+
+
+def call(*args):
+    result = CliRunner().invoke(cli.app, [*map(str, args)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_list():
+    entries = {entry["code"]: entry for entry in json.loads(call("run", "--list", "--json"))}
+    assert entries["wc"] == {
+        "code": "wc",
+        "name": "word_count",
+        "suite": "dspbench",
+        "streams": ["counts"],
+        "sources": ["lines"],
+    }
+    assert entries["stats"]["suite"] == "riotbench"
+    shown = call("run", "--list")
+    assert all(one.code in shown and one.name in shown for one in APPLICATIONS.values())
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_application_is_described(name):
+    one = application(name)
+    assert application(one.code) is one
+    assert BUILDERS[one.code] is BUILDERS[name] is one.builder
+    flow = one.builder()
+    assert {node.id for node in flow.kind("source")} == set(one.inputs)
+    assert set(one.inputs.values()) <= set(STREAMS)
+    assert set(one.files) <= set(inspect.signature(one.builder).parameters)
+    assert one.purpose
+    assert "stage 0" in call("plan", one.code)
+    assert call("show", one.code).startswith("flowchart")
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_generated_stream_gives_results(name, tmp_path):
+    out = tmp_path / "out"
+    text = call("run", name, "--runner", "local", "--messages", 3000, "--out", out, "--no-plot")
+    assert f"{name}: " in text
+    flow = application(name).builder()
+    for node in flow.kind("sink"):
+        for edge in flow.inputs(node.id):
+            files = list((out / edge.source).glob("*.parquet"))
+            assert sum(pq.read_metadata(file).num_rows for file in files) > 0, edge.source
+
+
+def counts(out):
+    return {row["word"]: row["count"] for row in pq.read_table(out / "counts").sort_by("count").to_pylist()}
+
+
+def test_a_file_a_parameter_and_a_seed(tmp_path, shared_data):
+    books = shared_data / "dspbench/synthetic/books.txt"
+    call("run", "wc", "--runner", "local", "--input", books, "--set", "lowercase=true", "--out", tmp_path / "a")
+    assert sum(counts(tmp_path / "a").values()) == 3866
+    assert len(counts(tmp_path / "a")) == 15
+    named_file = f"lines={books}"
+    call("run", "word_count", "--runner", "local", "--input", named_file, "--out", tmp_path / "b")
+    assert len(counts(tmp_path / "b")) == 30
+    for seed in (1, 2):
+        call("run", "wc", "--runner", "local", "--messages", 50, "--seed", seed, "--out", tmp_path / f"{seed}")
+    assert counts(tmp_path / "1") != counts(tmp_path / "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"given": ("window",)}, "--set takes NAME=VALUE, got 'window'"),
+        ({"given": ("emit=each", "emit=update")}, "--set emit is given twice"),
+        ({"given": ("lower=1",)}, 'word_count has no parameter .lower.; .* did you mean "lowercase"'),
+        ({"given": ("lowercase=perhaps",)}, "--set lowercase=perhaps: Expected `bool`"),
+        ({"given": ("emit=often",)}, "--set emit=often: Invalid enum value 'often'"),
+        ({"inputs": ("liens=x",)}, 'has no input .liens.; it has lines; did you mean "lines"'),
+        ({"inputs": ("a.txt", "b.txt")}, "--input gives lines twice: a.txt and b.txt"),
+        ({"sensors": 7}, "--sensors is for applications of RIoTBench, not for word_count"),
+        ({"time_unit": "s"}, "--time-unit is for applications of RIoTBench"),
+        ({"speed": 2.0, "inputs": ("a.txt",)}, "--speed needs records with times"),
+        ({"runner": "flink"}, "--runner must be spark or local"),
+    ],
+)
+def test_misuse(options, said, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a\n")
+    with pytest.raises(ConfigError, match=said):
+        ApplicationJob(name="wc", **{"runner": "local", **options})
+
+
+def test_an_empty_file_and_options_of_others(tmp_path):
+    (tmp_path / "empty").write_text("")
+    job = ApplicationJob(name="wc", runner="local", inputs=(str(tmp_path / "empty"),), out=tmp_path / "out")
+    with pytest.raises(ConfigError, match="empty is empty"):
+        job.run(Console())
+    for arguments, said in (
+        (["stats", "--set", "a=1"], "--set is for applications of DSPBench"),
+        (["stats", "--input", "a", "--input", "b"], "stats has one --input"),
+        ([], "say which application to run"),
+    ):
+        result = CliRunner().invoke(cli.app, ["run", *arguments])
+        assert isinstance(result.exception, ConfigError)
+        assert said in str(result.exception)
+
+
+def build(
+    *,
+    count: int = 1,
+    share: float = 0.5,
+    name: str | None = None,
+    pair: tuple[float, float] = (0, 1),
+    pages: tuple[str, ...] = (),
+    every: timedelta | None = None,
+    mode: Literal["a", "b"] = "a",
+): ...
+
+
+def test_settings_have_the_types_of_the_parameters():
+    given = {
+        "count": "3",
+        "share": "1e-3",
+        "name": "7",
+        "pair": "1, 2.5",
+        "pages": "x,y",
+        "every": "1h30m",
+        "mode": "b",
+    }
+    assert settings(build, given) == {
+        "count": 3,
+        "share": 0.001,
+        "name": "7",
+        "pair": (1.0, 2.5),
+        "pages": ("x", "y"),
+        "every": timedelta(minutes=90),
+        "mode": "b",
+    }
+    assert settings(build, {"every": "", "name": "", "pages": ""}) == {"every": None, "name": None, "pages": ()}
+    for name, text in (("count", "1.5"), ("share", "x"), ("pair", "1"), ("every", "soon"), ("mode", "c")):
+        with pytest.raises(ConfigError, match=f"--set {name}={text}: "):
+            settings(build, {name: text})
+    assert named(["a=b=c"], "--set") == {"a": "b=c"}
