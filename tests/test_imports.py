@@ -49,6 +49,7 @@ HEAVY = (
     "pytest",
     "psutil",
     "orjson",
+    "maxminddb",
 )
 
 

@@ -124,3 +124,14 @@ def test_share_of_the_sample_within_bounds(shared_data):
         rows.append({e["n"]: float(e["v"]) for e in entries if e["n"] in CITY.observed})
     batch = pa.RecordBatch.from_pylist(rows)
     assert RangeFilter(by=None).session().push_batch(batch).num_rows == 639  # 63.9 % of 1,000
+
+
+def test_what_fails_is_named_in_the_errors_if_wanted():
+    rejecting = RangeFilter(by=None, bounds={"n": (0, 5), "m": (0, 5)}, on_fail="reject").session()
+    rows = [{"n": 1.0, "m": 1.0}, {"n": 7.0, "m": 9.0}, {"n": 1.0, "m": -1.0}, {"n": math.nan, "m": None}]
+    assert rejecting.push_many(rows) == rows[:1]
+    assert [(e["reason"], e["message"][:1]) for e in rejecting.errors] == [
+        ("out_of_range", "m"),
+        ("out_of_range", "m"),
+        ("out_of_range", "n"),
+    ]

@@ -3,8 +3,8 @@
 from riot_ops.dataflows.applications import APPLICATIONS, BUILDERS, RIOTBENCH, Application, application
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
+from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
-from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
@@ -23,11 +23,11 @@ __all__ = [
     "bargain_index",
     "etl",
     "fraud_detection",
+    "log_processing",
     "micro",
     "pred",
     "read_ticks",
     "sentiment_analysis",
-    "spike_detection",
     "stats",
     "ticks",
     "train",

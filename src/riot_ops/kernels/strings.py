@@ -13,7 +13,7 @@ from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import load8
 
-__all__ = ["code_of", "name_table", "not_utf8", "same_bytes", "same_words"]
+__all__ = ["code_of", "name_table", "not_utf8", "same_bytes", "same_words", "span_codes"]
 
 _NOUGHT = np.uint64(0)
 
@@ -47,9 +47,10 @@ def same_words(data: Any, a: Any, b: Any, size: Any) -> Any:
 
 
 @kernel
-def _codes(
+def span_codes(
     data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, out: Any
 ) -> None:
+    """The place of each text among the names, -1 where it is none of them or not valid."""
     n = name_starts.size
     guess = 0  # names mostly come in turn: try the next one first
     for i in range(out.size):
@@ -90,7 +91,7 @@ def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
         decoded: npt.NDArray[np.int32] = codes[places]
         return decoded
     out = np.empty(len(column), np.int32)
-    _codes(*byte_spans(column), *name_table(names), out)
+    span_codes(*byte_spans(column), *name_table(names), out)
     return out
 
 

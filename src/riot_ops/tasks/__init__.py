@@ -6,7 +6,6 @@ from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.deduplicate import Deduplicate
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
-from riot_ops.tasks.filter.spike_filter import SpikeFilter
 from riot_ops.tasks.filter.value_filter import ValueFilter
 from riot_ops.tasks.functions.batch_function import BatchFunction
 from riot_ops.tasks.functions.filter_function import FilterFunction
@@ -29,6 +28,8 @@ from riot_ops.tasks.merge.as_of_join import AsOfJoin
 from riot_ops.tasks.merge.join import Join
 from riot_ops.tasks.parse.annotate import Annotate
 from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
+from riot_ops.tasks.parse.floor_time import FloorTime
+from riot_ops.tasks.parse.geo_lookup import GeoLookup
 from riot_ops.tasks.parse.parse_json import ParseJSON
 from riot_ops.tasks.parse.parse_lines import ParseLines
 from riot_ops.tasks.parse.project import Project
@@ -47,6 +48,7 @@ from riot_ops.tasks.predictive.markov_score import MarkovScore
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from riot_ops.tasks.statistical.block_average import BlockAverage
+from riot_ops.tasks.statistical.bounded_count import BoundedCount
 from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
@@ -69,6 +71,7 @@ __all__ = [
     "BlockAverage",
     "BloomFilterCheck",
     "BloomFilterTrain",
+    "BoundedCount",
     "CsvToSenML",
     "DecisionTreeClassify",
     "DecisionTreeTrain",
@@ -77,6 +80,8 @@ __all__ = [
     "ErrorEstimate",
     "FilterFunction",
     "FlatMapFunction",
+    "FloorTime",
+    "GeoLookup",
     "Interpolation",
     "Join",
     "KalmanFilter",
@@ -103,7 +108,6 @@ __all__ = [
     "SecondOrderMoment",
     "SenMLParse",
     "SlidingRegression",
-    "SpikeFilter",
     "SqlInsert",
     "StatelessTask",
     "TableInsert",

@@ -54,8 +54,8 @@ class RangeFilter(StatelessTask):
         columns, and a record passes iff all of them do.
     value : str, default "value"
         Numeric field that is judged in the long form.
-    on_fail : "drop" or "null", default "drop"
-        Leave the record out, or keep it with the failing value as null.
+    on_fail : "drop", "null" or "reject", default "drop"
+        Leave the record out, keep it with the failing value as null, or name it in the errors stream.
 
     Shapes and rates
     ----------------
@@ -67,7 +67,7 @@ class RangeFilter(StatelessTask):
 
     Errors
     ------
-    No record is rejected. A malformed entry, ``min > max``, and an infinite or NaN bound are
+    With ``on_fail="reject"``: ``out_of_range``. A malformed entry, ``min > max``, and an infinite or NaN bound are
     configuration errors.
 
     References
@@ -92,7 +92,7 @@ class RangeFilter(StatelessTask):
     bounds: Any = "city"
     by: str | None = "obs_type"
     value: str = "value"
-    on_fail: Literal["drop", "null"] = "drop"
+    on_fail: Literal["drop", "null", "reject"] = "drop"
 
     def validate(self) -> None:
         if isinstance(self.bounds, str) and ":" not in self.bounds:
@@ -115,7 +115,7 @@ class RangeFilter(StatelessTask):
         return {self.by: "text", self.value: "number"}
 
     def writes(self) -> frozenset[str] | None:
-        if self.on_fail == "drop":
+        if self.on_fail != "null":
             return frozenset()
         return frozenset({self.value} if self.by is not None else {name for name, _, _ in self.ranges})
 
@@ -124,17 +124,24 @@ class RangeFilter(StatelessTask):
         upper = readonly(np.array([high for _, _, high in self.ranges]))
         if self.by is not None:
             codes = code_of(batch.column(self.by), [name for name, _, _ in self.ranges])
-            return self._settle(batch, {self.value: _passes(batch.column(self.value), codes, lower, upper)})
+            return self._settle(batch, {self.value: _passes(batch.column(self.value), codes, lower, upper)}, dead)
         passes = {}
         for c, (name, _, _) in enumerate(self.ranges):
             codes = np.full(batch.num_rows, c, np.int32)
             passes[name] = _passes(batch.column(name), codes, lower, upper)
-        return self._settle(batch, passes)
+        return self._settle(batch, passes, dead)
 
-    def _settle(self, batch: pa.RecordBatch, passes: Mapping[str, npt.NDArray[np.bool_]]) -> pa.RecordBatch:
-        """Drop or blank what did not pass, by column."""
-        if self.on_fail == "drop":
+    def _settle(
+        self, batch: pa.RecordBatch, passes: Mapping[str, npt.NDArray[np.bool_]], dead: DeadLetters
+    ) -> pa.RecordBatch:
+        """Drop, reject or blank what did not pass, by column."""
+        if self.on_fail != "null":
             keep = np.logical_and.reduce(list(passes.values()))
+            if self.on_fail == "reject":
+                left = np.ones(keep.size, np.bool_)
+                for name, ok in passes.items():  # by the first of its fields that is wrong
+                    dead.reject(batch, left & ~ok, "out_of_range", f"{name} is out of its range")
+                    left &= ok
             return batch if keep.all() else batch.filter(pa.array(keep))
         for name, ok in passes.items():
             if not ok.all():
@@ -161,6 +168,7 @@ class RangeFilter(StatelessTask):
         )
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}), wide, "wide")
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_fail="null"), wide, "wide null")
+        yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_fail="reject"), wide, "wide reject")
 
 
 def _passes(

@@ -16,7 +16,7 @@ from riot_ops.core.errors import excerpt
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
 from riot_ops.kernels.fields import BAD, EMPTY, GOOD, HARD, booleans, doubles, ends_with, integers, split_lines, times
-from riot_ops.kernels.strings import not_utf8
+from riot_ops.kernels.strings import name_table, not_utf8, span_codes
 
 __all__ = ["KINDS", "CellLines", "Mask", "Numbers"]
 
@@ -97,10 +97,13 @@ class CellLines:
         """Which lines have one of these texts in a cell, in capitals or not unless ``exactly``."""
         starts, ends = self._span(cell, cell)
         found = self.good & (self.counts > cell) & (ends - starts <= max(len(text.encode()) for text in texts))
-        same = texts if exactly else {text.lower() for text in texts}
+        if exactly:
+            codes = np.empty(found.size, np.int32)
+            span_codes(self.data, starts, ends, readonly(found), *name_table(sorted(texts)), codes)
+            return np.asarray(codes >= 0)
+        same = {text.lower() for text in texts}
         for row in np.flatnonzero(found):
-            text = self._text(starts, ends, row)
-            found[row] = (text if exactly else text.lower()) in same
+            found[row] = self._text(starts, ends, row).lower() in same
         return found
 
     def column(
@@ -119,8 +122,6 @@ class CellLines:
             column = self._read(starts, ends, here, found, booleans, np.bool_, bool)
         elif kind in ("iso", "log"):
             micros = self._read(starts, ends, here, found, times, np.int64, int, kind == "log")
-            if first < last:
-                micros = self._closed_up(micros, starts, ends, found, kind == "log")
             column = _times(micros, 1, found)
         else:
             numbers = self._read(starts, ends, here, found, integers, np.int64, _int64)
@@ -154,26 +155,6 @@ class CellLines:
             except ValueError:
                 found[row] = BAD
         return pa.array(out, mask=found != GOOD)
-
-    def _closed_up(self, micros: pa.Array, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> pa.Array:
-        """The times, also those of which the cells are further apart than by one blank, or by another one."""
-        rows = np.flatnonzero(found == BAD)
-        if not rows.size:
-            return micros
-        values = micros.fill_null(0).to_numpy(zero_copy_only=False).copy()
-        for row in rows:
-            text = np.frombuffer(b" ".join(self.data[starts[row] : ends[row]].tobytes().split()), np.uint8)
-            one, here = np.zeros(1, np.int64), np.ones(1, np.bool_)
-            times(
-                readonly(text),
-                readonly(one),
-                readonly(one + text.size),
-                here,
-                logged,
-                values[row : row + 1],
-                found[row : row + 1],
-            )
-        return pa.array(values, mask=found != GOOD)
 
     def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
         """Where text that is there is text."""

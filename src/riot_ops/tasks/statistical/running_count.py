@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.latest import latest_rows
 from riot_ops.task import Case, KeyedTask, State, StateField, register, with_field
 
 __all__ = ["RunningCount"]
@@ -24,20 +25,6 @@ def _count(slots: Any, counts: Any, out: Any) -> None:
         s = np.uint64(slots[i])
         counts[s] += 1
         out[i] = counts[s]
-
-
-@kernel
-def _last(slots: Any, seen: Any, rows: Any) -> Any:
-    """The last row of each key, from the end of ``rows`` on in order; returns where they begin. ``seen`` is room."""
-    place = rows.size
-    for k in range(slots.size):
-        i = slots.size - 1 - k
-        s = np.uint64(slots[i])
-        if not seen[s]:
-            seen[s] = True
-            place -= 1
-            rows[place] = i
-    return place
 
 
 @register
@@ -102,8 +89,7 @@ class RunningCount(KeyedTask):
         counts = np.empty(slots.size, np.int64)
         _count(slots, state["count"], counts)
         if self.emit == "update":
-            rows = np.empty(slots.size, np.int64)
-            taken = rows[_last(slots, np.zeros(state["count"].size, np.bool_), rows) :]
+            taken = latest_rows(slots, state["count"].size)
             batch, counts = batch.take(pa.array(taken)), counts[taken]
         place = batch.schema.get_field_index(self.output)
         field = pa.field(self.output, pa.int64())

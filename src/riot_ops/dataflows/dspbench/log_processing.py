@@ -1,0 +1,97 @@
+"""Log processing: how busy a web server is, how it answers, and where its visitors are."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow, Stream
+
+__all__ = ["located_counts", "log_processing"]
+
+MINUTE = timedelta(minutes=1)
+FIELDS = {
+    "ip": (0, "string"),
+    "event_time": (3, "log"),
+    "request": (4, "string"),
+    "response": (5, "int64"),
+    "byte_size": (6, "int64", 0),
+}
+BOUNDS = {"response": (100, 999), "byte_size": (0, 2**62)}
+PARTS = {"verb": (0, "string"), "resource": (1, "string"), "protocol": (2, "string", None)}
+
+
+def log_processing(
+    *,
+    geo: str | None = None,
+    window: int = 60,
+    emit: Literal["each", "update"] = "each",
+    split_request: bool = False,
+    keep: tuple[str, ...] = (),
+) -> Dataflow:
+    """Build log processing (LP): lines of a web server's log → counts by minute, by status, by country and city.
+
+    Its result streams are ``volume`` (``minute``, ``count``), ``status`` (``response``, ``count``) and ``countries``
+    (``country``, ``country_total``, ``city``, ``city_total``). Lines are those of the Common Log Format; a status has
+    three digits from 100 on, ``-`` bytes are 0. What is no such line ends in the errors stream.
+
+    Parameters
+    ----------
+    geo : str, optional
+        Path of the table of networks, see :class:`riot_ops.tasks.GeoLookup`; by default that of the made-up streams.
+    window : int >= 1, default 60
+        Minutes of which the count is held; a new one takes the place of the one that began first.
+    emit : "each" or "update", default "each"
+        The counts at every line, or of each key the last in a batch, see :class:`riot_ops.tasks.RunningCount`.
+    split_request : bool, default False
+        Whether the request is taken apart, into ``verb``, ``resource`` and ``protocol``; a line whose request has no
+        two words is then an error.
+    keep : tuple of str, default ()
+        Fields of the line that the results carry: ``ip``, ``response``, ``byte_size``, ``request`` (or its parts).
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> line = '198.18.2.7 - - [10/Jun/1998:12:00:{:02}' ' +0000] "GET / HTTP/1.0" {} 5'
+    >>> lines = [line.format(s, status) for s, status in ((1, 200), (2, 404), (9, 200))]
+    >>> result = log_processing().run(pa.table({"payload": lines, "event_time": pa.nulls(3)}))
+    >>> result["status"].select(["response", "count"]).to_pylist()[-1]
+    {'response': 200, 'count': 2}
+    >>> result["countries"].select(["country", "country_total", "city", "city_total"]).to_pylist()[-1]
+    {'country': 'Brazil', 'country_total': 3, 'city': 'Porto Alegre', 'city_total': 3}
+    """
+    flow = Dataflow("log_processing")
+    parser = t.ParseLines(fields=FIELDS, format="log", cells=7, more=True, nulls=("-",))
+    lines = flow.source("log").shuffle().to(parser, id="parse")
+    lines = lines.to(t.RangeFilter(by=None, bounds=BOUNDS, on_fail="reject"), id="check")
+    if split_request:
+        others = tuple(name for name in FIELDS if name not in ("request", "event_time"))
+        parts = t.ParseLines(fields=PARTS, format="spaces", field="request", keep=others)
+        lines = lines.to(parts, id="request")
+
+    minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _only("minute", *keep)
+    volume = minutes.hash("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")
+    answers = lines >> _only("response", *keep)
+    status = answers.hash("response").to(t.RunningCount(by=("response",), emit=emit), id="status")
+    visits = (lines >> _only("ip", *keep)).shuffle().to(t.GeoLookup(table=geo), id="locate")
+    countries = located_counts(visits >> _only("country", "city", *keep), "countries", emit)
+    for name, stream in (("volume", volume), ("status", status), ("countries", countries)):
+        flow.sink(f"{name}_sink", stream)
+    return flow
+
+
+def located_counts(places: Stream, id: str, emit: Literal["each", "update"]) -> Stream:
+    """The running counts by country, and by city in it, of records with both."""
+    totals = places.hash("country").to(t.RunningCount(by=("country",), output="country_total"), id=f"{id}_total")
+    cities = t.RunningCount(by=("country", "city"), output="city_total", emit=emit)
+    return totals.hash("country").to(cities, id=id)
+
+
+def _only(*fields: str) -> t.Project:
+    return t.Project(fields=tuple(dict.fromkeys(fields)))

@@ -1,0 +1,156 @@
+"""Internet addresses in text, and the networks that they are in."""
+
+from __future__ import annotations
+
+import bisect
+import ipaddress
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.kernels.arrow import byte_spans, readonly
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["Networks"]
+
+NOWHERE = -1
+#: No address of version 4, maybe one of version 6.
+OTHER = -2
+
+
+@kernel
+def _ipv4(data: Any, start: Any, end: Any) -> Any:
+    """The address that stands there, -1 if none does, -2 if there is a colon."""
+    address = 0
+    octet: Any = 0
+    digits = 0
+    dots = 0
+    good = True
+    for i in range(start, end):
+        c: Any = np.int64(data[np.uint64(i)])
+        if c == 58:
+            return OTHER
+        if 48 <= c <= 57:
+            good = good and not (digits > 0 and octet == 0)  # 010 is eight to some
+            octet = octet * 10 + (c - 48)
+            digits += 1
+            good = good and octet <= 255
+        elif c == 46:
+            good = good and digits > 0 and dots < 3
+            address = address << 8 | octet
+            octet = 0
+            digits = 0
+            dots += 1
+        else:
+            good = False
+        if not good:  # up to a colon
+            address = 0
+            octet = 0
+    if not good or dots < 3 or digits == 0:
+        return NOWHERE
+    return address << 8 | octet
+
+
+@kernel
+def _locate(data: Any, starts: Any, ends: Any, valid: Any, first: Any, begins: Any, places: Any, out: Any) -> None:
+    """The place of each address: of the last range that begins at it or before.
+
+    ``first[p]`` is how many ranges begin before the addresses whose upper 16 bits are p.
+    """
+    for i in range(out.size):
+        out[i] = NOWHERE
+        if valid.size > 0 and not valid[i]:
+            continue
+        address = _ipv4(data, starts[i], ends[i])
+        if address < 0:
+            out[i] = address
+            continue
+        low = first[address >> 16]
+        high = first[(address >> 16) + 1]
+        while low < high:  # how many begin at it or before
+            middle = (low + high) >> 1
+            if begins[middle] <= address:
+                low = middle + 1
+            else:
+                high = middle
+        if low > 0:
+            out[i] = places[low - 1]
+
+
+Range = tuple[int, int]
+
+
+class Networks:
+    """Which of several networks an address is in; of networks within one another the smallest.
+
+    Parameters
+    ----------
+    networks : iterable of (str, int)
+        Networks as ``192.0.2.0/24`` or ``2001:db8::/32``, and a number >= 0 for each. A network that is given twice has
+        its last number.
+
+    >>> some = Networks([("192.0.2.0/24", 0), ("192.0.2.8/29", 1), ("2001:db8::/32", 2)])
+    >>> some.find(pa.array(["192.0.2.7", "192.0.2.9", "2001:db8::1", "192.0.3.1", "host", None])).tolist()
+    [0, 1, 2, -1, -1, -1]
+    """
+
+    def __init__(self, networks: Iterable[tuple[str, int]]) -> None:
+        found: dict[int, dict[Range, int]] = {4: {}, 6: {}}
+        for text, place in networks:
+            net = ipaddress.ip_network(text)
+            found[net.version][int(net.network_address), int(net.broadcast_address) + 1] = place
+        begins, places = _disjoint(found[4])
+        self._begins = readonly(np.array(begins, np.int64))
+        self._places = readonly(np.array(places, np.int64))
+        self._first = readonly(np.searchsorted(self._begins, np.arange(65537) << 16))
+        self._begins6, self._places6 = _disjoint(found[6])
+
+    def find(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        """The number of the network of each address; -1 where there is none, and for what is no address."""
+        out = np.empty(len(column), np.int64)
+        if pa.types.is_null(column.type):
+            out[:] = NOWHERE
+            return out
+        _locate(*byte_spans(column), self._first, self._begins, self._places, out)
+        rest = np.flatnonzero(out == OTHER)
+        if rest.size:
+            texts = column.take(pa.array(rest)).to_pylist()
+            known = {text: self._place6(text) for text in set(texts)} if self._begins6 else {}
+            out[rest] = [known.get(text, NOWHERE) for text in texts]
+        return out
+
+    def _place6(self, text: str | bytes) -> int:
+        try:
+            address = int(ipaddress.IPv6Address(text if isinstance(text, str) else text.decode()))
+        except ValueError:
+            return NOWHERE
+        at = bisect.bisect_right(self._begins6, address)
+        return self._places6[at - 1] if at else NOWHERE
+
+
+def _disjoint(networks: dict[Range, int]) -> tuple[list[int], list[int]]:
+    """Where ranges begin, in order, and the number of each up to the next: of those outside -1."""
+    begins: list[int] = []
+    places: list[int] = []
+
+    def begin(at: int, place: int) -> None:
+        if begins and begins[-1] == at:
+            places[-1] = place
+        else:
+            begins.append(at)
+            places.append(place)
+
+    around: list[tuple[int, int]] = []  # the networks that one is in: end and number
+    for (start, end), place in sorted(networks.items(), key=lambda one: (one[0][0], -one[0][1])):
+        while around and around[-1][0] <= start:
+            left, _ = around.pop()
+            begin(left, around[-1][1] if around else NOWHERE)
+        begin(start, place)
+        around.append((end, place))
+    while around:
+        left, _ = around.pop()
+        begin(left, around[-1][1] if around else NOWHERE)
+    return begins, places

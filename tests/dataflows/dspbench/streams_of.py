@@ -1,0 +1,45 @@
+"""Messages for the applications, and what came of them, for their tests."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ORDER = ("seq", "sub", "sub_2", "sub_3")
+
+
+def messages(texts):
+    """Lines without a time of their own."""
+    return pa.table(
+        {
+            "event_time": pa.nulls(len(texts), pa.timestamp("us", "UTC")),
+            "payload": pa.array([t.encode() for t in texts], pa.binary()),
+        }
+    )
+
+
+def rows(table, *fields):
+    """These fields of each row behind the number of its message, in order."""
+    if table is None or not table.num_rows:
+        return []
+    places = [name for name in ORDER if name in table.schema.names]
+    found = table.sort_by([(name, "ascending") for name in places]).to_pylist()
+    return [(row["seq"], *(row[name] for name in fields)) for row in found]
+
+
+def last_updates(rows, key, batch_size):
+    """Of rows with their message's number first, the last of each key in each batch."""
+    last = {(row[0] // batch_size, key(row)): row for row in rows}
+    return sorted(last.values(), key=lambda row: row[0])
+
+
+def restarted(flow, texts, cut, folder):
+    """What two runs gave, of which the first saw the texts up to a cut: streams by name."""
+    for part in (texts[:cut], texts):
+        flow.run(messages(part), checkpoint=folder / "checkpoint", out=folder / "out")
+    return {
+        name: pa.concat_tables(map(pq.read_table, files))
+        for name, files in itertools.groupby(sorted((folder / "out").glob("*/*.parquet")), lambda p: p.parent.name)
+    }

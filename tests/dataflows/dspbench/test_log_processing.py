@@ -1,0 +1,153 @@
+"""Log processing, against a naive reference and the figures of the specification."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import log_processing
+from riot_ops.streams import replay
+from tests.dataflows.dspbench.streams_of import last_updates, messages, restarted, rows
+from tests.reference.dspbench.log_processing import log_processing as reference
+from tests.staged import Staged
+
+LOG = "dspbench/synthetic/http-server.log"
+GEO = "dspbench/synthetic/geo-table.csv"
+STREAMS = {
+    "volume": ("minute", "count"),
+    "status": ("response", "count"),
+    "countries": ("country", "country_total", "city", "city_total"),
+}
+TABLE = [
+    ("10.0.0.0/8", "FI", "Finland", "Oulu"),
+    ("10.1.0.0/16", "FI", "Finland", ""),
+    ("10.2.3.4/32", "KE", "Kenya", ""),
+]
+NOON = datetime(1998, 6, 10, 12, tzinfo=UTC)
+
+good = st.builds(
+    lambda ip, s, zone, status, size, rest: (
+        f'{ip} - - [{NOON + timedelta(seconds=s):%d/%b/%Y:%H:%M:%S} {zone}] "GET /{s}" {status} {size}{rest}'
+    ),
+    st.sampled_from(["10.0.0.1", "10.1.0.1", "10.2.3.4", "10.2.3.5", "11.0.0.1", "host", "::1"]),
+    st.integers(0, 400),
+    st.sampled_from(["+0000", "+0000", "-0130"]),
+    st.sampled_from([200, 304, 404]),
+    st.sampled_from(["-", 0, 17]),
+    st.sampled_from(["", ' "-" "agent"']),
+)
+bad = st.sampled_from(
+    ["", "x", 'h - - [10/Jun/1998:12:00:01 +0000] "" 200 1', "h - - [bad] \"GET\" 200 1",
+     'h - - [10/Jun/1998:12:00:01 +0000] "GET" 20 1', 'h - - [10/Jun/1998:12:00:01 +0000] "GET" 2x0 1',
+     'h - - [10/Jun/1998:12:00:01 +0000] "GET" 200 -5', 'h - - [10/Jun/1998:12:00:01 +0000] "GET 200 1']
+)  # fmt: skip
+lines = st.lists(st.one_of(good, good, good, bad), max_size=14)
+
+
+@pytest.fixture(scope="module")
+def geo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("geo") / "table.csv"
+    path.write_text("# network,code,country,city\n" + "".join(",".join(row) + "\n" for row in TABLE))
+    return str(path)
+
+
+def found(result):
+    return [rows(result[name], *fields) for name, fields in STREAMS.items()]
+
+
+@given(texts=lines, window=st.integers(1, 4), batch_size=st.integers(1, 5))
+def test_equals_the_reference(geo, texts, window, batch_size):
+    result = log_processing(geo=geo, window=window).run(messages(texts), batch_size=batch_size)
+    *wanted, wrong = reference(texts, TABLE, window)
+    assert found(result) == wanted
+    assert sorted(result["errors"]["seq"].to_pylist()) == wrong
+
+
+@settings(max_examples=15)
+@given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
+def test_is_the_same_in_stages(geo, texts, seed):
+    choose = random.Random(seed)
+    source = ro.MemorySource(messages(texts))
+    staged = Staged(log_processing(geo=geo, window=2), source, choose, max_records=4, partitions=choose.choice([1, 3]))
+    *wanted, wrong = reference(texts, TABLE, 2)
+    assert found(staged) == wanted
+    assert sorted(staged["errors"]["seq"].to_pylist()) == wrong
+
+
+@given(texts=lines, batch_size=st.integers(1, 6))
+def test_updates_are_the_last_of_each_key_in_a_batch(geo, texts, batch_size):
+    result = log_processing(geo=geo, emit="update").run(messages(texts), batch_size=batch_size)
+    *wanted, _ = reference(texts, TABLE)
+    keys = (lambda r: r[1], lambda r: r[1], lambda r: (r[1], r[3]))
+    assert found(result) == [last_updates(w, key, batch_size) for w, key in zip(wanted, keys, strict=True)]
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_the_log_of_the_specification(shared_data, staged):
+    flow, source = log_processing(geo=str(shared_data / GEO)), replay(shared_data / LOG)
+    result = Staged(flow, source, random.Random(1)) if staged else flow.run(source)
+    minutes = Counter(result["volume"]["minute"].to_pylist())
+    assert (sum(minutes.values()), len(minutes), max(minutes.values())) == (3000, 76, 65)
+    assert minutes[datetime.fromtimestamp(897481920, UTC)] == 65
+    assert Counter(result["status"]["response"].to_pylist()) == {200: 2420, 206: 53, 304: 348, 404: 158, 500: 21}
+    countries = dict(Brazil=658, China=388, India=450, Ireland=242, Italy=728, **{"United States": 314})
+    assert Counter(result["countries"]["country"].to_pylist()) == countries
+    cities = set(zip(*(result["countries"][name].to_pylist() for name in ("country", "city")), strict=True))
+    assert {city for country, city in cities if country == "United States"} == {""}
+    assert result["errors"].num_rows == 2
+    with (shared_data / GEO).open() as table:
+        places = [row for row in csv.reader(table) if not row[0].startswith("#")]
+    *wanted, _ = reference((shared_data / LOG).read_text().splitlines(), places)
+    assert found(result) == wanted
+
+
+def test_goes_on_from_a_checkpoint(geo, tmp_path):
+    texts = [f'10.{i % 3}.3.4 - - [10/Jun/1998:12:0{i % 4}:00 +0000] "GET /" {200 + i % 2} 1' for i in range(9)]
+    *wanted, _ = reference(texts, TABLE, 2)
+    assert found(restarted(log_processing(geo=geo, window=2), texts, 4, tmp_path)) == wanted
+
+
+def test_requests_are_taken_apart_and_kept(geo):
+    line = '10.0.0.1 - - [10/Jun/1998:12:00:01 +0000] "{}" 200 7'
+    texts = [line.format(request) for request in ("GET /a HTTP/1.0", "POST /b", "GET")]
+    whole = log_processing(geo=geo, keep=("request", "byte_size")).run(messages(texts))
+    assert rows(whole["volume"], "request", "byte_size") == [
+        (0, "GET /a HTTP/1.0", 7),
+        (1, "POST /b", 7),
+        (2, "GET", 7),
+    ]
+    parts = log_processing(geo=geo, split_request=True, keep=("verb", "resource", "protocol", "ip")).run(
+        messages(texts)
+    )
+    for name in STREAMS:
+        assert rows(parts[name], "verb", "resource", "protocol", "ip") == [
+            (0, "GET", "/a", "HTTP/1.0", "10.0.0.1"),
+            (1, "POST", "/b", None, "10.0.0.1"),
+        ]
+    assert parts["errors"]["task"].to_pylist() == ["request"]
+    assert {*whole["status"].column_names} == {"seq", "event_time", "response", "count", "request", "byte_size"}
+    assert {*log_processing().run(messages(texts))["status"].column_names} == {"seq", "event_time", "response", "count"}
+
+
+def test_the_made_up_networks_are_the_default():
+    texts = [f'{ip} - - [10/Jun/1998:12:00:01 +0000] "GET /" 200 7' for ip in ("198.18.2.7", "10.0.0.1")]
+    assert rows(log_processing().run(messages(texts))["countries"], "country", "city") == [
+        (0, "Brazil", "Porto Alegre")
+    ]
+
+
+def test_misuse_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="nowhere"):
+        log_processing(geo=str(tmp_path / "nowhere.csv"))
+    with pytest.raises(ConfigError, match="verb"):
+        log_processing(keep=("verb",)).run(messages([]))
+    with pytest.raises(ConfigError, match="capacity"):
+        log_processing(window=0)

@@ -1,0 +1,175 @@
+"""Places of addresses, against the ipaddress module; databases of MaxMind's format, written here by its specification."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.kernels.addresses import Networks
+
+networks = st.one_of(
+    st.builds(lambda a, p: f"{ipaddress.ip_address(a >> (32 - p) << (32 - p))}/{p}", st.integers(0, 2**32 - 1), st.integers(1, 32)),
+    st.builds(lambda a, p: f"{ipaddress.IPv6Address(a << 96 >> (128 - p) << (128 - p) & 2**128 - 1)}/{p}", st.integers(0, 2**32 - 1), st.integers(1, 128)),
+)  # fmt: skip
+
+
+@given(st.lists(networks, max_size=12), st.lists(st.integers(0, 2**32 - 1), max_size=6), st.data())
+def test_the_smallest_network_counts(nets, others, data):
+    table = {ipaddress.ip_network(net): i for i, net in enumerate(nets)}
+    edges = [net[place] for net in table for place in (0, -1)]
+    edges += [edge + step for edge in edges for step in (-1, 1) if 0 < int(edge) < 2**32 - 1]
+    addresses = [*edges, *map(ipaddress.ip_address, others)]
+
+    def place(address):
+        inside = [net for net in table if net.version == address.version and address in net]
+        return table[max(inside, key=lambda net: net.prefixlen)] if inside else -1
+
+    found = Networks(zip(nets, range(len(nets)), strict=True)).find(pa.array(map(str, addresses), pa.string()))
+    assert found.tolist() == [place(address) for address in addresses]
+
+
+@given(st.lists(st.text("0123456789.:abf", max_size=16), max_size=20))
+def test_what_is_an_address_is_what_python_says(texts):
+    found = Networks([("0.0.0.0/0", 4), ("::/0", 6)]).find(pa.array(texts, pa.string()))
+    for text, place in zip(texts, found.tolist(), strict=True):
+        try:
+            assert place == ipaddress.ip_address(text).version
+        except ValueError:
+            assert place == -1
+
+
+def addresses(*texts):
+    return [{"ip": text} for text in texts]
+
+
+def test_a_table_in_a_file(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('# net,code,country,city\n\n10.0.0.0/8,KR,"Korea, South",\n2001:db8::/32,FI,Finland,Oulu\r\n')
+    session = t.GeoLookup(table=str(path), country="land", city="town", country_code="iso").session()
+    out = session.push_many(addresses("10.1.1.1", "2001:db8::7", "11.0.0.1", None))
+    assert [tuple(row.values()) for row in out] == [
+        ("10.1.1.1", "KR", "Korea, South", ""),
+        ("2001:db8::7", "FI", "Finland", "Oulu"),
+    ]
+    assert [*out[0]] == ["ip", "iso", "land", "town"]
+    path.write_text("10.0.0.0/8,KR,Korea,Busan,more\n")  # the file has another version
+    with pytest.raises(ConfigError, match=r"line 1 of .*table\.csv"):
+        session.push({"ip": "10.0.0.1"})
+
+
+@pytest.mark.parametrize(("missing", "rows", "errors"), [("drop", 1, 0), ("null", 3, 0), ("reject", 1, 2)], ids=str)
+def test_what_becomes_of_others(missing, rows, errors):
+    session = t.GeoLookup(missing=missing).session()
+    out = session.push_many(addresses("198.18.0.1", "10.0.0.1", "nobody"))
+    assert len(out) == rows
+    assert [e["reason"] for e in session.errors] == ["unknown_address"] * errors
+    if missing == "null":
+        assert out[1] == {"ip": "10.0.0.1", "country": None, "city": None}
+
+
+def test_misuse_is_refused(tmp_path):
+    for text, said in (("", "no network"), ("10.0.0.1/8,a,b,c", "host bits"), ("10.0.0.0/8,a,b", "line 1")):
+        path = tmp_path / f"{len(text)}.csv"
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=said):
+            t.GeoLookup(table=str(path))
+    with pytest.raises(ConfigError, match="different fields"):
+        t.GeoLookup(country="place", city="place")
+    with pytest.raises(ConfigError, match="missing"):
+        t.GeoLookup(missing="keep")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        t.GeoLookup(table=str(tmp_path / "gone.csv"))
+
+
+# -- MaxMind's format ----------------------------------------------------------------------------------
+
+
+def encoded(value):
+    """Data of a database: texts, maps, lists, and whole numbers with the bits that they have."""
+    if isinstance(value, str):
+        return _control(2, len(value.encode())) + value.encode()
+    if isinstance(value, dict):
+        return _control(7, len(value)) + b"".join(encoded(k) + encoded(v) for k, v in value.items())
+    if isinstance(value, list):
+        return _control(11, len(value)) + b"".join(map(encoded, value))
+    bits, number = value
+    data = struct.pack(">Q", number).lstrip(b"\0")
+    return _control({16: 5, 32: 6, 64: 9}[bits], len(data)) + data
+
+
+def _control(kind, size):
+    assert size < 285
+    length = (bytes([size - 29]), 29) if size >= 29 else (b"", size)
+    return (bytes([kind << 5 | length[1]]) if kind < 8 else bytes([length[1], kind - 7])) + length[0]
+
+
+def database(path, entries):
+    """A database of version 4 networks: a tree of the bits of addresses, then data, then what it is."""
+    nodes, data, places = [[None, None]], b"", {}
+    for text, record in entries:
+        net = ipaddress.ip_network(text)
+        bits = f"{int(net.network_address):032b}"[: net.prefixlen]
+        at = 0
+        for bit in bits[:-1]:
+            if nodes[at][int(bit)] is None:
+                nodes.append([None, None])
+                nodes[at][int(bit)] = ("node", len(nodes) - 1)
+            at = nodes[at][int(bit)][1]
+        places.setdefault(text, len(data))
+        nodes[at][int(bits[-1])] = ("data", places[text])
+        data += encoded(record)
+    n = len(nodes)
+    number = {None: lambda _: n, "node": lambda at: at, "data": lambda at: n + 16 + at}
+    tree = b"".join(
+        b"".join(struct.pack(">I", number[one and one[0]](one and one[1]))[1:] for one in node) for node in nodes
+    )
+    meta = {
+        "binary_format_major_version": (16, 2), "binary_format_minor_version": (16, 0), "build_epoch": (64, 1),
+        "node_count": (32, n), "database_type": "Test", "ip_version": (16, 4), "record_size": (16, 24),
+        "languages": ["en"], "description": {"en": "test"},
+    }  # fmt: skip
+    path.write_bytes(tree + bytes(16) + data + b"\xab\xcd\xefMaxMind.com" + encoded(meta))
+
+
+def test_a_database(tmp_path):
+    pytest.importorskip("maxminddb")
+    brazil = {"country": {"iso_code": "BR", "names": {"en": "Brazil"}}, "city": {"names": {"en": "São Paulo"}}}
+    united = {"country": {"iso_code": "US", "names": {"en": "United States"}}}
+    path = tmp_path / "City.MMDB"
+    database(
+        path, [("8.8.0.0/16", brazil), ("9.0.0.0/8", united), ("10.0.0.0/8", united), ("11.0.0.0/8", {"city": {}})]
+    )
+    session = t.GeoLookup(table=str(path), country_code="iso", missing="null").session()
+    out = session.push_many(
+        addresses("8.8.4.4", "9.1.1.1", "8.8.4.4", "10.0.0.1", "11.0.0.1", "12.0.0.1", "x", None, "::1")
+    )
+    assert [(row["iso"], row["country"], row["city"]) for row in out] == [
+        ("BR", "Brazil", "São Paulo"),
+        ("US", "United States", ""),
+        ("BR", "Brazil", "São Paulo"),
+        *[(None, None, None)] * 6,
+    ]
+    path.write_bytes(b"no database")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        t.GeoLookup(table=str(path))
+
+
+def test_without_the_library_for_databases(tmp_path):
+    path = tmp_path / "city.mmdb"
+    path.write_bytes(b"")
+    code = (
+        "import sys; sys.modules['maxminddb'] = None\n"
+        "from riot_ops import tasks as t\n"
+        f"t.GeoLookup(table={str(path)!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'riot_ops[geo]'" in done.stderr
