@@ -4,6 +4,7 @@ from riot_ops.task import KeyedTask, StatelessTask, Task, ValueTask, find_task, 
 from riot_ops.tasks.filter.bloom_filter import BloomFilterCheck
 from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.deduplicate import Deduplicate
+from riot_ops.tasks.filter.map_match import MapMatch
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
 from riot_ops.tasks.filter.value_filter import ValueFilter
@@ -49,6 +50,7 @@ from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from riot_ops.tasks.statistical.block_average import BlockAverage
 from riot_ops.tasks.statistical.bounded_count import BoundedCount
+from riot_ops.tasks.statistical.clipped_average import ClippedAverage
 from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
@@ -72,6 +74,7 @@ __all__ = [
     "BloomFilterCheck",
     "BloomFilterTrain",
     "BoundedCount",
+    "ClippedAverage",
     "CsvToSenML",
     "DecisionTreeClassify",
     "DecisionTreeTrain",
@@ -92,6 +95,7 @@ __all__ = [
     "LinearRegressionTrain",
     "LocalZip",
     "MapFunction",
+    "MapMatch",
     "MarkovScore",
     "MqttPublish",
     "MultiBloomFilter",

@@ -1,0 +1,90 @@
+"""Traffic monitoring: how fast cars go on each road."""
+
+from __future__ import annotations
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["traffic_monitoring"]
+
+
+def traffic_monitoring(
+    *,
+    roads: str | None = None,
+    latitude: tuple[float, float] = (39.689602, 40.122410),
+    longitude: tuple[float, float] = (116.105789, 116.670021),
+    id_key: str = "osm_id",
+    width_key: str | None = None,
+    width: float = 5.0,
+    tolerance: float = 10.0,
+    history: int = 30,
+    sigma: float = 2.0,
+    integer: bool = False,
+) -> Dataflow:
+    """Build traffic monitoring (TM): positions of cars → the road that each is on → the average speed on that road.
+
+    Its result stream is ``speeds``, with the fields ``road_id``, ``average_speed`` and ``count`` (of how many speeds),
+    and those of the position: ``vehicle_id``, ``latitude``, ``longitude``, ``speed`` and ``bearing``.
+
+    Parameters
+    ----------
+    roads : str, optional
+        Path of a road network: CSV, GeoJSON or a shapefile, see :class:`riot_ops.tasks.MapMatch`; by default 24
+        straight roads over Beijing.
+    latitude, longitude : (float, float), default (39.689602, 40.12241) and (116.105789, 116.670021)
+        Positions outside are dropped.
+    id_key : str, default "osm_id"
+        Property of a GeoJSON or shapefile with the id of a road.
+    width_key : str, optional
+        Property, or column, with half of a road's width in metres.
+    width : float > 0, default 5.0
+        Half the width of roads that do not tell it.
+    tolerance : float >= 0, default 10.0
+        How far a position may be off, in metres.
+    history : int >= 2, default 30
+        Speeds of a road that are averaged.
+    sigma : float > 0, default 2.0
+        A speed further from the average than so many standard deviations does not count, see
+        :class:`riot_ops.tasks.ClippedAverage`.
+    integer : bool, default False
+        Whether speeds and averages are cut to whole numbers.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> cars = [b"1,7,2009-01-06T05:20:07,39.6983,116.606,40,90", b"2,9,2009-01-06T05:20:09,39.6983,116.61,42,90"]
+    >>> lines = pa.table({"payload": cars, "event_time": pa.nulls(2)})
+    >>> speeds = traffic_monitoring().run(lines)["speeds"]
+    >>> [(row["road_id"], row["average_speed"], row["count"]) for row in speeds.to_pylist()]
+    [(1000, 40.0, 1), (1000, 41.0, 2)]
+    """
+    flow = Dataflow("traffic_monitoring")
+    fields = {
+        "vehicle_id": (1, "string"),
+        "event_time": (2, "iso"),
+        "latitude": (3, "double"),
+        "longitude": (4, "double"),
+        "speed": (5, "double"),
+        "bearing": (6, "int64"),
+    }
+    match = t.MapMatch(
+        roads=roads,
+        box=(*latitude, *longitude),
+        speed="speed",
+        least_speed=1.0 if integer else 0.0,  # cut to a whole number, a lower one is 0
+        width=width,
+        tolerance=tolerance,
+        id_key=id_key,
+        width_key=width_key,
+    )
+    average = t.ClippedAverage(
+        by=("road_id",), value="speed", output="average_speed", window=history, sigma=sigma, whole=integer
+    )
+    traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")
+    matched = traces.shuffle().to(match, id="match")
+    return flow.sink("speeds_sink", matched.hash("road_id").to(average, id="speeds"))

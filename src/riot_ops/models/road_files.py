@@ -1,0 +1,129 @@
+"""Road networks in files: CSV, GeoJSON, shapefiles."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError, MissingExtraError, short
+from riot_ops.core.paths import local_path
+from riot_ops.models.roads import Roads
+
+__all__ = ["read_roads"]
+
+Line = tuple[Any, float, Any]
+COLUMNS = ("road_id", "seq", "lon", "lat")
+
+
+def read_roads(path: str, id_key: str = "osm_id", width_key: str | None = None) -> Roads:
+    """The road network in a file, read once per process and version of the file.
+
+    ``.csv``: a header ``road_id,seq,lon,lat`` and a point a line, the points of a road in the order of ``seq``; a
+    column ``width_key`` has the road's half width. ``.geojson`` or ``.json``: LineStrings and MultiLineStrings, other
+    geometries are passed over; ``.shp``: polylines, by pyshp. The id of a road is its property ``id_key``, or, in
+    GeoJSON, the id of the feature; its half width in metres the property ``width_key``.
+
+    Raises
+    ------
+    ConfigError
+        Where the file cannot be read, or has no road, a road without id, or one with a point that is none.
+    """
+    file = local_path(path, "roads")
+    try:
+        status = file.stat()
+        return _read(str(file), status.st_mtime_ns, status.st_size, id_key, width_key)
+    except OSError as error:
+        raise ConfigError(f"roads: {path} cannot be read: {error.strerror or error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"roads: {path}: {error}") from None
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: str, modified: int, size: int, id_key: str, width_key: str | None) -> Roads:
+    readers = {".csv": _csv, ".geojson": _geojson, ".json": _geojson, ".shp": _shapefile}
+    kind = Path(path).suffix.lower()
+    if kind not in readers:
+        raise ConfigError(f"a road network must be a file {', '.join(readers)}, got {kind or 'none of these'}")
+    return Roads.of(readers[kind](path, id_key, width_key))
+
+
+def _csv(path: str, id_key: str, width_key: str | None) -> list[Line]:
+    from pyarrow import csv
+
+    columns: dict[str, Any] = {"road_id": pa.string(), "seq": pa.int64(), "lon": pa.float64(), "lat": pa.float64()}
+    if width_key is not None:
+        columns[width_key] = pa.float64()
+    try:
+        options = csv.ConvertOptions(column_types=columns, include_columns=[*columns])
+        table = csv.read_csv(path, convert_options=options)
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise ConfigError(f"it must have the columns {', '.join(columns)}: {error}") from None
+    if any(table[name].null_count for name in COLUMNS):
+        raise ConfigError(f"there is a cell without a value in {', '.join(COLUMNS)}")
+    names = table["road_id"].combine_chunks().dictionary_encode()
+    codes = names.indices.to_numpy()
+    order = np.lexsort((table["seq"].to_numpy(), codes))
+    edges = np.searchsorted(codes[order], np.arange(len(names.dictionary) + 1))
+    points = np.column_stack([table["lon"].to_numpy(), table["lat"].to_numpy()])[order]
+    widths = np.full(len(order), math.nan) if width_key is None else table[width_key].to_numpy()[order]
+    return [
+        (name, float(widths[a]), points[a:b])
+        for name, a, b in zip(names.dictionary.to_pylist(), edges[:-1], edges[1:], strict=True)
+    ]
+
+
+def _geojson(path: str, id_key: str, width_key: str | None) -> list[Line]:
+    try:
+        whole = msgspec.json.decode(Path(path).read_bytes())
+        features = whole["features"] if whole.get("type") == "FeatureCollection" else [whole]
+        lines = []
+        for feature in features:
+            geometry = feature.get("geometry") or {}
+            if geometry.get("type") not in ("LineString", "MultiLineString"):
+                continue
+            properties = feature.get("properties") or {}
+            name = properties.get(id_key, feature.get("id"))
+            parts = geometry["coordinates"] if geometry["type"] == "MultiLineString" else [geometry["coordinates"]]
+            lines += _lines(name, properties.get(width_key), [[p[:2] for p in part] for part in parts], id_key)
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
+        raise ConfigError(f"it is no GeoJSON: {type(error).__name__}: {error}") from None
+    return lines
+
+
+def _shapefile(path: str, id_key: str, width_key: str | None) -> list[Line]:
+    try:
+        import shapefile
+    except ImportError:
+        raise MissingExtraError("reading shapefiles", "geo") from None
+    lines = []
+    try:
+        with shapefile.Reader(path) as reader:
+            for one in reader.iterShapeRecords():
+                if not one.shape.points:
+                    continue
+                properties = one.record.as_dict()
+                edges = [*one.shape.parts, len(one.shape.points)]
+                parts = [[p[:2] for p in one.shape.points[a:b]] for a, b in itertools.pairwise(edges)]
+                lines += _lines(properties.get(id_key), properties.get(width_key), parts, id_key)
+    except (shapefile.ShapefileException, struct.error, ValueError) as error:
+        raise ConfigError(f"it is no shapefile: {error}") from None
+    return lines
+
+
+def _lines(name: Any, width: Any, parts: list[Any], id_key: str) -> list[Line]:
+    """The lines of a feature."""
+    if name is None or not str(name).strip():
+        raise ConfigError(f"a road has no {id_key!r}")
+    try:
+        metres = math.nan if width is None or width == "" else float(width)
+    except (TypeError, ValueError):
+        raise ConfigError(f"the width of the road {short(name)} is no number: {short(width)}") from None
+    return [(str(name).strip(), metres, part) for part in parts]
