@@ -159,3 +159,20 @@ def test_settings_have_the_types_of_the_parameters():
         with pytest.raises(ConfigError, match=f"--set {name}={text}: "):
             settings(build, {name: text})
     assert named(["a=b=c"], "--set") == {"a": "b=c"}
+
+
+def test_streams_of_lines_are_described(tmp_path):
+    text = json.loads(call("streams", "text", "--json"))
+    assert text["name"] == "text"
+    assert text["bytes"] == pytest.approx(57, rel=0.05)
+    assert text["rate"] == 1000
+    assert text["parameters"]["vocabulary"] == 10_000
+    names = [entry["name"] for entry in json.loads(call("streams", "--json"))]
+    assert names == ["city", "taxi", "fit", "grid", *STREAMS]
+    assert "vocabulary : int" in call("streams", "text")
+    assert all(name in call("streams") for name in STREAMS)
+    call("streams", "text", "--write", tmp_path / "text", "--messages", 70)
+    assert len((tmp_path / "text").read_bytes().splitlines()) == 70
+    for options in (["--plot", "x.png"], ["--speedup", "2"], ["--write", "x", "--sensors", "2"]):
+        result = CliRunner().invoke(cli.app, ["streams", "text", *options])
+        assert isinstance(result.exception, ConfigError), options

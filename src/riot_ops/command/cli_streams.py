@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ __all__ = ["EXAMPLES", "streams"]
 
 EXAMPLES = """**Examples**
 
-`riot-ops streams` · the four streams side by side
+`riot-ops streams` · all streams side by side
 
 `riot-ops streams city` · its fields, rates and gaps between messages
 
@@ -22,11 +23,13 @@ EXAMPLES = """**Examples**
 
 `riot-ops streams grid --speedup 1 --json`
 
-`riot-ops streams city --write city.csv --messages 5000` · its messages as a file, for `riot-ops run --input`"""
+`riot-ops streams city --write city.csv --messages 5000` · its messages as a file, for `riot-ops run --input`
+
+`riot-ops streams text` · a stream of lines: what one looks like, and the generator's parameters"""
 
 
 def streams(
-    name: Annotated[str | None, typer.Argument(help="A stream: city, taxi, fit or grid; default: all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A stream; default: all.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the stream's message rates into this file.")] = None,
     speedup: Annotated[
         float | None, typer.Option(help="Event time per wall time; default: as in the benchmark.")
@@ -44,23 +47,41 @@ def streams(
     """Describe the generated streams, fields, sizes and message rates; or write one into a file."""
     from riot_ops.core.errors import ConfigError
     from riot_ops.streams.catalog import CATALOG, catalog_entry
+    from riot_ops.streams.dspbench import STREAMS
 
     if write is not None:
         if name is None:
-            raise ConfigError(f"--write writes one stream: name it, {', '.join(CATALOG)}")
+            raise ConfigError(f"--write writes one stream: name it, {', '.join((*CATALOG, *STREAMS))}")
         written = _write(name, write, messages, sensors, seed)
         Console().print(f"{written:,} messages: {write}", soft_wrap=True)
         return
     if plot is not None:
         if name is None:
             raise ConfigError(f"--plot draws one stream: name it, {', '.join(CATALOG)}")
+        if name in STREAMS:
+            raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
         from riot_ops.streams.figure import draw_rates
 
         draw_rates(catalog_entry(name), plot, speedup)
     console = Console()
     if name is None:
         found = [entry.describe(speedup) for entry in CATALOG.values()]
-        print(json.dumps(found, indent=1, ensure_ascii=False)) if as_json else console.print(_overview(found))
+        lines = [kind().describe() for kind in STREAMS.values()]
+        if as_json:
+            print(json.dumps([*found, *lines], indent=1, ensure_ascii=False))
+        else:
+            console.print(_overview(found), _lines(lines))
+        return
+    if name in STREAMS:
+        if speedup is not None:
+            raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
+        shown = STREAMS[name]().describe()
+        if as_json:
+            print(json.dumps(shown, indent=1, ensure_ascii=False))
+            return
+        console.print(f"[bold]{name}[/]: {shown['domain']}, {shown['bytes']} bytes a line, {shown['rate']:g} lines/s")
+        console.print(shown["example"], markup=False, highlight=False, soft_wrap=True)
+        console.print(inspect.getdoc(STREAMS[name]) or "", markup=False, highlight=False)
         return
     figures = catalog_entry(name).describe(speedup)
     if as_json:
@@ -103,6 +124,17 @@ def _overview(found: list[dict[str, Any]]) -> Table:
             f"{_number(rate['mean'])}, {_number(rate['max'])} ({rate['speedup']:g}×)",
             f["distribution"],
         )
+    return table
+
+
+def _lines(found: list[dict[str, Any]]) -> Table:
+    table = Table(title="Streams of lines")
+    table.add_column("stream")
+    table.add_column("what")
+    for column in ("bytes", "lines/s"):
+        table.add_column(column, justify="right")
+    for f in found:
+        table.add_row(f["name"], f["domain"], f"{f['bytes']:g}", _number(f["rate"]))
     return table
 
 

@@ -1,9 +1,11 @@
 """The streams of DSPBench, generated in the formats of its data sets."""
 
+from collections.abc import Callable
+
 from riot_ops.streams.dspbench.text import TextSource
 from riot_ops.streams.wire import WireSource
 
 __all__ = ["STREAMS", "TextSource"]
 
 #: The generated streams of lines by name.
-STREAMS: dict[str, type[WireSource]] = {kind.stream: kind for kind in (TextSource,)}
+STREAMS: dict[str, Callable[..., WireSource]] = {kind.stream: kind for kind in (TextSource,)}
