@@ -17,7 +17,7 @@ def mean(values: list[float]) -> float:
     return math.fsum(v / len(values) for v in values)
 
 
-def by_count(events: Iterable[Event], window: int, sliding: bool = False) -> list[Event]:
+def by_count(events: Iterable[Event], window: int, mode: str = "tumbling") -> list[Event]:
     history: dict[Any, list[float]] = {}
     out = []
     for event in events:
@@ -26,6 +26,6 @@ def by_count(events: Iterable[Event], window: int, sliding: bool = False) -> lis
         values = history.setdefault(event["key"], [])
         values.append(event["value"])
         n = len(values)
-        if n >= window and (sliding or n % window == 0):
-            out.append({**event, "value": mean(values[-window:]), "count": window})
+        if mode == "growing" or (n >= window and (mode == "sliding" or n % window == 0)):
+            out.append({**event, "value": mean(values[-window:]), "count": min(n, window)})
     return out

@@ -59,14 +59,14 @@ def test_ninety_events_slide():
     np.testing.assert_allclose(np.asarray(out["value"]), expected, rtol=1e-14)
 
 
-@given(EVENTS, CUTS, st.integers(1, 5), st.sampled_from(["tumbling", "sliding"]))
+@given(EVENTS, CUTS, st.integers(1, 5), st.sampled_from(["tumbling", "sliding", "growing"]))
 @settings(max_examples=depth(150), deadline=None)
 def test_counts_agree_with_the_reference(events, cuts, window, mode):
     batch = batch_of(events)
     task = BlockAverage(window=window, mode=mode, by=("key",))
     got, errors = run(task, batch, cuts)
     assert not errors
-    same(got, reference.by_count(batch.to_pylist(), window, mode == "sliding"))
+    same(got, reference.by_count(batch.to_pylist(), window, mode))
     assert got == run(task, batch, restart=False)[0]
 
 
@@ -76,15 +76,16 @@ def test_a_sliding_sum_forgets_a_large_reading_completely():
     assert [row["value"] for row in out[-4:]] == pytest.approx([0.1] * 4, rel=1e-15)
 
 
-@pytest.mark.parametrize("mode", ["tumbling", "sliding"])
+@pytest.mark.parametrize("mode", ["tumbling", "sliding", "growing"])
 def test_means_are_good_to_the_last_place(mode):
     values = np.random.default_rng(7).normal(0, 1, 4000) * 10.0 ** np.arange(4000).__mod__(17)
     task = BlockAverage(window=1000, mode=mode)
     out = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values}))["value"].to_pylist()
     step = 1000 if mode == "tumbling" else 1
+    early = 999 if mode == "growing" else 0
     for i, mean in list(enumerate(out))[:: max(1, len(out) // 4)]:
-        window = values[i * step : i * step + 1000]
-        exact = sum(map(Fraction, window.tolist())) / 1000
+        window = values[max(0, i * step - early) : i * step - early + 1000]
+        exact = sum(map(Fraction, window.tolist())) / len(window)
         assert abs(Fraction(mean) - exact) <= Fraction(float(np.abs(window).mean())) * Fraction(2, 2**52)
 
 
@@ -125,6 +126,15 @@ def test_an_infinite_reading_leaves_the_window_alone():
     out = session.push_many({"value": v} for v in (1.0, float("inf"), 3.0))
     assert out == [{"value": 2.0, "count": 2}]
     assert [e["reason"] for e in session.errors] == ["not_finite"]
+
+
+def test_growing_windows_hold_nothing_back():
+    session = BlockAverage(window=3, mode="growing", output="mean").session()
+    rows = session.push_many({"value": v} for v in (1.0, None, 3.0, 8.0, 1.0))
+    assert rows == [{"value": v, "mean": m, "count": n} for v, m, n in ((1, 1, 1), (3, 2, 2), (8, 4, 3), (1, 4, 3))]
+    assert session.flush() == []
+    with pytest.raises(ConfigError, match="partial must be False with mode='growing'"):
+        BlockAverage(mode="growing", partial=True)
 
 
 def test_a_wrong_window_is_refused():

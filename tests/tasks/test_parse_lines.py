@@ -412,3 +412,11 @@ def test_files_of_the_benchmark(shared_data: Path, name, options, good, bad):
         assert [sum(r["status"] == s for r in rows) for s in (200, 206, 304, 404, 500)] == [2420, 53, 348, 158, 21]
         assert {len(re.findall(" ", r["request"])) for r in rows} == {2}
     assert all(math.isfinite(v) for r in rows for v in r.values() if isinstance(v, float))
+
+
+def test_between_date_and_clock_there_may_be_any_white_space():
+    lines = [b"2024-05-01\t12:00:01", b" 2024-05-01  12:00:01  10/Jun/1998:12:00:01 \t +0100", b"2024-05-01 \t 25:00"]
+    rows, errors = read(lines, fields={"t": ((0, 1), "iso"), "u": ((2, 3), "log", None)}, format="spaces")
+    assert [f"{row['t']:%d %H:%M:%S}" for row in rows] == ["01 12:00:01"] * 2
+    assert f"{rows[1]['u']:%H:%M:%S}" == "11:00:01"
+    assert errors == [(2, "bad_time")]

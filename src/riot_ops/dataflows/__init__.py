@@ -5,6 +5,7 @@ from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
+from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
@@ -29,6 +30,7 @@ __all__ = [
     "pred",
     "read_ticks",
     "sentiment_analysis",
+    "spike_detection",
     "stats",
     "ticks",
     "traffic_monitoring",

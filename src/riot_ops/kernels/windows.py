@@ -49,9 +49,10 @@ def tumble(
 
 @kernel
 def slide(
-    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any, rows: Any, means: Any
-) -> Any:
-    """As :func:`tumble` for windows that end at every reading.
+    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, least: Any, scale: Any, rows: Any,
+    means: Any, counts: Any,
+) -> Any:  # fmt: skip
+    """As :func:`tumble` for windows that end at every reading, of at least ``least`` readings and how many they are.
 
     Readings come in blocks of the window's length. A window is the tail of one block and the head
     of the next: the ring holds sums over tails of the last block where the current one has not
@@ -61,16 +62,17 @@ def slide(
     for i in range(values.size):
         if np.isnan(values[i]):
             continue
-        s = slots[i]
-        place = n[s] % window
+        s = np.uint64(slots[i])
+        place = np.int64(np.uint64(n[s]) % np.uint64(window))
         x = values[i] * scale
         total[s], rest[s] = add(total[s], rest[s], x)
         ring[s, place] = x
         n[s] += 1
-        if n[s] >= window:
-            tail = ring[s, place + 1] if place + 1 < window else 0.0
+        if n[s] >= least:
+            tail = ring[s, place + 1] if place + 1 < window else 0.0  # in the first block there is none yet: 0
             rows[out] = i
-            means[out] = (total[s] + (rest[s] + tail)) / (window * scale)
+            counts[out] = min(n[s], window)
+            means[out] = (total[s] + (rest[s] + tail)) / (counts[out] * scale)
             out += 1
         if place + 1 == window:
             t = 0.0

@@ -7,6 +7,7 @@ from riot_ops.tasks.filter.deduplicate import Deduplicate
 from riot_ops.tasks.filter.map_match import MapMatch
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
+from riot_ops.tasks.filter.spike_filter import SpikeFilter
 from riot_ops.tasks.filter.value_filter import ValueFilter
 from riot_ops.tasks.functions.batch_function import BatchFunction
 from riot_ops.tasks.functions.filter_function import FilterFunction
@@ -112,6 +113,7 @@ __all__ = [
     "SecondOrderMoment",
     "SenMLParse",
     "SlidingRegression",
+    "SpikeFilter",
     "SqlInsert",
     "StatelessTask",
     "TableInsert",

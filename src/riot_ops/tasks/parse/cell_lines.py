@@ -122,6 +122,8 @@ class CellLines:
             column = self._read(starts, ends, here, found, booleans, np.bool_, bool)
         elif kind in ("iso", "log"):
             micros = self._read(starts, ends, here, found, times, np.int64, int, kind == "log")
+            if first < last:
+                micros = self._closed_up(micros, starts, ends, found, kind == "log")
             column = _times(micros, 1, found)
         else:
             numbers = self._read(starts, ends, here, found, integers, np.int64, _int64)
@@ -155,6 +157,26 @@ class CellLines:
             except ValueError:
                 found[row] = BAD
         return pa.array(out, mask=found != GOOD)
+
+    def _closed_up(self, micros: pa.Array, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> pa.Array:
+        """The times, also those of which the cells are further apart than by one blank, or by another one."""
+        rows = np.flatnonzero(found == BAD)
+        if not rows.size:
+            return micros
+        values = micros.fill_null(0).to_numpy(zero_copy_only=False).copy()
+        for row in rows:
+            text = np.frombuffer(b" ".join(self.data[starts[row] : ends[row]].tobytes().split()), np.uint8)
+            one, here = np.zeros(1, np.int64), np.ones(1, np.bool_)
+            times(
+                readonly(text),
+                readonly(one),
+                readonly(one + text.size),
+                here,
+                logged,
+                values[row : row + 1],
+                found[row : row + 1],
+            )
+        return pa.array(values, mask=found != GOOD)
 
     def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
         """Where text that is there is text."""

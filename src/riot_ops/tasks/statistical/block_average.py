@@ -1,4 +1,4 @@
-"""Mean over windows of readings by count, tumbling or sliding."""
+"""Mean over windows of readings by count, tumbling or sliding: moving averages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import float_column, int_column
 from riot_ops.kernels.timestamps import from_microseconds, microseconds
@@ -36,19 +37,20 @@ class BlockAverage(ValueTask):
     ----------
     window : int >= 1, default 10
         Readings per window.
-    mode : "tumbling" or "sliding", default "tumbling"
-        One window after the other, or one that ends at every reading from the window-th on.
+    mode : "tumbling", "sliding" or "growing", default "tumbling"
+        One window after the other; one that ends at every reading from the window-th on; or one that ends at every
+        reading, the first of them shorter: the moving average.
     partial : bool, default False
         Whether the end of a bounded stream emits windows that are not full; with sliding windows, those of
-        keys that never had a full one.
+        keys that never had a full one. Growing ones have been.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[n / window], N:1 (sliding: 1:1 once full); O(1) time per reading
-    (amortised where sliding). State per key: 24 bytes, sliding 8 more per reading of the window. The error of a
-    mean is a few units in the last place of the mean of ``|x|``.
+    float64[n] -> float64[n / window], N:1 (sliding: 1:1 once full, growing: 1:1); O(1) time per reading
+    (amortised where not tumbling). State per key: 24 bytes, not tumbling 8 more per reading of the window. The error of
+    a mean is a few units in the last place of the mean of ``|x|``.
 
     A result is the record that completed the window, with the mean in the output field and the
     number of readings in ``count``. What is left at the end has the ``seq`` and ``sub`` of the last record in the
@@ -76,6 +78,9 @@ class BlockAverage(ValueTask):
     >>> sliding = BlockAverage(window=3, mode="sliding").session()
     >>> [out["value"] for v in range(1, 8) for out in sliding.push({"value": v})]
     [2.0, 3.0, 4.0, 5.0, 6.0]
+    >>> moving = BlockAverage(window=3, mode="growing").session()
+    >>> [out["value"] for v in range(1, 8) for out in moving.push({"value": v})]
+    [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0]
     """
 
     code: ClassVar[str] = "AVG"
@@ -84,8 +89,12 @@ class BlockAverage(ValueTask):
     selectivity: ClassVar[str] = "N:1"
 
     window: Count = READINGS
-    mode: Literal["tumbling", "sliding"] = "tumbling"
+    mode: Literal["tumbling", "sliding", "growing"] = "tumbling"
     partial: bool = False
+
+    def validate(self) -> None:
+        if self.partial and self.mode == "growing":
+            raise ConfigError("partial must be False with mode='growing', of which no window is held back")
 
     @property
     def _scale(self) -> float:
@@ -100,7 +109,7 @@ class BlockAverage(ValueTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         fields = {"total": StateField("float64"), "rest": StateField("float64"), "n": StateField("int64")}
-        if self.mode == "sliding":
+        if self.mode != "tumbling":
             fields["ring"] = StateField("float64", self.window)
         if self.partial:
             fields |= {name: StateField("int64", initial=NEVER) for name in (*ORDER, "time")}
@@ -117,31 +126,22 @@ class BlockAverage(ValueTask):
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         rows, means = np.empty(values.size, np.int64), np.empty(values.size)
-        if self.mode == "sliding":
-            found = slide(
-                values,
-                slots,
-                state["ring"],
-                state["total"],
-                state["rest"],
-                state["n"],
-                self.window,
-                self._scale,
-                rows,
-                means,
-            )
+        sums = state["total"], state["rest"], state["n"]
+        if self.mode == "tumbling":
+            found = tumble(values, slots, *sums, self.window, self._scale, rows, means)
+            counts = np.full(found, self.window, np.int64)
         else:
-            found = tumble(
-                values, slots, state["total"], state["rest"], state["n"], self.window, self._scale, rows, means
-            )
+            least = 1 if self.mode == "growing" else self.window
+            counts = np.empty(values.size, np.int64)
+            found = slide(values, slots, state["ring"], *sums, self.window, least, self._scale, rows, means, counts)
         if self.partial:
             read = np.flatnonzero(~np.isnan(values))
             _note(batch, read, slots[read], state)
             if "event_time" in batch.schema.names:
                 times, timed = microseconds(batch.column("event_time"))
                 state["time"][slots[read]] = np.where(timed, times, NEVER)[read]
-        counts = np.full(found, self.window, np.int64)
-        return self._output(batch.take(pa.array(rows[:found])), means[:found], counts)
+        taken = batch if found == values.size else batch.take(pa.array(rows[:found]))
+        return self._output(taken, means[:found], counts[:found])
 
     def _output(
         self, batch: pa.RecordBatch, means: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
@@ -180,6 +180,7 @@ class BlockAverage(ValueTask):
         )
         yield Case(cls(window=2, by=("key",)), batch)
         yield Case(cls(window=3, mode="sliding", output="mean", partial=True), batch)
+        yield Case(cls(window=3, mode="growing", by=("key",)), batch)
 
 
 def _note(batch: pa.RecordBatch, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:

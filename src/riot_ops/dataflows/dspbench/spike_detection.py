@@ -1,0 +1,62 @@
+"""Spike detection: readings of sensors that leave their moving average."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["spike_detection"]
+
+#: The cell of each quantity in a line.
+CELLS = {"temperature": 4, "humidity": 5, "light": 6, "voltage": 7}
+
+
+def spike_detection(
+    *,
+    value_field: Literal["temperature", "humidity", "light", "voltage"] = "temperature",
+    window: int = 1000,
+    threshold: float = 0.03,
+) -> Dataflow:
+    """Build spike detection (SD): lines of sensors → moving average of each → readings that are far from it.
+
+    A line has eight cells between white space, as those of the Intel Berkeley lab: date, time, epoch, mote,
+    temperature, humidity, light and voltage. Another number of cells, as is common there, or what is no number makes
+    it an error.
+    The result stream is ``spikes``, with the fields ``device_id``, ``value`` and ``moving_average``.
+
+    Parameters
+    ----------
+    value_field : "temperature", "humidity", "light" or "voltage", default "temperature"
+        What is watched.
+    window : int >= 1, default 1000
+        Readings in the moving average, which has the new one in it; of a device's first readings fewer.
+    threshold : float >= 0, default 0.03
+        By which share of the moving average (without its sign) a spike is more away from it.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> lines = [f"2004-03-01 00:00:0{i} {i} 1 {v} 39.4 166.4 2.7" for i, v in enumerate((20.0, 20.2, 25.8))]
+    >>> spikes = spike_detection().run(pa.table({"payload": lines, "event_time": pa.nulls(3)}))["spikes"]
+    >>> spikes.select(["device_id", "value", "moving_average"]).to_pylist()
+    [{'device_id': '1', 'value': 25.8, 'moving_average': 22.0}]
+    """
+    flow = Dataflow("spike_detection")
+    cell = CELLS[value_field]
+    parse = t.ParseLines(
+        format="spaces",
+        cells=8,
+        fields={"event_time": ((0, 1), "iso"), "device_id": (3, "string"), "value": (cell, "double")},
+    )
+    readings = flow.source("sensors").to(parse, id="parse")
+    average = t.BlockAverage(by=("device_id",), window=window, mode="growing", output="moving_average")
+    means = readings.hash("device_id").to(average, id="moving_average")
+    spikes = means.shuffle().to(t.SpikeFilter(expected="moving_average", threshold=threshold), id="spikes")
+    return flow.sink("spikes_sink", spikes)

@@ -1,0 +1,110 @@
+"""Spike detection, against a naive reference and the figures of the specification."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.dataflows import spike_detection
+from riot_ops.streams import replay
+from tests.reference.dspbench.spike_detection import spike_detection as reference
+from tests.staged import Staged
+
+SHARED = "dspbench/synthetic/sensors.dat"
+VALUES = [f"{v}" for v in (20, 20.4, 20.7, 21.04, 19.36, -20.5, 0, 7.25)]
+lines = st.lists(
+    st.builds(
+        "2004-03-01 00:00:0{}{} {} {} {} 39.4 166.4 2.7".format,
+        st.integers(0, 9), st.sampled_from(["", ".5", ".123456", "x"]), st.integers(0, 9),
+        st.sampled_from(["1", "2", "mote"]), st.sampled_from([*VALUES, "warm", "nan"]),
+    ) | st.sampled_from(["", "2004-03-01 00:00:00 1 1", "2004-03-01  00:00:01\t3 2 20.7 39.4 166.4 2.7 "]),
+    max_size=40,
+)  # fmt: skip
+
+
+def table(texts):
+    return pa.table(
+        {"event_time": pa.nulls(len(texts), pa.timestamp("us", "UTC")), "payload": [t.encode() for t in texts]}
+    )
+
+
+def found(spikes):
+    return sorted((r["seq"], r["device_id"], r["value"], r["moving_average"]) for r in spikes.to_pylist())
+
+
+def assert_same(rows, wanted):
+    assert [r[:3] for r in rows] == [r[:3] for r in wanted]
+    assert [r[3] for r in rows] == pytest.approx([r[3] for r in wanted], rel=1e-14)
+
+
+def places(errors):
+    return sorted((row["seq"], row["reason"]) for row in errors.to_pylist())
+
+
+@given(lines, st.sampled_from([1, 2, 3, 1000]), st.sampled_from([0.0123, 0.0345]), st.integers(1, 7))
+def test_spikes_are_those_of_the_reference(texts, window, threshold, batch_size):
+    result = spike_detection(window=window, threshold=threshold).run(table(texts), batch_size=batch_size)
+    wanted, bad = reference(texts, window=window, threshold=threshold)
+    assert_same(found(result["spikes"]), wanted)
+    assert places(result.errors) == bad
+
+
+@given(lines, st.integers(0, 1 << 32))
+def test_spikes_are_the_same_in_stages(texts, seed):
+    choose = random.Random(seed)
+    staged = Staged(
+        spike_detection(window=3), ro.MemorySource(table(texts)), choose, max_records=5,
+        partitions=choose.choice([1, 3]),
+    )  # fmt: skip
+    wanted, bad = reference(texts, window=3)
+    assert_same(found(staged["spikes"]), wanted)
+    assert places(staged["errors"]) == bad
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_the_sensors_of_the_specification(shared_data, staged):
+    source = replay(shared_data / SHARED)
+    result = Staged(spike_detection(), source, random.Random(1)) if staged else spike_detection().run(source)
+    by_device = Counter(int(device) for device in result["spikes"]["device_id"].to_pylist())
+    assert [by_device[i] for i in range(1, 11)] == [10, 5, 5, 9, 5, 8, 6, 6, 5, 8]
+    texts = (shared_data / SHARED).read_text().split("\n")[:6002]
+    wanted, bad = reference(texts)
+    assert_same(found(result["spikes"]), wanted)
+    assert places(result["errors"]) == bad
+    assert len(bad) == 2
+
+
+def test_windows_and_thresholds_of_the_specification(shared_data):
+    def spikes(**options):
+        return spike_detection(**options).run(replay(shared_data / SHARED))["spikes"].num_rows
+
+    assert spikes(window=10, threshold=0.03) == 69
+    assert spikes(window=100, threshold=0.1) == 67
+
+
+def test_what_is_watched_may_be_chosen():
+    texts = ["2004-03-01 00:00:00 1 1 20 30 40 50", "2004-03-01 00:00:01.25 2 1 20.1 60.5 120.5 200.5"]
+    for i, name in enumerate(["temperature", "humidity", "light", "voltage"]):
+        rows = spike_detection(value_field=name).run(table(texts))["spikes"].to_pylist()
+        assert [row["value"] for row in rows] == ([] if i == 0 else [(60.5, 120.5, 200.5)[i - 1]])
+        assert all(row["event_time"] == datetime(2004, 3, 1, 0, 0, 1, 250_000, UTC) for row in rows)
+
+
+def test_a_negative_average_has_spikes_as_a_positive_one_has():
+    texts = [f"2004-03-01 00:00:00 1 1 {v} 0 0 0" for v in (-20.0, -20.0, -20.4, -22.0)]
+    assert [r["value"] for r in spike_detection().run(table(texts))["spikes"].to_pylist()] == [-22.0]
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    texts = [f"2004-03-01 00:00:00 1 {i % 2} {20 + i * i % 7} 0 0 0" for i in range(30)]
+    whole = found(spike_detection(window=4).run(table(texts))["spikes"])
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
+    spike_detection(window=4).run(ro.MemorySource(table(texts[:17])), **kept)
+    assert found(spike_detection(window=4).run(ro.MemorySource(table(texts)), **kept)["spikes"]) == whole
