@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal
 
 import pyarrow.parquet as pq
@@ -12,11 +13,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from riot_ops.bench.validation import compare, lines_of
 from riot_ops.command import cli
 from riot_ops.command.application_job import ApplicationJob
 from riot_ops.command.settings import named, settings
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import APPLICATIONS, BUILDERS, application
+from riot_ops.streams import generate, write
 from riot_ops.streams.dspbench import STREAMS
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
@@ -176,3 +179,65 @@ def test_streams_of_lines_are_described(tmp_path):
     for options in (["--plot", "x.png"], ["--speedup", "2"], ["--write", "x", "--sensors", "2"]):
         result = CliRunner().invoke(cli.app, ["streams", "text", *options])
         assert isinstance(result.exception, ConfigError), options
+
+
+# -- validation ------------------------------------------------------------------------------------
+
+
+def generated(one, folder, messages=2000):
+    """The arguments of ``--input`` for generated files."""
+    found = []
+    for source, stream in one.inputs.items():
+        path = folder / f"{stream}.txt"
+        write(generate(stream, messages=messages, seed=5), path)
+        found += ["--input", f"{source}={path}"]
+    return found
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_run_agrees_with_plain_python(name, tmp_path):
+    inputs = generated(application(name), tmp_path)
+    call("run", name, "--runner", "local", "--batch", 300, "--out", tmp_path / "out", *inputs)
+    lines = call("validate", name, "--out", tmp_path / "out", *inputs, "--json").splitlines()
+    found = {entry["stream"]: entry for entry in map(json.loads, lines)}
+    assert set(found) == set(application(name).results)
+    for entry in found.values():
+        assert entry["equal"] is True
+        assert entry["wanted"] == entry["found"] > 0
+
+
+def test_a_difference_is_told(tmp_path):
+    inputs = generated(application("wc"), tmp_path, 40)
+    out = tmp_path / "out"
+    call("run", "wc", "--runner", "local", "--out", out, *inputs)
+    result = CliRunner().invoke(cli.app, ["validate", "wc", "--out", str(out), *inputs, "--set", "lowercase=true"])
+    assert result.exit_code == 1
+    assert "counts, missing: ('" in result.output
+    (tmp_path / "none").mkdir()
+    for arguments, said in (
+        (["validate", "wc", "--out", str(tmp_path / "none"), *inputs], "holds no stream 'counts'"),
+        (["validate", "stats", "--out", str(out), *inputs], "has no plain-Python counterpart"),
+        (["validate", "wc", "--out", str(out), "--input", str(tmp_path / "gone")], "no such file"),
+    ):
+        result = CliRunner().invoke(cli.app, arguments)
+        assert isinstance(result.exception, ConfigError)
+        assert said in str(result.exception)
+
+
+def test_records_are_compared_as_multisets_with_a_tolerance():
+    rows = [("a", 1.0, 2.0), ("a", 1.0, 3.0), ("b", None, 0.5)]
+    assert compare("s", rows, [rows[2], rows[1], ("a", 1.0 + 1e-9, 2.0)]).equal
+    twice = compare("s", rows, [*rows, rows[0]])
+    assert (twice.wanted, twice.found, twice.missing, twice.unexpected, twice.differing) == (3, 4, [], [rows[0]], 1)
+    assert not compare("s", [("a", 1.0)], [("a", 1.00001)]).equal
+    assert compare("s", [("a", float("nan"))], [("a", float("nan"))]).equal
+    assert not compare("s", [("a", 1)], [("a", 2)]).equal
+    moment = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    assert compare("s", [(moment,)], [(moment.astimezone(timezone(timedelta(hours=2))),)]).equal
+    assert compare("s", [(("a", "b"),)], [(["a", "b"],)]).equal
+
+
+def test_compressed_lines(tmp_path):
+    with gzip.open(tmp_path / "x.gz", "wb") as file:
+        file.write(b"a\nb")
+    assert list(lines_of(tmp_path / "x.gz")) == [b"a\n", b"b"]

@@ -12,9 +12,8 @@ from rich.console import Console
 
 from riot_ops import streams
 from riot_ops.command.job import Job
-from riot_ops.command.settings import named, settings
-from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.paths import local_path
+from riot_ops.command.settings import files_of, named, settings
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
@@ -64,7 +63,7 @@ class ApplicationJob(Job):
             if getattr(self, option) != default:
                 raise ConfigError(f"--{option.replace('_', '-')} is for applications of RIoTBench, not for {self.name}")
         self._prepare()
-        self._read_inputs()
+        self._files = files_of(self.application, self.inputs)
         self._parameters = settings(self.application.builder, named(self.given, "--set"))
         for name in self.application.files:
             if name in self._files:
@@ -74,32 +73,6 @@ class ApplicationJob(Job):
             for name, source in self.application.inputs.items():
                 if name in self._files and self._times(name) is None:
                     raise ConfigError(f"--speed needs records with times, which those of {source} lack; use --rate")
-
-    def _read_inputs(self) -> None:
-        sources, files = list(self.application.inputs), list(self.application.files)
-        known = sources + files
-        for text in self.inputs:
-            name, sign, path = text.partition("=")
-            if sign and name in known:
-                self._add(name, path)
-            elif sign and name.isidentifier() and not Path(text).exists():
-                raise ConfigError(
-                    f"--input {text}: {self.name} has no input {name!r}; it has {', '.join(known)}"
-                    f"{did_you_mean(name, known)}"
-                )
-            elif len(sources) == 1 or self.application.one_file:
-                for one in sources:
-                    self._add(one, text)
-            else:
-                raise ConfigError(f"{self.name} reads {', '.join(sources)}: say which, --input {sources[0]}={text}")
-        lacking = [name for name in sources if name not in self._files]
-        if lacking and len(lacking) < len(sources):
-            raise ConfigError(f"{self.name} reads {', '.join(sources)}: --input {lacking[0]}=FILE is missing")
-
-    def _add(self, name: str, path: str) -> None:
-        if name in self._files:
-            raise ConfigError(f"--input gives {name} twice: {self._files[name]} and {path}")
-        self._files[name] = local_path(path, "--input")
 
     def _times(self, source: str) -> FieldTable | None:
         """The task that reads the times of a source's lines, if one does."""

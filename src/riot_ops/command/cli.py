@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from riot_ops import __version__
-from riot_ops.command import cli_run, cli_streams, cli_warm
+from riot_ops.command import cli_run, cli_streams, cli_validate, cli_warm
 from riot_ops.command.cli_run import TaskCode, check_task
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.core.source import Source, sources
@@ -174,6 +174,7 @@ def bench(
     )
 
 
+app.command("validate", epilog=cli_validate.EXAMPLES)(cli_validate.validate)
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 

@@ -1,4 +1,4 @@
-"""Parameters of a builder from the texts of ``--set NAME=VALUE``."""
+"""Files and parameters of an application from the texts of ``--input NAME=FILE`` and ``--set NAME=VALUE``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import duration
+from riot_ops.core.paths import local_path
+from riot_ops.dataflows.applications import Application
 
-__all__ = ["named", "settings"]
+__all__ = ["files_of", "named", "settings"]
 
 
 def named(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -55,6 +58,37 @@ def settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str,
             found[name] = _converted(text, kinds[name])
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigError(f"--set {name}={text}: {error}") from None
+    return found
+
+
+def files_of(application: Application, texts: Sequence[str]) -> dict[str, Path]:
+    """The files of ``--input FILE`` and ``--input NAME=FILE``, by source and by parameter that names a file."""
+    sources, files = list(application.inputs), list(application.files)
+    known = sources + files
+    found: dict[str, Path] = {}
+
+    def add(name: str, path: str) -> None:
+        if name in found:
+            raise ConfigError(f"--input gives {name} twice: {found[name]} and {path}")
+        found[name] = local_path(path, "--input")
+
+    for text in texts:
+        name, sign, path = text.partition("=")
+        if sign and name in known:
+            add(name, path)
+        elif sign and name.isidentifier() and not Path(text).exists():
+            raise ConfigError(
+                f"--input {text}: {application.name} has no input {name!r}; it has {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
+            )
+        elif len(sources) == 1 or application.one_file:
+            for one in sources:
+                add(one, text)
+        else:
+            raise ConfigError(f"{application.name} reads {', '.join(sources)}: say which, --input {sources[0]}={text}")
+    lacking = [name for name in sources if name not in found]
+    if lacking and len(lacking) < len(sources):
+        raise ConfigError(f"{application.name} reads {', '.join(sources)}: --input {lacking[0]}=FILE is missing")
     return found
 
 

@@ -30,6 +30,8 @@ class Application:
         Builds its dataflow.
     inputs : mapping of str to str
         By source, the generated stream that feeds it; those of RIoTBench are for any of its streams.
+    results : mapping of str to tuple of str
+        By result stream, the fields that it has in all versions, beside ``seq`` and ``event_time``.
     files : tuple of str
         Parameters of the builder that name a file which the application reads beside its streams.
     one_file : bool
@@ -40,6 +42,7 @@ class Application:
     suite: str
     builder: Callable[..., Dataflow]
     inputs: Mapping[str, str] = field(default_factory=dict)
+    results: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     one_file: bool = False
 
@@ -62,7 +65,7 @@ APPLICATIONS: dict[str, Application] = {
         Application("stats", "riotbench", stats),
         Application("pred", "riotbench", pred),
         Application("train", "riotbench", train),
-        Application("wc", "dspbench", word_count, {"lines": "text"}),
+        Application("wc", "dspbench", word_count, {"lines": "text"}, {"counts": ("word", "count")}),
     )
 }
 

@@ -1,0 +1,24 @@
+"""Word count in plain Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["word_count"]
+
+
+def word_count(
+    inputs: Mapping[str, Iterable[bytes]], *, lowercase: bool = False, unicode: bool = False, emit: str = "each"
+) -> dict[str, list[tuple[Any, ...]]]:
+    """``counts``: word, count. ``inputs`` has ``lines``; with ``emit="update"`` each word once, at the end."""
+    find = re.compile(r"\w+" if unicode else r"[A-Za-z0-9_]+").findall
+    counts: dict[str, int] = {}
+    found: list[tuple[Any, ...]] = []
+    for line in inputs["lines"]:
+        text = line.decode("utf-8", "replace")
+        for word in find(text.lower() if lowercase else text):
+            counts[word] = count = counts.get(word, 0) + 1
+            found.append((word, count))
+    return {"counts": found if emit == "each" else list(counts.items())}
