@@ -157,3 +157,16 @@ def test_what_two_parts_have_seen():
 def test_misuse(options, text):
     with pytest.raises(ConfigError, match=text):
         Deduplicate(**options)
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_repetitions_may_be_told_apart_instead(bounded):
+    how = {"fields": ("a", "b"), "capacity": 100} if bounded else {"by": ("a", "b")}
+    rows = [{"a": i * i % 7, "b": "xy"[i % 2]} for i in range(40)]
+    flagged = Deduplicate(**how, flag="first").session().push_many(rows)
+    assert [{"a": row["a"], "b": row["b"]} for row in flagged] == rows
+    assert [row["first"] for row in flagged] == [row not in rows[:i] for i, row in enumerate(rows)]
+    passed = Deduplicate(**how).session().push_many(rows)
+    assert passed == [row for row, flag in zip(rows, flagged, strict=True) if flag["first"]]
+    with pytest.raises(ConfigError, match="flag"):
+        Deduplicate(**how, flag="a")

@@ -2,6 +2,7 @@
 
 from riot_ops.dataflows.applications import APPLICATIONS, BUILDERS, RIOTBENCH, Application, application
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
+from riot_ops.dataflows.dspbench.click_analytics import click_analytics
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
@@ -23,6 +24,7 @@ __all__ = [
     "Application",
     "application",
     "bargain_index",
+    "click_analytics",
     "etl",
     "fraud_detection",
     "log_processing",

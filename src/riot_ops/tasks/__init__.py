@@ -56,6 +56,7 @@ from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
 from riot_ops.tasks.statistical.running_count import RunningCount
+from riot_ops.tasks.statistical.running_totals import RunningTotals
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
 from riot_ops.tasks.statistical.variance import Variance
 from riot_ops.tasks.statistical.weighted_average import WeightedAverage
@@ -110,6 +111,7 @@ __all__ = [
     "RangeFilter",
     "RemoteZip",
     "RunningCount",
+    "RunningTotals",
     "SecondOrderMoment",
     "SenMLParse",
     "SlidingRegression",

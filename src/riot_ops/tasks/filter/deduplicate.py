@@ -18,7 +18,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.hashing import fmix64, hash_columns
 from riot_ops.kernels.jit import kernel
 from riot_ops.sketches.bloom import bloom_size
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
 __all__ = ["Deduplicate"]
 
@@ -83,7 +83,7 @@ def first_of_value(
 @register
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate(KeyedTask):
-    """Pass the first record of each identity and drop its repetitions.
+    """Pass the first record of each identity and drop its repetitions, or tell them apart.
 
     Exactly, where ``by`` is the identity: the keys seen are kept, until they have not been seen for
     ``ttl``. Or with bounded memory, where ``fields`` are the identity and ``capacity`` is given: per key of
@@ -103,14 +103,16 @@ class Deduplicate(KeyedTask):
     error : float, in (0, 1), default 0.001
         Most probable share of records that are dropped although they are new (with capacity; half of it
         is the error of each full filter).
+    flag : str or None, default None
+        If given, repetitions are not dropped: this field says of each record whether it is the first.
     ttl : timedelta or text such as "1h", or None
         A key that has not been seen for longer than this, in event time, counts as new; a repetition counts
         as seen. None: never. See :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/1. Exact: O(1) time; 17 bytes of state per identity and its key fields. With
-    capacity: O(k) time; ``2 ceil(-n ln(error / 2) / (ln 2)²)`` bits per key, n the capacity: 32 bits for
+    record[n] -> record[m], 1:0/1 (with a flag 1:1). Exact: O(1) time; 17 bytes of state per identity and its key
+    fields. With capacity: O(k) time; ``2 ceil(-n ln(error / 2) / (ln 2)²)`` bits per key, n the capacity: 32 bits for
     each value by default.
 
     Missing values
@@ -125,7 +127,8 @@ class Deduplicate(KeyedTask):
     ----------
     .. [1] B. Bloom, *Space/time trade-offs in hash coding with allowable errors*, CACM 1970.
     .. [2] A. Kirsch, M. Mitzenmacher, *Less hashing, same performance*, ESA 2006, section 3.
-    .. [3] F. Chang, W. Feng, K. Li, *Approximate caches for packet classification*, INFOCOM 2004, section
+    .. [3] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: the repeated visits of click analytics.
+    .. [4] F. Chang, W. Feng, K. Li, *Approximate caches for packet classification*, INFOCOM 2004, section
        III: two filters that take turns.
 
     Examples
@@ -133,6 +136,9 @@ class Deduplicate(KeyedTask):
     >>> once = Deduplicate(by=("device", "message")).session()
     >>> [len(once.push({"device": "d1", "message": m})) for m in (1, 2, 1, 2, 3)]
     [1, 1, 0, 0, 1]
+    >>> visits = Deduplicate(by="client", flag="first").session()
+    >>> [visits.push({"client": c})[0]["first"] for c in ("x", "y", "x")]
+    [True, True, False]
     >>> lately = Deduplicate(by="device", fields="message", capacity=100_000).session()
     >>> [len(lately.push({"device": "d1", "message": m})) for m in (1, 2, 1, 2, 3)]
     [1, 1, 0, 0, 1]
@@ -146,6 +152,7 @@ class Deduplicate(KeyedTask):
     fields: tuple[str, ...] = ()
     capacity: Count | None = None
     error: Probability = 0.001
+    flag: str | None = None
 
     def validate(self) -> None:
         if self.capacity is None and (self.fields or not self.by):
@@ -159,8 +166,18 @@ class Deduplicate(KeyedTask):
                 f"field; got {self.fields!r}"
             )
 
+        if self.flag in (*self.by, *self.fields, "seq", "event_time"):
+            raise ConfigError(f"flag must be a field of its own, got {self.flag!r}")
+
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), **dict.fromkeys(self.fields, "any")}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        return schema if self.flag is None else with_field(schema, pa.field(self.flag, pa.bool_()))
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset() if self.flag is None else frozenset({self.flag})
 
     def _size(self) -> tuple[int, int]:
         """Bits and hash functions of a filter."""
@@ -186,6 +203,8 @@ class Deduplicate(KeyedTask):
             h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows)
             m, k = self._size()
             first_of_value(h1, h2, slots, m, k, self.capacity, state["bits"], state["count"], state["current"], fresh)
+        if self.flag is not None:
+            return replace_column(batch, self.flag, pa.array(fresh))
         return batch if fresh.all() else batch.filter(pa.array(fresh))
 
     def merge(self, state: State, other: State) -> State | None:
@@ -204,3 +223,4 @@ class Deduplicate(KeyedTask):
         yield Case(cls(by=("device",), ttl=timedelta(seconds=5)), batch, "for a time")
         yield Case(cls(fields=("device", "message"), capacity=3), batch, "one pair of filters")
         yield Case(cls(by=("device",), fields=("message",), capacity=1, error=0.1), batch, "a pair per device")
+        yield Case(cls(by=("device", "message"), flag="fresh"), batch, "told apart")

@@ -56,6 +56,9 @@ class CellLines:
         self._cuts = cuts
         self.data, self._line_starts, self._line_ends, valid = byte_spans(lines)
         n = len(lines)
+        #: By place of a cell.
+        self._starts: Any
+        self._ends: Any
         self._starts, self._ends = (np.zeros((int(places.max()) + 1, n), np.int64) for _ in range(2))
         self.counts = np.empty(n, np.int64)
         split_lines(

@@ -38,9 +38,8 @@ class JsonLines(CellLines):
         self._no_json = np.zeros(n, np.bool_)
         self._decode(np.flatnonzero(~(read | self._spoiled | self._null)), starts, ends, nodes, at, kinds)
         chosen = [self._first_of([nodes[path] for path in one], kinds) for one in paths]
-        rows = np.arange(n)
-        self._starts, self._ends = (np.stack([part[node, rows] for node in chosen]) for part in at)
-        self._kinds = np.stack([kinds[node, rows] for node in chosen])
+        self._starts, self._ends = ([part[place] for place in chosen] for part in at)
+        self._kinds = [kinds[place] for place in chosen]
         self._places = np.arange(len(paths))
         self.counts = np.full(n, len(paths))
 
@@ -80,12 +79,14 @@ class JsonLines(CellLines):
         if more:
             self.data = readonly(np.concatenate([self.data, np.frombuffer(bytes(more), np.uint8)]))
 
-    def _first_of(self, nodes: list[int], kinds: Any) -> Numbers:
-        """Of several nodes the first at which something stands, by line."""
+    def _first_of(self, nodes: list[int], kinds: Any) -> Any:
+        """Where what stands at the first of several nodes is, by line; of one node that is a row."""
+        if len(nodes) == 1:
+            return nodes[0]
         chosen = np.full(kinds.shape[1], nodes[0])
         for node in nodes[:0:-1]:
             chosen = np.where(kinds[node] != ABSENT, node, chosen)
-        return np.where(kinds[nodes[0]] != ABSENT, nodes[0], chosen)
+        return np.where(kinds[nodes[0]] != ABSENT, nodes[0], chosen), np.arange(kinds.shape[1])
 
 
 def _at(whole: Any, path: str) -> Any:

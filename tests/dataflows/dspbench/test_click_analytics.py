@@ -1,0 +1,130 @@
+"""Click analytics, against a naive reference and the figures of the specification."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import click_analytics
+from riot_ops.streams import replay
+from tests.dataflows.dspbench.streams_of import last_updates, messages, restarted, rows
+from tests.reference.dspbench.click_analytics import click_analytics as reference
+from tests.staged import Staged
+
+CLICKS = "dspbench/synthetic/click-stream.jsonl"
+GEO = "dspbench/synthetic/geo-table.csv"
+STREAMS = {
+    "visits": ("total_count", "total_unique"),
+    "locations": ("country", "country_total", "city", "city_total"),
+}
+TABLE = [
+    ("10.0.0.0/8", "FI", "Finland", "Oulu"),
+    ("10.1.0.0/16", "FI", "Finland", ""),
+    ("10.2.3.4/32", "KE", "Kenya", ""),
+]
+
+
+def click(ip, url, client):
+    return json.dumps({"ip": ip, "url": url, "clientKey": client})
+
+
+good = st.builds(
+    click,
+    st.sampled_from(["10.0.0.1", "10.1.0.1", "10.2.3.4", "11.0.0.1", "host"]),
+    st.sampled_from(["/a", "/b", "/a:b", ""]),
+    st.sampled_from(["x", "b:x", "ü"]),
+)
+bad = st.sampled_from(["", "{", "[]", '{"ip": "10.0.0.1", "url": "/"}', '{"ip": null, "url": "/", "clientKey": "x"}'])
+lines = st.lists(st.one_of(good, good, good, bad), max_size=14)
+
+
+@pytest.fixture(scope="module")
+def geo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("geo") / "table.csv"
+    path.write_text("".join(",".join(row) + "\n" for row in TABLE))
+    return str(path)
+
+
+def found(result):
+    return [rows(result[name], *fields) for name, fields in STREAMS.items()]
+
+
+@given(texts=lines, batch_size=st.integers(1, 5))
+def test_equals_the_reference(geo, texts, batch_size):
+    result = click_analytics(geo=geo).run(messages(texts), batch_size=batch_size)
+    *wanted, wrong = reference(texts, TABLE)
+    assert found(result) == wanted
+    assert sorted(result["errors"]["seq"].to_pylist()) == wrong
+
+
+@settings(max_examples=15)
+@given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
+def test_is_the_same_in_stages(geo, texts, seed):
+    choose = random.Random(seed)
+    source = ro.MemorySource(messages(texts))
+    staged = Staged(click_analytics(geo=geo), source, choose, max_records=4, partitions=choose.choice([1, 3]))
+    *wanted, _ = reference(texts, TABLE)
+    assert found(staged) == wanted
+
+
+@given(texts=lines, batch_size=st.integers(1, 6))
+def test_updates_are_the_last_of_each_key_in_a_batch(geo, texts, batch_size):
+    result = click_analytics(geo=geo, emit="update").run(messages(texts), batch_size=batch_size)
+    *wanted, _ = reference(texts, TABLE)
+    keys = (lambda _: 0, lambda r: (r[1], r[3]))
+    assert found(result) == [last_updates(w, key, batch_size) for w, key in zip(wanted, keys, strict=True)]
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_the_clicks_of_the_specification(shared_data, staged):
+    flow, source = click_analytics(geo=str(shared_data / GEO)), replay(shared_data / CLICKS)
+    result = Staged(flow, source, random.Random(1)) if staged else flow.run(source)
+    assert rows(result["visits"], *STREAMS["visits"])[-1][1:] == (3000, 1496)
+    countries = dict(Brazil=636, China=378, India=460, Ireland=235, Italy=683, **{"United States": 345})
+    assert Counter(result["locations"]["country"].to_pylist()) == countries
+    assert result["errors"].num_rows == 1
+    with (shared_data / GEO).open() as table:
+        places = [row for row in csv.reader(table) if not row[0].startswith("#")]
+    *wanted, _ = reference((shared_data / CLICKS).read_text().splitlines(), places)
+    assert found(result) == wanted
+
+
+def test_goes_on_from_a_checkpoint(geo, tmp_path):
+    texts = [click(f"10.{i % 3}.3.4", f"/{i % 2}", f"{i % 4}") for i in range(9)]
+    *wanted, _ = reference(texts, TABLE)
+    assert found(restarted(click_analytics(geo=geo), texts, 4, tmp_path)) == wanted
+
+
+def test_what_is_remembered_may_be_bounded():
+    visits = [click("10.0.0.1", f"/{i}", "x") for i in (0, 1, 2, 3, 4, 5, 0, 5)]
+    bounded = click_analytics(capacity=1).run(messages(visits))["visits"]
+    assert bounded["unique"].to_pylist() == [True] * 7 + [False]
+    timed = messages(visits[:1] * 3).set_column(0, "event_time", pa.array([0, 50, 150], pa.timestamp("s", "UTC")))
+    for ttl, uniques in (
+        (None, [True, False, False]),
+        ("1min", [True, False, True]),
+        (timedelta(hours=1), [True, False, False]),
+    ):
+        assert click_analytics(ttl=ttl).run(timed)["visits"]["unique"].to_pylist() == uniques
+
+
+def test_the_made_up_networks_are_the_default():
+    locations = click_analytics().run(messages([click("198.18.2.7", "/", "x"), click("10.0.0.1", "/", "x")]))
+    assert rows(locations["locations"], "country", "city") == [(0, "Brazil", "Porto Alegre")]
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ConfigError, match="either capacity or ttl"):
+        click_analytics(capacity=1, ttl="1h")
+    with pytest.raises(ConfigError, match="capacity"):
+        click_analytics(capacity=0)

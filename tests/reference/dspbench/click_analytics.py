@@ -1,0 +1,36 @@
+"""Click analytics, a line at a time."""
+
+from __future__ import annotations
+
+import json
+
+from tests.reference.dspbench.log_processing import Located, place_of
+
+
+def parse(line):
+    """Address, page and client of a line, or nothing."""
+    try:
+        given = json.loads(line)
+    except ValueError:
+        return None
+    found = [given.get(name) if isinstance(given, dict) else None for name in ("ip", "url", "clientKey")]
+    return tuple(found) if all(isinstance(value, str) for value in found) else None
+
+
+def click_analytics(lines, table):
+    """``(visits, locations, bad)``, each row with the number of its line first."""
+    visits, locations, bad = [], [], []
+    seen, located, total = set(), Located(), 0
+    for number, line in enumerate(lines):
+        click = parse(line)
+        if click is None:
+            bad.append(number)
+            continue
+        address, *visit = click
+        seen.add(tuple(visit))
+        total += 1
+        visits.append((number, total, len(seen)))
+        place = place_of(address, table)
+        if place is not None:
+            locations.append((number, *located.count(*place)))
+    return visits, locations, bad
