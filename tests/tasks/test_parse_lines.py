@@ -420,3 +420,56 @@ def test_between_date_and_clock_there_may_be_any_white_space():
     assert [f"{row['t']:%d %H:%M:%S}" for row in rows] == ["01 12:00:01"] * 2
     assert f"{rows[1]['u']:%H:%M:%S}" == "11:00:01"
     assert errors == [(2, "bad_time")]
+
+
+# -- the fast way ------------------------------------------------------------------------------------
+
+CELLS = st.one_of(
+    st.sampled_from(["", "0", "-7", "+7", "007", "1.5", "-0.25", "1e3", "12345678", "123456789.25", "1" * 18, "9" * 19]),
+    st.sampled_from(["2024-02-29", "2023-02-29", "0001-01-01", "12:00:01", "12:00:01.5", "23:59:59.123456", "24:00:00"]),
+    st.sampled_from(["12:00:01.1234567", "12:00:01,5", "12:00", "12:00:01Z", "2024-05-01T12:00:01+05:00", "2024-05-01x1"]),
+    st.sampled_from(["a", "eight888", "nine99999", "a longer text than eight", "ü", "x\ty", "\r", "1714564801", "-62135596801"]),
+    st.text("0123456789-:.T ", max_size=27),
+)  # fmt: skip
+
+
+@given(st.lists(st.one_of(st.lists(CELLS, min_size=3, max_size=8), st.none()), max_size=30), st.sampled_from(" ,"))
+def test_plain_lines_are_read_as_others_are(rows, delimiter):
+    lines = [None if cells is None else delimiter.join(cells).encode() + b"\n" * (len(cells) % 2) for cells in rows]
+    tables = [
+        {"s": (0, "string"), "n": (1, "int64"), "x": (2, "double"), "last": (4, "string", "none")},
+        {"t": (0, "iso"), "u": ((1, 2), "iso"), "e": (1, "s"), "both": ((0, 2), "string")},
+        {"u": ((0, 1), "iso"), "x": (2, "double", None), "ms": (3, "ms", 0)},
+    ]
+    for fields in tables:
+        for cells in (None, 5):
+            options = {"format": "spaces" if delimiter == " " else "delimited", "fields": fields, "cells": cells}
+            wanted, bad = unplain(lines, **options)
+            assert read(lines, **options) == (wanted, bad)
+
+
+def unplain(lines, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(t.ParseLines, "_plain", lambda self, text: None)
+        rows, errors = read(lines, **options)
+    return rows, errors
+
+
+@pytest.mark.parametrize("fraction", ["", ".5", ".123456"])
+def test_most_lines_are_plain(fraction):
+    lines = [f"2024-05-{1 + i % 31:02} 12:00:{i % 60:02}{fraction} {i} mote-{i} {i / 8} x".encode() for i in range(99)]
+    fields = {"t": ((0, 1), "iso"), "i": (2, "int64"), "m": (3, "string"), "v": (4, "double")}
+    task = t.ParseLines(fields=fields, format="spaces", cells=6)
+    columns, plain = task._plain(pa.array(lines))
+    assert plain.all()
+    micros = int(f"{fraction[1:]:0<6}")
+    assert columns["t"].to_pylist() == [datetime(2024, 5, 1 + i % 31, 12, 0, i % 60, micros, UTC) for i in range(99)]
+    assert columns["m"].to_pylist() == [f"mote-{i}" for i in range(99)]
+    assert columns["v"].to_pylist() == [i / 8 for i in range(99)]
+    assert unplain(lines, fields=fields, format="spaces")[0] == read(lines, fields=fields, format="spaces")[0]
+
+
+def test_what_the_fast_way_cannot_do_takes_the_other():
+    for other in ({"skip": {0: "id"}}, {"nulls": ("-",)}, {"format": "log"}, {"delimiter": ";,"}):
+        assert t.ParseLines(fields={"x": (0, "string")}, **other)._plain(pa.array(["a"])) is None
+    assert t.ParseLines(fields={"x": (0, "bool")})._plain(pa.array(["1"])) is None

@@ -8,9 +8,9 @@ import numpy as np
 
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.numbers import byte
+from riot_ops.kernels.numbers import HIGH, byte, digits_of, eight_digits, load8
 
-__all__ = ["parse_iso", "parse_log_time"]
+__all__ = ["parse_iso", "parse_log_time", "plain_iso"]
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 _DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
@@ -125,3 +125,62 @@ def parse_log_time(data: Any, start: Any, end: Any) -> Any:
         p += 1
     known, ahead = _zone(data, p, end)
     return ok and good and known, time + clock - ahead
+
+
+def _word(text: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(text.ljust(8, b"\0"), "little"))
+
+
+#: A date and a time as words: what stands where there is no digit, and where that is.
+_DATE, _DATE_MARKS = _word(b"0000-00-"), _word(b"\0\0\0\0\xff\0\0\xff")
+_TIME, _TIME_MARKS = _word(b"00\x0000:00"), _word(b"\0\0\0\0\0\xff")
+_SECONDS, _SECONDS_MARKS = _word(b":00"), _word(b"\xff")
+_T, _BLANK, _BYTE = np.uint64(ord("t")), np.uint64(32), np.uint64(0xFF)
+_U8, _U16, _LOW24 = np.uint64(8), np.uint64(16), np.uint64(0xFFFFFF)
+_TENS = 10 ** np.arange(7)
+
+
+@kernel
+def _pairs(digits: Any) -> Any:
+    """In each byte the number of two digits that begin there."""
+    return digits * np.uint64(10) + (digits >> _U8)
+
+
+@kernel
+def _byte_of(word: Any, i: Any) -> Any:
+    return np.int64((word >> np.uint64(8 * i)) & _BYTE)
+
+
+@kernel
+def plain_iso(data: Any, start: Any, n: Any, day: Any, midnight: Any) -> Any:
+    """``(ok, microseconds, day, midnight)`` of ``Y-M-D(T| )h:m:s[.f…]`` of n bytes, to six digits.
+
+    Not ok means only that this is not of that form, or no time. ``day`` and ``midnight`` are those of the call before:
+    most lines are of the day of the line before. At least 24 bytes from the start on can be read.
+    """
+    d = load8(data, start) ^ _DATE
+    t = load8(data, start + 8)
+    mark = (t >> _U16) & _BYTE
+    t = (t & ~(_BYTE << _U16)) ^ _TIME
+    s = (load8(data, start + 16) & _LOW24) ^ _SECONDS
+    wrong = (digits_of(d) | digits_of(t) | digits_of(s)) & HIGH
+    wrong |= (d & _DATE_MARKS) | (t & _TIME_MARKS) | (s & _SECONDS_MARKS)
+    if n < 19 or n == 20 or n > 26 or wrong != np.uint64(0) or (mark != _BLANK and (mark | _BLANK) != _T):
+        return False, 0, day, midnight
+    rest = 0
+    if n > 19:
+        if byte(data, start + 19) != 46:
+            return False, 0, day, midnight
+        good, rest = eight_digits(load8(data, start + 20), n - 20)
+        if not good:
+            return False, 0, day, midnight
+        rest *= _TENS[26 - n]
+    if day != (d | (t << np.uint64(48))):
+        years, months = _pairs(d), _pairs(t)
+        ok, midnight = _midnight(100 * _byte_of(years, 0) + _byte_of(years, 2), _byte_of(years, 5), _byte_of(months, 0))
+        if not ok:
+            return False, 0, np.uint64(0), 0
+        day = d | (t << np.uint64(48))
+    t = _pairs(t)
+    ok, clock = _clock(_byte_of(t, 3), _byte_of(t, 6), _byte_of(_pairs(s), 1))
+    return ok, midnight + clock + rest, day, midnight

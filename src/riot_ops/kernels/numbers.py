@@ -16,11 +16,16 @@ from riot_ops.kernels.jit import kernel
 
 __all__ = [
     "HARD",
+    "HIGH",
     "MISSING",
     "NOT_A_NUMBER",
     "NUMBER",
+    "ONES",
     "byte",
+    "digits_of",
+    "eight_digits",
     "load8",
+    "lowest",
     "parse_integer",
     "parse_number",
     "short_number",
@@ -147,6 +152,22 @@ def _eight_digits(d: Any) -> Any:
     """The number that eight bytes of 0 to 9 write, the first (lowest) byte leading."""
     d = d * _U10 + (d >> _U8)
     return np.int64(((d & _PAIRS) * _MUL1 + ((d >> _U16) & _PAIRS) * _MUL2) >> _U32)
+
+
+@kernel
+def digits_of(d: Any) -> Any:
+    """A word with the top bit set in each byte above 9."""
+    return d | (d + _SIXES)
+
+
+@kernel
+def eight_digits(w: Any, n: Any) -> Any:
+    """``(ok, value)`` of the first n (0 to 8) characters of w, digits all."""
+    if n < 1:
+        return False, 0
+    shift = np.uint64(64 - 8 * n)
+    digits = (w << shift) ^ (_ZEROS << shift)
+    return (digits_of(digits) & HIGH) == _NOUGHT, _eight_digits(digits)
 
 
 @kernel(inline=True)

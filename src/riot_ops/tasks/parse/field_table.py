@@ -69,8 +69,27 @@ class FieldTable(StatelessTask):
         return None
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        column = batch.column(self.field)
-        lines = self._lines(batch, column.cast(pa.string()) if pa.types.is_null(column.type) else column, dead)
+        text = batch.column(self.field)
+        if pa.types.is_null(text.type):
+            text = text.cast(pa.string())
+        found = self._plain(text)
+        if found is None or 2 * np.count_nonzero(found[1]) < batch.num_rows:
+            return self._record(batch, *self._columns(batch, text, dead))
+        columns, plain = found
+        if plain.all():
+            return self._record(batch, columns, plain)
+        records = self._record(batch, columns, plain)
+        rows = np.flatnonzero(~plain)
+        odd = batch.take(pa.array(rows))
+        columns, good = self._columns(odd, text.take(pa.array(rows)), dead)
+        if not good.any():
+            return records
+        order = np.argsort(np.concatenate([np.flatnonzero(plain), rows[good]]), kind="stable")
+        return pa.concat_batches([records, self._record(odd, columns, good)]).take(pa.array(order))
+
+    def _columns(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> tuple[dict[str, pa.Array], Mask]:
+        """The fields of lines of any kind, and which of these are good."""
+        lines = self._lines(batch, text, dead)
         columns = {}
         for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
             first, last = self._cells(number, name)
@@ -80,10 +99,18 @@ class FieldTable(StatelessTask):
             elif empty.any():
                 column = pc.if_else(pa.array(empty), pa.scalar(default[0], KINDS[kind]), column)
             columns[name] = column
+        return columns, lines.good
+
+    def _record(self, batch: pa.RecordBatch, columns: Mapping[str, pa.Array], good: Mask) -> pa.RecordBatch:
+        """The records of the good lines."""
         schema = self.output_schema(batch.schema)
         whole = [columns[f.name] if f.name in columns else batch.column(f.name) for f in schema]
-        kept = None if lines.good.all() else pa.array(lines.good)
+        kept = None if good.all() else pa.array(good)
         return pa.RecordBatch.from_arrays([c if kept is None else c.filter(kept) for c in whole], schema=schema)
+
+    def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
+        """The fields of the lines that can be read the fast way, and which these are; None: there is none."""
+        return None
 
     @abstractmethod
     def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> CellLines:

@@ -18,9 +18,13 @@ from riot_ops.kernels.arrow import readonly
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask
 from riot_ops.tasks.parse.field_table import FieldTable
+from riot_ops.tasks.parse.plain_table import KINDS as PLAIN
+from riot_ops.tasks.parse.plain_table import PlainTable
 
 __all__ = ["ParseLines"]
 
+#: More cells than a line has.
+MANY = 1 << 60
 FORMATS = ("delimited", "spaces", "log")
 
 Numbers = npt.NDArray[np.int64]
@@ -131,8 +135,26 @@ class ParseLines(FieldTable):
         places[self._places] = np.arange(len(self._places))
         return readonly(cuts), FORMATS.index(self.format), readonly(places)
 
+    @cached_property
+    def _plain_table(self) -> PlainTable | None:
+        """The fast way, where there is one."""
+        kinds = {kind for _, kind, *_ in self.fields.values()}
+        if self.format == "log" or len(self.delimiter) > 1 or self.skip or self.nulls or not kinds <= {*PLAIN}:
+            return None
+        fields = {name: (self._cells(0, name), kind) for name, (_, kind, *_) in self.fields.items()}
+        least = self._highest + 1 if self.cells is None else self.cells
+        delimiter = ord(" " if self.format == "spaces" else self.delimiter)
+        return PlainTable(fields, delimiter, self.format == "spaces", least, MANY if self._more else least)
+
+    def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
+        return None if self._plain_table is None else self._plain_table.read(text)
+
+    @property
+    def _more(self) -> bool:
+        return self.more or self.cells is None
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_layout"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_layout", "_plain_table")}
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -167,11 +189,10 @@ class ParseLines(FieldTable):
             cell[-1] if isinstance(cell, tuple) else cell for cell, _, *default in self.fields.values() if not default
         ]
         least = max(needed, default=-1) + 1 if self.cells is None else self.cells
-        more = self.more or self.cells is None
-        wrong = counts < least if more else counts != least
-        if self.trailing and not more:
+        wrong = counts < least if self._more else counts != least
+        if self.trailing and not self._more:
             wrong &= ~((counts == least + 1) & lines.ends_empty)
-        wanted = f"{'at least ' if more else ''}{least} are wanted"
+        wanted = f"{'at least ' if self._more else ''}{least} are wanted"
         texts = [
             f"{n} cells, {wanted}" if n >= 0 else "a quote or a bracket is open" for n in counts[wrong & lines.good]
         ]
