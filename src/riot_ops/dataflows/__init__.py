@@ -6,6 +6,7 @@ from riot_ops.dataflows.dspbench.click_analytics import click_analytics
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
+from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
 from riot_ops.dataflows.dspbench.word_count import word_count
@@ -32,6 +33,7 @@ __all__ = [
     "pred",
     "read_ticks",
     "sentiment_analysis",
+    "spam_filter",
     "spike_detection",
     "stats",
     "ticks",

@@ -14,6 +14,7 @@ from riot_ops.kernels.numbers import load8, store8
 __all__ = [
     "PIECE_BYTES",
     "byte_spans",
+    "count_column",
     "float_column",
     "int_column",
     "joined",
@@ -88,6 +89,18 @@ def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
     if column.null_count:
         column = column.fill_null(0)
     return readonly(column.to_numpy(zero_copy_only=False))
+
+
+def count_column(column: pa.Array) -> npt.NDArray[np.int64]:
+    """A column of numbers that count something as int64, 0 where there is none; parts of one are cut off.
+
+    >>> count_column(pa.array([2.0, None, 3.5])).tolist()
+    [2, 0, 3]
+    """
+    if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+        return int_column(column)
+    values, _ = float_column(column)
+    return readonly(np.where(np.isfinite(values), values, 0.0).astype(np.int64))
 
 
 @kernel

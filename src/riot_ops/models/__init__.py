@@ -6,6 +6,7 @@ from riot_ops.models.model import LinearModel, Model, TreeModel, model_from_byte
 from riot_ops.models.road_files import read_roads
 from riot_ops.models.roads import Roads, grid_roads
 from riot_ops.models.store import ModelFiles, ModelName, ModelStore, check_store, file_model, stored_model
+from riot_ops.models.word_table import WordTable
 
 __all__ = [
     "LinearModel",
@@ -16,6 +17,7 @@ __all__ = [
     "ModelStore",
     "Roads",
     "TreeModel",
+    "WordTable",
     "check_store",
     "file_model",
     "fit_linear",

@@ -29,6 +29,7 @@ from riot_ops.tasks.math.pi_viete import PiViete
 from riot_ops.tasks.merge.as_of_join import AsOfJoin
 from riot_ops.tasks.merge.join import Join
 from riot_ops.tasks.parse.annotate import Annotate
+from riot_ops.tasks.parse.bag_of_words import BagOfWords
 from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
 from riot_ops.tasks.parse.floor_time import FloorTime
 from riot_ops.tasks.parse.geo_lookup import GeoLookup
@@ -40,6 +41,7 @@ from riot_ops.tasks.parse.senml_parse import SenMLParse
 from riot_ops.tasks.parse.time_fields import TimeFields
 from riot_ops.tasks.parse.tokenize import Tokenize
 from riot_ops.tasks.parse.xml_parse import XMLParse
+from riot_ops.tasks.predictive.bayes_score import BayesScore
 from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
 from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
 from riot_ops.tasks.predictive.error_estimate import ErrorEstimate
@@ -48,6 +50,7 @@ from riot_ops.tasks.predictive.linear_regression_predict import LinearRegression
 from riot_ops.tasks.predictive.linear_regression_train import LinearRegressionTrain
 from riot_ops.tasks.predictive.markov_score import MarkovScore
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
+from riot_ops.tasks.predictive.spam_counts import SpamCounts
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from riot_ops.tasks.statistical.block_average import BlockAverage
 from riot_ops.tasks.statistical.bounded_count import BoundedCount
@@ -68,8 +71,10 @@ __all__ = [
     "Aggregate",
     "Annotate",
     "AsOfJoin",
+    "BagOfWords",
     "BargainIndex",
     "BatchFunction",
+    "BayesScore",
     "BlobDownload",
     "BlobUpload",
     "BlockAverage",
@@ -115,6 +120,7 @@ __all__ = [
     "SecondOrderMoment",
     "SenMLParse",
     "SlidingRegression",
+    "SpamCounts",
     "SpikeFilter",
     "SqlInsert",
     "StatelessTask",

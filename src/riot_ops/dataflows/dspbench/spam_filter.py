@@ -1,0 +1,85 @@
+"""Spam filter: which messages are spam, learned from messages of which that is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflow import Dataflow, merge
+
+__all__ = ["spam_filter"]
+
+
+def spam_filter(
+    *,
+    table: str | None = None,
+    training: bool = True,
+    words: int = 15,
+    threshold: float = 0.9,
+    unknown: float = 0.4,
+    least: float = 0.01,
+    emit_empty: bool = False,
+    keep_table: bool = False,
+) -> Dataflow:
+    """Build the spam filter (SF): messages → words → how often each was in spam → the judgement of each message.
+
+    It has two sources, ``training`` and ``analysis``: all of the first comes before the second. Its result stream is
+    ``results``, with the fields ``id``, ``spam_probability`` and ``is_spam``.
+
+    Parameters
+    ----------
+    table : str, optional
+        Path of a table of words to begin with, see :class:`riot_ops.models.WordTable`.
+    training : bool, default True
+        Whether there is a source ``training``; without it the table is all that is known.
+    words : int >= 1, default 15
+        Words of a message that count, those that say most.
+    threshold : float, in (0, 1), default 0.9
+        A message is spam if its probability is above.
+    unknown : float, in (0, 1), default 0.4
+        Probability of a word that was never seen.
+    least : float, in (0, 0.5), default 0.01
+        Smallest probability of a word that was; the greatest is as far below 1.
+    emit_empty : bool, default False
+        Whether messages without a word get a result (0.5, no spam); else they go to the errors stream.
+    keep_table : bool, default False
+        Whether there is also a stream ``table``: at the end, what has been learned of each word (``word``,
+        ``count_bad``, ``count_good``), from which :meth:`riot_ops.models.WordTable.of` makes a table to be saved.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> def mails(*lines):
+    ...     return pa.table({"payload": [line.encode() for line in lines], "event_time": pa.nulls(len(lines))})
+    >>> known = ['{"id": "1", "message": "win cash", "spam": true}', '{"id": "2", "message": "we meet", "spam": false}']
+    >>> asked = ['{"id": "3", "message": "Win, win!"}', '{"id": "4", "message": "shall we?"}']
+    >>> result = spam_filter().run({"training": mails(*known), "analysis": mails(*asked)})["results"]
+    >>> [(row["id"], round(row["spam_probability"], 2), row["is_spam"]) for row in result.to_pylist()]
+    [('3', 0.99, True), ('4', 0.01, False)]
+    """
+    if not training and table is None:
+        raise ConfigError("training = False needs table, the path of a table of words")
+    flow = Dataflow("spam_filter", merging="sequence")
+    message: dict[str, Any] = {"id": ("id", "string"), "message": ("message", "string")}
+    bag = t.BagOfWords(field="message", keep=("spam",), whole=("id",))
+    streams = []
+    if training:
+        parse = t.ParseJSON(fields={**message, "spam": ("spam", "bool")})
+        known = flow.source("training").shuffle().to(parse, id="parse_training")
+        streams.append(known.shuffle().to(bag, id="tokens_training"))
+    asked = flow.source("analysis").shuffle().to(t.ParseJSON(fields=message), id="parse_analysis")
+    asked = asked.to(t.Project(fields=("id", "message"), nulls={"spam": "bool"}), id="unlabelled")
+    streams.append(asked.shuffle().to(bag, id="tokens_analysis"))
+    tokens = merge(*streams).hash("word")
+    counts = tokens.to(t.SpamCounts(table=table), id="counts")
+    judge = t.BayesScore(words=words, threshold=threshold, unknown=unknown, least=least, emit_empty=emit_empty)
+    flow.sink("results_sink", counts.hash("seq").to(judge, id="results"))
+    if keep_table:
+        flow.sink("table_sink", tokens.to(t.SpamCounts(table=table, emit="end"), id="table"))
+    return flow

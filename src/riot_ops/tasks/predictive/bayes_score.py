@@ -1,0 +1,287 @@
+"""Bayes score: whether a message is spam, by what is known of its words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried
+from riot_ops.core.parameters import Count, Positive, Probability
+from riot_ops.kernels.arrow import byte_spans, count_column
+from riot_ops.kernels.jit import kernel
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+
+__all__ = ["BayesScore"]
+
+MADE = ("spam_probability", "is_spam")
+#: What becomes of a message; above 0: so many words are missing.
+COMPLETE, GIVEN_UP, NO_MESSAGE = 0, -1, -2
+
+
+@kernel
+def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, head: Any, last: Any, status: Any) -> Any:
+    """The message of each row, an entry; returns how many there are. A word without the whole before it is in none.
+
+    Of each entry there are the row of the whole, the last row, and whether it is open, complete or given up.
+    ``current`` is room for the open entry of each key, -1: none; in ``status`` stands how many words are missing while
+    it is open.
+    """
+    n = 0
+    for i in range(slots.size):
+        e = current[slots[i]]
+        if whole[i]:
+            if e >= 0:
+                status[e] = GIVEN_UP
+            e = n
+            n += 1
+            head[e] = i
+            status[e] = different[i]
+            current[slots[i]] = e
+        elif e >= 0:
+            status[e] -= 1
+        entry[i] = e
+        if e >= 0:
+            last[e] = i
+            if status[e] == COMPLETE:
+                current[slots[i]] = -1
+    return n
+
+
+@kernel
+def _before(interest: Any, row: Any, other: Any, other_row: Any, data: Any, starts: Any, ends: Any) -> Any:
+    """Whether a word comes before another: it says more, or as much and is the first of both by its bytes."""
+    if interest != other:
+        return interest > other
+    a = starts[row]
+    b = starts[other_row]
+    while a < ends[row] and b < ends[other_row]:
+        if data[a] != data[b]:
+            return data[a] < data[b]
+        a += 1
+        b += 1
+    return a >= ends[row] and b < ends[other_row]
+
+
+@kernel
+def _score(
+    entry: Any, bad: Any, good: Any, head: Any, status: Any, data: Any, starts: Any, ends: Any,
+    unknown: Any, least: Any, ham_weight: Any,
+    size: Any, rows: Any, shares: Any, odds: Any,
+) -> None:  # fmt: skip
+    """The logarithm of the odds against spam of each message that is complete, by its most interesting words.
+
+    ``size``, ``rows`` and ``shares`` are room for these words, in order.
+    """
+    most = rows.shape[1]
+    for i in range(entry.size):
+        s = entry[i]
+        if s < 0 or status[s] != COMPLETE or head[s] == i:
+            continue
+        h = head[s]
+        r_bad = bad[i] / bad[h] if bad[h] > 0 else 0.0
+        r_good = ham_weight * good[i] / good[h] if good[h] > 0 else 0.0
+        p = unknown
+        if r_bad + r_good > 0.0:
+            p = min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
+        interest = abs(p - 0.5)
+        n = size[s]
+        if n == most:  # is it better than the last one?
+            if not _before(interest, i, abs(shares[s, n - 1] - 0.5), rows[s, n - 1], data, starts, ends):
+                continue
+            n -= 1
+        k = n
+        while k > 0 and _before(interest, i, abs(shares[s, k - 1] - 0.5), rows[s, k - 1], data, starts, ends):
+            shares[s, k] = shares[s, k - 1]
+            rows[s, k] = rows[s, k - 1]
+            k -= 1
+        shares[s, k] = p
+        rows[s, k] = i
+        size[s] = n + 1
+    for s in range(head.size):
+        odds[s] = 0.0
+        for k in range(size[s]):
+            odds[s] += math.log((1.0 - shares[s, k]) / shares[s, k])
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class BayesScore(KeyedTask):
+    """Judge each message by the words that say most, with P. Graham's form of naive Bayes.
+
+    With the counts B and G of the record of the whole message ``r_bad = bad / B``, ``r_good = 2 good / G``,
+    ``p = r_bad / (r_bad + r_good)`` within 0.01 and 0.99; 0.4 for a word that has never been there. Of the 15 words
+    with the largest ``|p - 0.5|`` (equal ones by their bytes) ``P = prod p / (prod p + prod (1 - p))``; spam if it is
+    above 0.9.
+
+    The record of the whole message comes first, and says how many words there are; with the last of them the message is
+    judged, see :class:`BagOfWords` and :class:`SpamCounts`.
+
+    Parameters
+    ----------
+    keep : tuple of str, default ("id",)
+        Fields of the record of the whole message that its result carries, besides order and time.
+    words : int >= 1, default 15
+        Most words that count.
+    threshold : float, in (0, 1), default 0.9
+        A message is spam above it.
+    unknown : float, in (0, 1), default 0.4
+        p of a word that has never been there.
+    least : float, in (0, 0.5), default 0.01
+        Smallest p of another one; the greatest is as far below 1.
+    ham_weight : float > 0, default 2.0
+        How much more a word in a message that is no spam counts.
+    emit_empty : bool, default False
+        Whether a message without a word has a result, P = 0.5 and no spam; else it goes to the errors stream.
+    word, different : str, default "word" and "n_words"
+        Fields with the word (null: the whole message), and with the number of different words.
+    by : tuple of str, default ("seq",)
+        Fields that identify a message.
+    ttl
+        Has no use here.
+
+    Shapes and rates
+    ----------------
+    record[n] -> float64[m] in ``spam_probability``, bool[m] in ``is_spam``, N:1; O(words) time per record. State is the
+    records of messages that are not complete, no more.
+
+    Missing values
+    --------------
+    Null counts are 0.
+
+    Errors
+    ------
+    ``no_words`` (a message without a word), ``incomplete`` (a record of a message of which words are missing when it
+    begins anew, or at the end of the stream), ``no_message`` (a word whose message has not begun).
+
+    References
+    ----------
+    .. [1] P. Graham, *A plan for spam*, 2002.
+    .. [2] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: spam filter, Bayes rule.
+
+    Examples
+    --------
+    >>> score = BayesScore().session()
+    >>> rows = [(None, 10, 10), ("win", 3, 0), ("the", 1, 1)]
+    >>> for word, bad, good in rows:
+    ...     event = {"id": "a", "word": word, "n_words": 2, "count_bad": bad, "count_good": good}
+    ...     out = score.push({"seq": 7, **event})
+    >>> out[0]["id"], round(out[0]["spam_probability"], 6), out[0]["is_spam"]
+    ('a', 0.980198, True)
+    """
+
+    code: ClassVar[str] = "BAY"
+    category: ClassVar[str] = "Predictive"
+    pattern: ClassVar[str] = "Join"
+    selectivity: ClassVar[str] = "N:1"
+    pooled: ClassVar[bool] = True
+
+    keep: tuple[str, ...] = ("id",)
+    words: Count = 15
+    threshold: Probability = 0.9
+    unknown: Probability = 0.4
+    least: Annotated[float, msgspec.Meta(gt=0, lt=0.5)] = 0.01
+    ham_weight: Positive = 2.0
+    emit_empty: bool = False
+    word: str = "word"
+    different: str = "n_words"
+    by: tuple[str, ...] = ("seq",)
+
+    def validate(self) -> None:
+        if self.ttl is not None:
+            raise ConfigError(f"bayes_score has no use for ttl, got {self.ttl!r}")
+        if not self.by:
+            raise ConfigError("by must name the fields that identify a message, got ()")
+        if both := {*MADE} & {*self.keep, *self.by}:
+            raise ConfigError(f"keep and by must not have {min(both)!r}, which is made here")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        numbers: dict[str, Requirement] = dict.fromkeys((self.different, "count_bad", "count_good"), "number")
+        return {**super().requires(), **dict.fromkeys(self.keep, "any"), self.word: "text", **numbers}
+
+    def writes(self) -> frozenset[str] | None:
+        return None
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        names = dict.fromkeys([*carried(schema.names), *self.by, *self.keep])
+        made = [pa.field(MADE[0], pa.float64()), pa.field(MADE[1], pa.bool_())]
+        return pa.schema([*(schema.field(name) for name in names), *made])
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"held": StateField("rows", initial=None)}
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        words = batch.column(self.word)
+        if pa.types.is_null(words.type):
+            words = words.cast(pa.string())
+        whole = np.asarray(words.is_null())
+        different, bad, good = (count_column(batch.column(n)) for n in (self.different, "count_bad", "count_good"))
+        current = np.full(int(slots.max(initial=-1)) + 1, -1)
+        entry, head, last, status = (np.empty(slots.size, np.int64) for _ in range(4))
+        n = int(_gather(slots, whole, different, current, entry, head, last, status))
+        head, last, status = head[:n], last[:n], status[:n]
+        odds, size = np.empty(n), np.zeros(n, np.int64)
+        room = np.empty((n, self.words), np.int64), np.empty((n, self.words))
+        options = (self.unknown, self.least, self.ham_weight)
+        given: tuple[Any, ...] = (entry, bad, good, head, status, *byte_spans(words)[:3], *options)
+        _score(*(*given, size, *room, odds))
+        of_row = np.append(status, NO_MESSAGE)[entry]
+        dead.reject(batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not come before")
+        dead.reject(batch, of_row == GIVEN_UP, "incomplete", "the message began anew before all its words had come")
+        rest = np.flatnonzero(of_row > COMPLETE)
+        state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
+        done = status == COMPLETE
+        if not self.emit_empty and (empty := done & (size == 0)).any():
+            dead.reject(batch, head[empty], "no_words", "the message has no word")
+            done &= ~empty
+        order = np.flatnonzero(done)
+        order = order[np.argsort(last[order])]
+        return self._judged(batch, head[order], odds[order], size[order] > 0)
+
+    def _judged(
+        self,
+        batch: pa.RecordBatch,
+        heads: npt.NDArray[np.int64],
+        odds: npt.NDArray[np.float64],
+        worded: npt.NDArray[np.bool_],
+    ) -> pa.RecordBatch:
+        """The results of messages, given their records of the whole."""
+        schema = self.output_schema(batch.schema)
+        with np.errstate(over="ignore"):
+            share = 1.0 / (1.0 + np.exp(odds))
+        taken = pa.array(heads)
+        columns = [batch.column(name).take(taken) for name in schema.names[:-2]]
+        spam = (share > self.threshold) & worded
+        return pa.RecordBatch.from_arrays([*columns, pa.array(share), pa.array(spam)], schema=schema)
+
+    def end(
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch | None:
+        dead.reject(held, np.arange(held.num_rows), "incomplete", "words of the message are missing")
+        return None
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([0, 0, 0, 1, 2, 2, 3, 4, 4], pa.int64()),
+                "id": ["a", None, None, "b", "ü", None, None, None, "d"],
+                "word": [None, "win", "the", None, None, "ü", "lost", "late", None],
+                "n_words": [2, 2, 2, 0, 1, 1, 1, 1, 1],
+                "count_bad": pa.array([10, 3, 1, 10, 10, None, 3, 1, 0], pa.int64()),
+                "count_good": [10, 0, 1, 10, 10, 0, 5, 1, 0],
+            }
+        )
+        yield Case(cls(), batch)
+        yield Case(cls(emit_empty=True, words=1, threshold=0.3, keep=("id", "n_words")), batch, "one word")

@@ -1,0 +1,132 @@
+"""The spam filter, against a naive reference and the figures of the specification."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import spam_filter
+from riot_ops.models import WordTable
+from riot_ops.streams import replay
+from tests.reference.dspbench.spam_filter import Table, tokens
+from tests.reference.dspbench.spam_filter import spam_filter as reference
+from tests.staged import Staged
+
+TRAINING, ANALYSIS = (f"dspbench/synthetic/emails-{name}.jsonl" for name in ("training", "analysis"))
+
+texts = st.lists(st.sampled_from(["win", "Win", "cash!", "we", "meet", "a_1", "é", ","]), max_size=7).map(" ".join)
+numbers = st.integers(0, 9).map(str)
+known = st.builds(lambda i, m, s: json.dumps({"id": i, "message": m, "spam": s}), numbers, texts, st.booleans())
+asked = st.builds(lambda i, m: json.dumps({"id": i, "message": m}), numbers, texts)
+dirt = st.sampled_from(["", "{", '{"id": "1"}', '{"message": "win", "spam": true}'])
+
+
+def table(lines):
+    return pa.table(
+        {"event_time": pa.nulls(len(lines), pa.timestamp("us", "UTC")), "payload": [t.encode() for t in lines]}
+    )
+
+
+def found(rows):
+    return [
+        (r["id"], pytest.approx(r["spam_probability"], rel=1e-9), r["is_spam"])
+        for r in rows.sort_by("seq").to_pylist()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"emit_empty": True, "words": 2, "unknown": 0.45}, {"threshold": 0.4, "least": 0.2, "emit_empty": True}],
+    ids=["default", "two words", "threshold"],
+)
+@given(
+    training=st.lists(known | dirt, max_size=6),
+    analysis=st.lists(asked | dirt, max_size=5),
+    batch_size=st.integers(1, 4),
+)
+def test_it_is_the_reference(options, training, analysis, batch_size):
+    wanted = list(reference(training, analysis, **options))
+    flow = spam_filter(**options)
+    both = {"training": table(training), "analysis": table(analysis)}
+    assert found(flow.run(both, batch_size=batch_size)["results"]) == wanted
+    sources = {name: ro.MemorySource(lines) for name, lines in both.items()}
+    choose = random.Random(len(training) + 7 * len(analysis))
+    assert found(Staged(flow, sources, choose, max_records=batch_size)["results"]) == wanted
+
+
+def test_the_figures_of_the_specification(shared_data, tmp_path):
+    both = {"training": replay(shared_data / TRAINING), "analysis": replay(shared_data / ANALYSIS)}
+    result = spam_filter(keep_table=True).run(both)
+    rows = {row["id"]: row for row in result["results"].to_pylist()}
+    assert (len(rows), sum(row["is_spam"] for row in rows.values())) == (200, 81)
+    truth = [json.loads(line) for line in (shared_data / ANALYSIS).read_text().splitlines()]
+    assert all(rows[one["id"]]["is_spam"] == one["spam"] for one in truth)
+    assert rows["a00400"]["spam_probability"] == pytest.approx(1.236e-16, rel=1e-3)
+    assert rows["a00401"]["spam_probability"] == pytest.approx(0.9999999989, abs=5e-11)
+    assert sum(len(tokens(one["message"])) for one in truth) == 3455
+    assert result["errors"].num_rows == 0
+    learned = WordTable.of(result["table"].to_pylist())
+    assert (learned.spam_total, learned.ham_total) == (4949, 7561)
+    assert len([word for word, counts in learned.counts.items() if any(counts)]) == 36
+    # the table as it was learned, in place of the messages
+    path = str(tmp_path / "words.json")
+    learned.save(path)
+    stored = json.loads((tmp_path / "words.json").read_text())["words"]
+    for word, p in {"free": 0.935223, "meeting": 0.01, "the": 0.332528}.items():
+        assert stored[word]["p_spam"] == pytest.approx(p, abs=5e-7)
+    again = spam_filter(table=path, training=False).run({"analysis": replay(shared_data / ANALYSIS)})["results"]
+    assert found(again) == found(result["results"])
+
+
+def test_what_was_learned_before_and_now(tmp_path):
+    early = [json.dumps({"id": "1", "message": "win cash", "spam": True})]
+    late = [json.dumps({"id": "2", "message": "we meet to win", "spam": False})]
+    mails = [json.dumps({"id": "3", "message": f"{word} now"}) for word in ("win", "cash", "we", "new")]
+    first = spam_filter(keep_table=True).run({"training": table(early), "analysis": table([])})
+    WordTable.of(first["table"].to_pylist()).save(str(tmp_path / "words.json"))
+    flow = spam_filter(table=str(tmp_path / "words.json"))
+    both = {"training": table(late), "analysis": table(mails)}
+    assert found(flow.run(both, batch_size=2)["results"]) == list(reference(early + late, mails))
+    kept = spam_filter(table=str(tmp_path / "words.json"), keep_table=True).run(both)["table"]
+    learned = WordTable.of(kept.to_pylist())
+    assert (learned.counts["win"], learned.counts["meet"]) == ((1, 1), (0, 1))
+    assert (learned.spam_total, learned.ham_total) == (2, 4)
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    training = [
+        json.dumps({"id": str(i), "message": f"win {'cash' * (i % 3)} w{i % 5}", "spam": i % 2 == 0}) for i in range(20)
+    ]
+    mails = [json.dumps({"id": str(i), "message": f"win w{i % 7} cash"}) for i in range(9)]
+    wanted = list(reference(training, mails))
+    head, tail = spam_filter(), spam_filter()
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
+    head.run({"training": ro.MemorySource(table(training)), "analysis": ro.MemorySource(table(mails[:4]))}, **kept)
+    both = {"training": ro.MemorySource(table(training)), "analysis": ro.MemorySource(table(mails))}
+    assert found(tail.run(both, **kept)["results"]) == wanted
+
+
+def test_messages_without_words_are_counted():
+    mails = [json.dumps({"id": "1", "message": "?!"}), json.dumps({"id": "2", "message": "a"})]
+    result = spam_filter().run({"training": table([]), "analysis": table(mails)})
+    assert found(result["results"]) == [("2", 0.4, False)]
+    assert result["errors"]["reason"].to_pylist() == ["no_words"]
+
+
+def test_misuse_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="training"):
+        spam_filter(training=False)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        spam_filter(table=str(tmp_path / "none.json"))
+
+
+def test_the_reference_knows_words():
+    learned = Table().train([json.dumps({"id": "1", "message": "Win, win é", "spam": True})])
+    assert dict(learned.bad) == {"win": 2}

@@ -1,0 +1,105 @@
+"""Scores of messages, by hand and against a sorted list."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.models.word_table import spam_share
+
+words = st.dictionaries(
+    st.text("ab", min_size=1, max_size=3), st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=9
+)
+
+
+def message(seq, counts, totals=(9, 6)):
+    n = len(counts)
+    whole = {"seq": seq, "id": f"m{seq}", "word": None, "n_words": n, "count_bad": totals[0], "count_good": totals[1]}
+    return [whole] + [
+        {**whole, "id": None, "word": word, "count_bad": bad, "count_good": good}
+        for word, (bad, good) in counts.items()
+    ]
+
+
+def wanted(counts, most, unknown, least):
+    shares = [(spam_share(*both, 9, 6, unknown=unknown, least=least), word) for word, both in counts.items()]
+    chosen = sorted(shares, key=lambda s: (-abs(s[0] - 0.5), s[1]))[:most]
+    spam, ham = math.prod(p for p, _ in chosen), math.prod(1 - p for p, _ in chosen)
+    return spam / (spam + ham)
+
+
+@given(st.lists(words, min_size=1, max_size=4), st.sampled_from([1, 3, 15]), st.randoms(use_true_random=False))
+def test_scores(messages, most, choose):
+    rows = [row for seq, counts in enumerate(messages) for row in message(seq, counts)]
+    order = sorted(rows, key=lambda row: choose.random())  # but the whole before its words
+    rows = sorted(order, key=lambda row: row["word"] is not None)
+    task = t.BayesScore(words=most, unknown=0.45, least=0.125)
+    session = task.session()
+    found = {}
+    for start in range(0, len(rows), 3):
+        found |= {row["id"]: row["spam_probability"] for row in session.push_many(rows[start : start + 3])}
+    assert found == {f"m{seq}": pytest.approx(wanted(counts, most, 0.45, 0.125)) for seq, counts in enumerate(messages)}
+    assert session.flush() == []
+    assert session.errors == []
+
+
+def test_results_come_with_the_last_record_of_a_message():
+    rows = message(1, {"a": (1, 0), "b": (1, 0)}) + message(2, {"c": (0, 1)})
+    session = t.BayesScore().session()
+    batch = pa.RecordBatch.from_pylist([rows[0], rows[3], rows[1], rows[4], rows[2]])
+    assert session.push_batch(batch)["id"].to_pylist() == ["m2", "m1"]
+
+
+def test_empty_and_incomplete_messages():
+    session = t.BayesScore().session()
+    assert session.push_many(message(1, {}) + message(2, {"a": (1, 1)})[:1] + message(3, {"a": (1, 1)})[1:]) == []
+    session.flush()
+    assert [(e["seq"], e["reason"]) for e in session.errors] == [(1, "no_words"), (3, "no_message"), (2, "incomplete")]
+    session = t.BayesScore(emit_empty=True, threshold=0.3).session()
+    assert session.push_many(message(1, {})) == [{"seq": 1, "id": "m1", "spam_probability": 0.5, "is_spam": False}]
+
+
+def test_a_message_may_come_again():
+    first, again = message(1, {"a": (3, 0)}), message(1, {"b": (0, 3)})
+    session = t.BayesScore().session()
+    assert [row["is_spam"] for row in session.push_many(first + again)] == [True, False]
+    assert session.push_many(first[:1] + again)[0]["is_spam"] is False
+    assert [(e["reason"], e["seq"]) for e in session.errors] == [("incomplete", 1)]
+
+
+def test_many_words_do_not_underflow():
+    counts = {f"w{i}": (0, 3) for i in range(300)}
+    row = t.BayesScore(words=300).session().push_many(message(1, counts))[0]
+    assert (row["spam_probability"], row["is_spam"]) == (0.0, False)
+    row = t.BayesScore(words=300).session().push_many(message(1, {w: (3, 0) for w in counts}))[0]
+    assert (row["spam_probability"], row["is_spam"]) == (1.0, True)
+
+
+def test_parameters():
+    rows = message(1, {"a": (3, 1)})  # r_bad 1/3, r_good w/6
+    for weight, p in ((2.0, 0.5), (1.0, 2 / 3)):
+        found = t.BayesScore(ham_weight=weight, threshold=0.6, keep=("id", "n_words")).session().push_many(rows)[0]
+        assert found["spam_probability"] == pytest.approx(p)
+        assert (found["is_spam"], found["n_words"]) == (p > 0.6, 1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"ttl": "1s"}, "ttl"),
+        ({"by": ()}, "by"),
+        ({"keep": ("is_spam",)}, "is_spam"),
+        ({"least": 0.5}, "least"),
+        ({"words": 0}, "words"),
+    ],
+    ids=str,
+)
+def test_misuse_is_refused(parameters, said):
+    with pytest.raises(ConfigError, match=said):
+        t.BayesScore(**parameters)
