@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from riot_ops.command import pictures
+from riot_ops.command.canvas import robust_range
 from riot_ops.command.feed import Feed
-from riot_ops.command.pictures import draw_errors, draw_sensor, robust_range
+from riot_ops.command.pictures import draw_errors, draw_sensor
 
 pytest.importorskip("matplotlib")
 
@@ -18,13 +19,13 @@ pytest.importorskip("matplotlib")
 def axes(monkeypatch):
     """The axes of the pictures that were drawn."""
     found = []
-    finish = pictures._finish
+    finish = pictures.finish
 
     def kept(figure, one, path):
         finish(figure, one, path)
         found.append(one)
 
-    monkeypatch.setattr(pictures, "_finish", kept)
+    monkeypatch.setattr(pictures, "finish", kept)
     return found
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from riot_ops import streams
+from riot_ops.command import findings
 from riot_ops.command.job import Job
 from riot_ops.command.settings import files_of, named, settings
 from riot_ops.core.errors import ConfigError
@@ -40,6 +41,8 @@ NOT_HERE = {
     "broker": None,
     "servers": False,
 }
+#: Messages that a picture may look at.
+PARSED = 500_000
 #: Messages that are run beforehand, so that kernels are compiled.
 FIRST = 200
 
@@ -137,3 +140,16 @@ class ApplicationJob(Job):
 
     def draw(self, console: Console) -> None:
         """A picture of what was found."""
+        path = self.folder / f"{self.name}.png"
+        drawn = findings.draw(self.name, findings.Results(self.folder, self._parsed), path)
+        console.print(f"picture: {path}" if drawn else "no picture: nothing was found", soft_wrap=True)
+
+    def _parsed(self, name: str) -> pa.Table:
+        """The first records of a source as the first parser behind it makes them."""
+        behind = (self._flow.nodes[edge.target].task for edge in self._flow.outputs(name))
+        parser = next(task for task in behind if isinstance(task, FieldTable))
+        source, session = self._one(name), parser.session()
+        start = source.initial()
+        splits = source.splits(start, source.latest(start, PARSED), 1)
+        made = [session.push_batch(batch) for split in splits for batch in source.read(split)]
+        return pa.Table.from_batches(made, parser.output_schema(source.schema))

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops import tasks as t
-from riot_ops.core.errors import MissingExtraError
-from riot_ops.core.schema import TIMESTAMP, StreamSchema
+from riot_ops.command.canvas import COLOURS, dates, figure_of, finish, robust_range, times_of
+from riot_ops.core.schema import StreamSchema
 from riot_ops.core.sink import MemorySink
 from riot_ops.dataflow import Dataflow
 
-__all__ = ["WINDOWS", "draw_errors", "draw_sensor", "robust_range"]
+__all__ = ["WINDOWS", "draw_errors", "draw_sensor"]
 
 F64 = npt.NDArray[np.float64]
 
@@ -27,32 +27,10 @@ PLOTTED, LEAST = 300, 12
 EVERY = 25
 #: Stretches of the stream whose median error is drawn.
 WINDOWS = 120
-COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
 #: Most models in a legend.
 NAMED = 12
 
 Parsed = Callable[[t.Task], Iterator[pa.RecordBatch]]
-
-
-def robust_range(values: F64) -> tuple[float, float]:
-    """Where to cut an axis, so that a fault does not flatten the rest.
-
-    Tukey's outer fences, three times the distance of the quartiles beyond them, and no further than the values
-    reach.
-
-    >>> robust_range(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
-    (1.0, 5.0)
-    >>> robust_range(np.array([1.0, 2.0, 3.0, 4.0, 5000.0]))
-    (1.0, 10.0)
-    """
-    values = values[np.isfinite(values)]
-    if not values.size:
-        return 0.0, 1.0
-    low, high = np.percentile(values, [25, 75])
-    reach = 3 * (high - low)
-    if reach == 0:  # more than half are equal: the fences would hide all others
-        return float(values.min()), float(values.max())
-    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
 
 
 def draw_sensor(path: Path, schema: StreamSchema, parsed: Parsed) -> bool:
@@ -93,9 +71,9 @@ def _one_sensor(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
 
 
 def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> None:
-    figure = _figure()
+    figure = figure_of()
     axes = figure.subplots()
-    times, values = _times(raw), raw["value"].to_numpy()
+    times, values = times_of(raw), raw["value"].to_numpy()
     low, high = robust_range(values)
     room = 0.06 * (high - low) or 0.5
     low, high = low - room, high + room
@@ -112,15 +90,15 @@ def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.T
                 zorder=5,
                 label=f"{n} {'above' if marker == '^' else 'below'} the axis, up to {_furthest(values[outside])}",
             )
-    smooth_times, smooth_values = _times(smooth), smooth["value"].to_numpy()
+    smooth_times, smooth_values = times_of(smooth), smooth["value"].to_numpy()
     axes.plot(smooth_times, smooth_values, color="#2563eb", linewidth=1.4, label="smoothed (KAL)")
     _draw_predictions(axes, smooth, smooth_times, smooth_values, predicted)
     axes.set_ylim(low, high)
     axes.set_title(title, parse_math=False)
     axes.set_xlabel("event time (UTC)")
-    axes.xaxis.set_major_formatter(_dates(axes))
+    axes.xaxis.set_major_formatter(dates(axes))
     axes.set_ylabel(label, parse_math=False)
-    _finish(figure, axes, path)
+    finish(figure, axes, path)
 
 
 def _draw_predictions(axes: Any, smooth: pa.Table, times: Any, values: F64, predicted: pa.Table) -> None:
@@ -148,7 +126,7 @@ def draw_errors(path: Path, seconds: F64, errors: F64, models: Sequence[str]) ->
         window = errors[start : start + each]
         median = float(np.median(window[np.isfinite(window)])) if np.isfinite(window).any() else np.nan
         points.setdefault(models[start + each // 2], []).append((float(seconds[start + each // 2]), median))
-    figure = _figure()
+    figure = figure_of()
     axes = figure.subplots()
     everything = np.array([y for line in points.values() for _, y in line])
     low, high = robust_range(everything)
@@ -164,44 +142,7 @@ def draw_errors(path: Path, seconds: F64, errors: F64, models: Sequence[str]) ->
     axes.set_title("PRED: median relative error, by model" + (f" ({outside} beyond the axis)" if outside else ""))
     axes.set_xlabel("seconds since the start of the stream")
     axes.set_ylabel("median relative error")
-    _finish(figure, axes, path)
-
-
-def _figure() -> Any:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("drawing a picture", "plot") from None
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _finish(figure: Any, axes: Any, path: Path) -> None:
-    """Grid, a legend beside or below the axes, and the file."""
-    axes.grid(color="#e5e7eb")
-    axes.set_axisbelow(True)
-    axes.ticklabel_format(axis="y", style="plain", useOffset=False)
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        legend = figure.legend(
-            handles, ["-"] * len(labels), loc="outside lower center", ncols=2 if len(labels) > 3 else 3
-        )
-        for text, label in zip(legend.get_texts(), labels, strict=True):
-            text.set(text=label, parse_math=False)
-    figure.savefig(path, dpi=110)
-
-
-def _dates(axes: Any) -> Any:
-    from matplotlib.dates import ConciseDateFormatter
-
-    return ConciseDateFormatter(axes.xaxis.get_major_locator())  # type: ignore[no-untyped-call]
-
-
-def _times(table: pa.Table) -> Any:
-    """Event times as matplotlib takes them without pandas: UTC, without a zone."""
-    return table["event_time"].cast(TIMESTAMP).cast(pa.timestamp("us")).to_numpy()
+    finish(figure, axes, path)
 
 
 def _furthest(values: F64) -> str:

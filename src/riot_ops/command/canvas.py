@@ -1,0 +1,83 @@
+"""What all pictures have in common: size, colours, axes, legend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import MissingExtraError
+from riot_ops.core.schema import TIMESTAMP
+
+__all__ = ["COLOURS", "dates", "figure_of", "finish", "robust_range", "times_of"]
+
+F64 = npt.NDArray[np.float64]
+
+COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
+
+
+def robust_range(values: F64) -> tuple[float, float]:
+    """Where to cut an axis, so that a fault does not flatten the rest.
+
+    Tukey's outer fences, three times the distance of the quartiles beyond them, and no further than the values
+    reach.
+
+    >>> robust_range(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    (1.0, 5.0)
+    >>> robust_range(np.array([1.0, 2.0, 3.0, 4.0, 5000.0]))
+    (1.0, 10.0)
+    """
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return 0.0, 1.0
+    low, high = np.percentile(values, [25, 75])
+    reach = 3 * (high - low)
+    if reach == 0:  # more than half are equal: the fences would hide all others
+        return float(values.min()), float(values.max())
+    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
+
+
+def figure_of() -> Any:
+    """An empty figure."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("drawing a picture", "plot") from None
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def finish(figure: Any, axes: Any, path: Path) -> None:
+    """Grid, a legend beside or below the axes (one or several), and the file."""
+    every = axes if isinstance(axes, list) else [axes]
+    for one in every:
+        one.grid(color="#e5e7eb")
+        one.set_axisbelow(True)
+        if one.yaxis.get_scale() == "linear" and one.yaxis.get_converter() is None:
+            one.ticklabel_format(axis="y", style="plain", useOffset=False)
+    found = [pair for one in every for pair in zip(*one.get_legend_handles_labels(), strict=True)]
+    if found:
+        handles, labels = zip(*found, strict=True)
+        legend = figure.legend(
+            handles, ["-"] * len(labels), loc="outside lower center", ncols=2 if 3 < len(labels) < 8 else 6
+        )
+        for text, label in zip(legend.get_texts(), labels, strict=True):
+            text.set(text=label, parse_math=False)
+    figure.savefig(path, dpi=110)
+
+
+def dates(axes: Any) -> Any:
+    """How dates stand on an axis."""
+    from matplotlib.dates import ConciseDateFormatter
+
+    return ConciseDateFormatter(axes.xaxis.get_major_locator())  # type: ignore[no-untyped-call]
+
+
+def times_of(table: pa.Table) -> Any:
+    """Event times as matplotlib takes them without pandas: UTC, without a zone."""
+    return table["event_time"].cast(TIMESTAMP).cast(pa.timestamp("us")).to_numpy()
