@@ -67,7 +67,9 @@ def spikes(figure: Any, results: Results) -> list[Any] | None:
     axes.plot(readings["seq"], values, ".", color=GREY, markersize=3, label=f"readings of device {device}")
     axes.plot(found["seq"], found["value"], "o", color=RED, markersize=4, label="spikes")
     axes.plot(found["seq"], found["moving_average"], "_", color=COLOURS[0], label="moving average at these")
-    low, high = robust_range(np.concatenate([values, np.asarray(found["value"], np.float64)]))
+    spiked = np.asarray(found["value"], np.float64)
+    low, high = robust_range(values)  # of what is no spike, so that a reading beyond reason does not flatten the rest
+    low, high = min(low, *robust_range(spiked)), max(high, *robust_range(spiked))
     room = 0.06 * (high - low) or 0.5
     axes.set_ylim(low - room, high + room)
     axes.set_title(f"Device {device}: {found.num_rows:,} spikes among {readings.num_rows:,} readings")

@@ -52,6 +52,7 @@ def spam(figure: Any, results: Results) -> list[Any] | None:
         its = np.asarray(found.filter(pc.equal(found["is_spam"], kept))["spam_probability"], np.float64)
         axes.hist(its, edges, color=colour, alpha=0.8, label=f"{label}: {its.size:,}")
     axes.set_yscale("log")
+    axes.set_ylim(bottom=0.5)
     axes.set_title("Messages by the probability that they are spam")
     axes.set_xlabel("probability")
     axes.set_ylabel("messages")
