@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import application_pages
+
 from riot_ops import dataflows, streams
 from riot_ops.connectors.retry import close_shared
 from riot_ops.core.schema import SCHEMAS
@@ -209,7 +211,7 @@ def _parts() -> dict[str, str]:
         for stream in SCHEMAS:
             for name, run in make(stream).items():
                 runs[name][stream] = run
-    found = {}
+    found = application_pages.parts()
     for name, by_stream in runs.items():
         found[f"{name}_diagram"] = f"```mermaid\n{by_stream['city'].flow.diagram()}```\n"
         known = runs["pred"]["grid"].flow.nodes if name == "pred_plots" else ()

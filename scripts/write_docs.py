@@ -1,4 +1,7 @@
-"""Write docs/tasks.md from the registry and the docstrings, and the measured parts of docs/dataflows/."""
+"""Write docs/tasks.md from the registry and the docstrings, and the measured parts of docs/dataflows/.
+
+With ``--pictures`` also those of the applications' pages.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+import application_pages
 import dataflow_pages
 
 from riot_ops.core.source import Source, sources
@@ -62,6 +66,8 @@ def page() -> str:
 def main() -> None:
     """Write the pages that are out of date; with --check, only say which they are."""
     wanted = {TARGET: page(), **dataflow_pages.current()}
+    if "--pictures" in sys.argv:
+        application_pages.draw(dataflow_pages.FOLDER / "pictures")
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
     if "--check" in sys.argv:

@@ -84,6 +84,16 @@ def test_links_lead_somewhere(page):
             assert heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], link
 
 
+def test_every_application_has_a_page_and_a_picture():
+    names = [name for name, one in riot_ops.dataflows.APPLICATIONS.items() if one.suite != "riotbench"]
+    assert names
+    for name in names:
+        page = (DATAFLOWS / f"{name}.md").read_text(encoding="utf-8")
+        for part in ("diagram", "steps", "parameters", "results"):
+            assert f"<!-- begin {name}_{part}: made by make docs -->" in page
+        assert (DATAFLOWS / "pictures" / f"{name}.png").exists()
+
+
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
