@@ -10,6 +10,7 @@ from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
 from riot_ops.dataflows.dspbench.word_count import word_count
+from riot_ops.dataflows.dspbench.yahoo_streaming import yahoo_streaming
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
 from riot_ops.dataflows.riotbench.pred import pred
@@ -40,6 +41,7 @@ __all__ = [
     "traffic_monitoring",
     "train",
     "word_count",
+    "yahoo_streaming",
 ]
 
 #: The forms that an application has, the usual one first.

@@ -50,6 +50,17 @@ def _lookup(
 
 
 @kernel
+def _find(h1: Any, h2: Any, table: Any, k1: Any, k2: Any, slots: Any) -> None:
+    """The slot of each key that is known, -1 of the others."""
+    mask = np.uint64(table.size - 1)
+    for i in range(h1.size):
+        p = h1[i] & mask
+        while table[p] >= 0 and not (k1[table[p]] == h1[i] and k2[table[p]] == h2[i]):
+            p = (p + np.uint64(1)) & mask
+        slots[i] = table[p]
+
+
+@kernel
 def _insert(k1: Any, k2: Any, slots: Any, table: Any) -> None:
     """Enter slots in a table; of two slots with one key the later one counts."""
     mask = np.uint64(table.size - 1)
@@ -111,6 +122,12 @@ class KeyIndex:
             )
             if row < h1.size:
                 self._grow(2 * self.size)
+        return slots
+
+    def find(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """The slot of each key, -1 of those that are unknown; without a time to live."""
+        slots = np.empty(h1.size, np.int64)
+        _find(h1, h2, self._table, self._k1, self._k2, slots)
         return slots
 
     def assign(

@@ -28,6 +28,7 @@ from riot_ops.tasks.math.no_op import NoOp
 from riot_ops.tasks.math.pi_viete import PiViete
 from riot_ops.tasks.merge.as_of_join import AsOfJoin
 from riot_ops.tasks.merge.join import Join
+from riot_ops.tasks.merge.lookup_join import LookupJoin
 from riot_ops.tasks.parse.annotate import Annotate
 from riot_ops.tasks.parse.bag_of_words import BagOfWords
 from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
@@ -101,6 +102,7 @@ __all__ = [
     "LinearRegressionPredict",
     "LinearRegressionTrain",
     "LocalZip",
+    "LookupJoin",
     "MapFunction",
     "MapMatch",
     "MarkovScore",

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from riot_ops.streams.dspbench.ads import AdSource
 from riot_ops.streams.dspbench.text import TextSource
 from riot_ops.streams.wire import WireSource
 
-__all__ = ["STREAMS", "TextSource"]
+__all__ = ["STREAMS", "AdSource", "TextSource"]
 
 #: The generated streams of lines by name.
-STREAMS: dict[str, Callable[..., WireSource]] = {kind.stream: kind for kind in (TextSource,)}
+STREAMS: dict[str, Callable[..., WireSource]] = {kind.stream: kind for kind in (AdSource, TextSource)}

@@ -1,0 +1,109 @@
+"""Events around advertisements, as the Yahoo streaming benchmark makes them."""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.wire import Numbers, WireSource, joined_cells
+
+__all__ = ["ADS_PER_CAMPAIGN", "AdSource", "campaigns"]
+
+ADS_PER_CAMPAIGN = 10
+AD_TYPES = ("banner", "modal", "sponsored-search", "mail", "mobile")
+EVENT_TYPES = ("purchase", "click", "view")
+#: Lines that are none, by the number of the draw.
+BROKEN = ('{"ad_id": "', "", '{"event_type": "view"}', '{"ad_id": "0", "event_type": "view", "event_time": "now"}')
+
+
+@functools.cache
+def campaigns(n: int = 100) -> dict[str, str]:
+    """The campaign of each advertisement, of which each campaign has ten.
+
+    >>> campaigns()["999"], len(campaigns(3))
+    ('99', 30)
+    """
+    return {str(ad): str(ad // ADS_PER_CAMPAIGN) for ad in range(n * ADS_PER_CAMPAIGN)}
+
+
+class AdSource(WireSource):
+    """Views, clicks and purchases around advertisements, as lines of JSON with times in ms.
+
+    Advertisements, their kinds and the kinds of events take turns, so that every third event is a view, the third
+    first; users and pages are drawn, from as many as there are advertisements and from a tenth of that.
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of events; None: without end.
+    seed : int, default 0
+    campaigns : int, >= 1, default 100
+        Number of campaigns, of ten advertisements each.
+    rate : float, > 0, default 1000
+        Events per second of stream time.
+    late : float, in [0, 1), default 0
+        Share of events whose time lies up to ``late_s`` back.
+    late_s : float, >= 0, default 5
+    dirt : bool, default False
+        0.1 % of the lines are none of events.
+
+    Shapes and rates
+    ----------------
+    A line has about 165 bytes.
+
+    Examples
+    --------
+    >>> next(AdSource(messages=3).read({"start": 2, "end": 3}))["payload"][0].as_py()[:72]
+    b'{"user_id": "576", "page_id": "51", "ad_id": "2", "ad_type": "sponsored-'
+    """
+
+    stream: ClassVar[str] = "ads"
+    domain: ClassVar[str] = "events around advertisements"
+
+    def __init__(
+        self,
+        messages: int | None = None,
+        seed: int = 0,
+        *,
+        campaigns: int = 100,
+        rate: float = 1000.0,
+        late: float = 0.0,
+        late_s: float = 5.0,
+        dirt: bool = False,
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        if not isinstance(campaigns, int) or campaigns < 1:
+            raise ConfigError(f"campaigns must be a number >= 1, got {campaigns!r}")
+        for name, value, fits in (
+            ("rate", rate, rate > 0),
+            ("late", late, 0 <= late < 1),
+            ("late_s", late_s, late_s >= 0),
+        ):
+            if not fits or not np.isfinite(value):
+                raise ConfigError(f"{name} is out of its range: {value!r}")
+        self.campaigns, self.rate, self.late, self.late_s = campaigns, rate, late, late_s
+        self.gap_ms = 1000.0 / rate
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        ads = self.campaigns * ADS_PER_CAMPAIGN
+        times = self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)
+        if self.late:
+            back = np.floor(self.uniforms(4, numbers) * self.late_s * 1000).astype(np.int64)
+            times -= np.where(self.uniforms(3, numbers) < self.late, back, 0)
+        kinds = pa.array(AD_TYPES).take(pa.array(numbers % len(AD_TYPES)))
+        events = pa.array(EVENT_TYPES).take(pa.array(numbers % len(EVENT_TYPES)))
+        lines = joined_cells(
+            '{"user_id": "', (self.draws(1, numbers) % np.uint64(ads)).astype(np.int64),
+            '", "page_id": "', (self.draws(2, numbers) % np.uint64(self.campaigns)).astype(np.int64),
+            '", "ad_id": "', numbers % ads, '", "ad_type": "', kinds, '", "event_type": "', events,
+            '", "event_time": "', times, '", "ip_address": "255.255.255.255"}', separator="",
+        )  # fmt: skip
+        if not self.dirt:
+            return lines
+        broken = self.draws(5, numbers)
+        wrong = pa.array(BROKEN).take(pa.array((broken % np.uint64(len(BROKEN))).astype(np.int64)))
+        return pa.compute.if_else(pa.array(broken < np.uint64(2**64 // 1000)), wrong, lines)
