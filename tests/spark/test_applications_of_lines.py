@@ -1,0 +1,71 @@
+"""Applications that read lines, on Spark: the records of a run in process, whole, cut, restarted, on one partition or two."""
+
+from __future__ import annotations
+
+import pytest
+
+from riot_ops.dataflows import APPLICATIONS
+from riot_ops.streams import ReplaySource, generate, write
+from riot_ops.testing import exact
+
+LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
+#: Of those that differ most in how they come by their results; all others in the long run.
+SHORT = {"bargain_index", "trending_topics"}
+
+
+def records(result, stream):
+    return sorted(repr(exact(row)) for row in result[stream].to_pylist())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("name", "partitions", "most"),
+    [
+        pytest.param(name, *cut, marks=[] if name in SHORT and cut == (2, 350) else [pytest.mark.slow])
+        for name in LINES
+        for cut in ((2, 350), (1, None))
+    ],
+)
+def test_the_records_of_a_run_in_process(name, partitions, most, spark, tmp_path):
+    one = APPLICATIONS[name]
+    files = {}
+    for stream in one.inputs.values():
+        files[stream] = tmp_path / stream
+        write(generate(stream, messages=900, seed=7), files[stream])
+    source = {node: ReplaySource(files[stream]) for node, stream in one.inputs.items()}
+    streams = [*one.results, "errors"]
+    local = one.builder().run(source, batch_size=200)
+    wanted = {stream: records(local, stream) for stream in streams}
+    assert all(wanted[stream] for stream in one.results)
+    query = one.builder().start(spark, source=source, partitions=partitions, max_records=most)
+    query.wait()
+    assert {stream: records(query, stream) for stream in streams} == wanted
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LINES)
+def test_a_run_that_was_stopped_goes_on(name, spark, tmp_path):
+    one = APPLICATIONS[name]
+    files = {}
+    for stream in one.inputs.values():
+        files[stream] = tmp_path / stream
+        write(generate(stream, messages=900, seed=7), files[stream])
+    kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 200, "partitions": 2}
+    flow = one.builder()
+    # the same files, of which half of the lines are there at first
+    lines = {stream: path.read_bytes().splitlines(keepends=True) for stream, path in files.items()}
+    for stream, path in files.items():
+        path.write_bytes(b"".join(lines[stream][:450]))
+    source = {node: ReplaySource(files[stream], follow=True) for node, stream in one.inputs.items()}
+    query = flow.start(spark, source=source, **kept)
+    query.wait(timeout_s=8)
+    query.stop()
+    for stream, path in files.items():
+        path.write_bytes(b"".join(lines[stream]))
+    whole = {node: ReplaySource(files[stream]) for node, stream in one.inputs.items()}
+    query = flow.start(spark, source=whole, **kept)
+    query.wait()
+    wanted = flow.run(whole)
+    for stream in one.results:
+        assert records(query, stream) == records(wanted, stream)
