@@ -72,8 +72,17 @@ class ApplicationJob(Job):
             if name in self._files:
                 self._parameters[name] = str(self._files.pop(name))
         self._flow = self.application.builder(**self._parameters)
+        #: The generated stream of each source that there is with these parameters.
+        self._inputs = {node.id: self.application.inputs[node.id] for node in self._flow.kind("source")}
+        names = ", ".join(self._inputs)
+        for name in self._files:
+            if name not in self._inputs:
+                raise ConfigError(f"--input {name}: with these parameters {self.name} reads {names}")
+        lacking = [name for name in self._inputs if name not in self._files]
+        if self._files and lacking:
+            raise ConfigError(f"{self.name} reads {names}: --input {lacking[0]}=FILE is missing")
         if self.speed is not None:
-            for name, source in self.application.inputs.items():
+            for name, source in self._inputs.items():
                 if name in self._files and self._times(name) is None:
                     raise ConfigError(f"--speed needs records with times, which those of {source} lack; use --rate")
 
@@ -88,15 +97,15 @@ class ApplicationJob(Job):
         """A source as fast as possible."""
         if name in self._files:
             return streams.replay(self._files[name], times=self._times(name))
-        return streams.generate(self.application.inputs[name], messages=self.messages, seed=self.seed)
+        return streams.generate(self._inputs[name], messages=self.messages, seed=self.seed)
 
     def sources(self, console: Console) -> dict[str, Source]:
-        return {name: paced(self._one(name), self.speed, self.rate) for name in self.application.inputs}
+        return {name: paced(self._one(name), self.speed, self.rate) for name in self._inputs}
 
     def total(self) -> int | None:
         """How many messages there are."""
         found = 0
-        for name in self.application.inputs:
+        for name in self._inputs:
             source = self._one(name)
             start = source.initial()
             found += source.count(start, source.latest(start)) or 0
@@ -111,12 +120,12 @@ class ApplicationJob(Job):
     def input_text(self) -> str:
         if self._files:
             return ", ".join(map(str, dict.fromkeys(self._files.values())))
-        return f"{self.messages:,} generated {' and '.join(dict.fromkeys(self.application.inputs.values()))} messages"
+        return f"{self.messages:,} generated {' and '.join(dict.fromkeys(self._inputs.values()))} messages"
 
     def described(self) -> Mapping[str, Any]:  # type: ignore[override]
         return {
             "application": self.name,
-            "input": {n: str(p.absolute()) for n, p in self._files.items()} or self.application.inputs,
+            "input": {n: str(p.absolute()) for n, p in self._files.items()} or self._inputs,
             "seed": self.seed,
             "parameters": {name: repr(value) for name, value in sorted(self._parameters.items())},
             "runner": self.runner,
@@ -130,7 +139,7 @@ class ApplicationJob(Job):
     def _warm_up(self) -> None:
         """Run over a few messages, so that the kernels are compiled once and not in every worker."""
         first = {}
-        for name in self.application.inputs:
+        for name in self._inputs:
             source = self._one(name)
             start = source.initial()
             end = source.latest(start, FIRST)

@@ -86,9 +86,6 @@ def files_of(application: Application, texts: Sequence[str]) -> dict[str, Path]:
                 add(one, text)
         else:
             raise ConfigError(f"{application.name} reads {', '.join(sources)}: say which, --input {sources[0]}={text}")
-    lacking = [name for name in sources if name not in found]
-    if lacking and len(lacking) < len(sources):
-        raise ConfigError(f"{application.name} reads {', '.join(sources)}: --input {lacking[0]}=FILE is missing")
     return found
 
 
