@@ -5,6 +5,7 @@ from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.click_analytics import click_analytics
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
+from riot_ops.dataflows.dspbench.machine_outlier import machine_outlier
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
@@ -30,6 +31,7 @@ __all__ = [
     "etl",
     "fraud_detection",
     "log_processing",
+    "machine_outlier",
     "micro",
     "pred",
     "read_ticks",

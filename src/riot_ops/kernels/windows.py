@@ -1,4 +1,4 @@
-"""Means over windows, with compensated sums."""
+"""Means and sums over windows, compensated."""
 
 from __future__ import annotations
 
@@ -50,9 +50,11 @@ def tumble(
 @kernel
 def slide(
     values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, least: Any, scale: Any, rows: Any,
-    means: Any, counts: Any,
+    sums: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """As :func:`tumble` for windows that end at every reading, of at least ``least`` readings and how many they are.
+    """Sums (of scaled readings) over windows that end at every reading, of at least ``least`` readings.
+
+    Otherwise as :func:`tumble`; ``counts`` gets how many readings they are.
 
     Readings come in blocks of the window's length. A window is the tail of one block and the head
     of the next: the ring holds sums over tails of the last block where the current one has not
@@ -72,7 +74,7 @@ def slide(
             tail = ring[s, place + 1] if place + 1 < window else 0.0  # in the first block there is none yet: 0
             rows[out] = i
             counts[out] = min(n[s], window)
-            means[out] = (total[s] + (rest[s] + tail)) / (counts[out] * scale)
+            sums[out] = total[s] + (rest[s] + tail)
             out += 1
         if place + 1 == window:
             t = 0.0

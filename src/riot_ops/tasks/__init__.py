@@ -53,15 +53,19 @@ from riot_ops.tasks.predictive.markov_score import MarkovScore
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.predictive.spam_counts import SpamCounts
 from riot_ops.tasks.statistical.accumulator import Accumulator
+from riot_ops.tasks.statistical.batch_outliers import BatchOutliers
 from riot_ops.tasks.statistical.block_average import BlockAverage
 from riot_ops.tasks.statistical.bounded_count import BoundedCount
+from riot_ops.tasks.statistical.center_distance import CenterDistance
 from riot_ops.tasks.statistical.clipped_average import ClippedAverage
+from riot_ops.tasks.statistical.decayed_scores import DecayedScores
 from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
 from riot_ops.tasks.statistical.running_count import RunningCount
 from riot_ops.tasks.statistical.running_totals import RunningTotals
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
+from riot_ops.tasks.statistical.sliding_sum import SlidingSum
 from riot_ops.tasks.statistical.variance import Variance
 from riot_ops.tasks.statistical.weighted_average import WeightedAverage
 from riot_ops.tasks.statistical.window import Aggregate, Window
@@ -75,6 +79,7 @@ __all__ = [
     "BagOfWords",
     "BargainIndex",
     "BatchFunction",
+    "BatchOutliers",
     "BayesScore",
     "BlobDownload",
     "BlobUpload",
@@ -82,8 +87,10 @@ __all__ = [
     "BloomFilterCheck",
     "BloomFilterTrain",
     "BoundedCount",
+    "CenterDistance",
     "ClippedAverage",
     "CsvToSenML",
+    "DecayedScores",
     "DecisionTreeClassify",
     "DecisionTreeTrain",
     "Deduplicate",
@@ -122,6 +129,7 @@ __all__ = [
     "SecondOrderMoment",
     "SenMLParse",
     "SlidingRegression",
+    "SlidingSum",
     "SpamCounts",
     "SpikeFilter",
     "SqlInsert",

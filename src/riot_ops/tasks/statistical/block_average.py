@@ -134,6 +134,7 @@ class BlockAverage(ValueTask):
             least = 1 if self.mode == "growing" else self.window
             counts = np.empty(values.size, np.int64)
             found = slide(values, slots, state["ring"], *sums, self.window, least, self._scale, rows, means, counts)
+            means[:found] /= counts[:found] * self._scale
         if self.partial:
             read = np.flatnonzero(~np.isnan(values))
             _note(batch, read, slots[read], state)

@@ -1,0 +1,155 @@
+"""Machine outlier, against a naive reference and the figures of the specification."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.core.errors import ConnectorError
+from riot_ops.dataflows import machine_outlier
+from riot_ops.streams import replay
+from riot_ops.testing import ABORT, ScriptedSource
+from tests.reference.dspbench.machine_outlier import machine_outlier as reference
+from tests.reference.dspbench.machine_outlier import readings, scored, windowed
+from tests.search import depth
+from tests.staged import Staged
+
+TRACE, SYNTHETIC = "dspbench/machine-usage.csv", "dspbench/synthetic/machine-usage.csv"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@st.composite
+def lines(draw, google=False):
+    """Readings of some times one after the other, with an odd line or a late one among them."""
+    at, texts = 0, []
+    for _ in range(draw(st.integers(0, 40))):
+        at += draw(st.sampled_from([0, 0, 0, 0, 1, 5, -2]))
+        at = max(at, 0)
+        machine = draw(st.sampled_from("abcd"))
+        cpu, memory = (draw(st.sampled_from([10, 11.5, 12.25, 95.75])) for _ in range(2))
+        if google:
+            texts.append(f"{at},,,,m_{machine},{cpu / 100},{memory / 100}" + "," * 12)
+        else:
+            texts.append(f"m_{machine},{at},{cpu},{memory},,,1,1,1")
+    for place in draw(st.lists(st.integers(0, 40), max_size=2)):
+        texts.insert(
+            place, draw(st.sampled_from(["", "m_a,1,2", "m_a,x,1,1,,,,,", "m_a,3,1,one,,,,,", "m_a,3,,1,,,,,"]))
+        )
+    return texts
+
+
+def table(texts):
+    return pa.table(
+        {"event_time": pa.nulls(len(texts), pa.timestamp("us", "UTC")), "payload": [t.encode() for t in texts]}
+    )
+
+
+def found(alerts):
+    names = ("seq", "timestamp", "machine_id", "stream_score", "instance_score", "is_abnormal")
+    return [tuple(row[name] for name in names) for row in alerts.to_pylist()]
+
+
+def assert_same(rows, wanted):
+    def exact(row):
+        return (
+            row[0],
+            row[2],
+            row[5],
+            row[1] if isinstance(row[1], datetime) else EPOCH + timedelta(microseconds=row[1]),
+        )
+
+    assert [*map(exact, rows)] == [*map(exact, wanted)]
+    for i in (3, 4):
+        assert [row[i] for row in rows] == pytest.approx([row[i] for row in wanted], rel=1e-12)
+
+
+def places(errors):
+    return sorted((row["seq"], row["reason"]) for row in errors.to_pylist())
+
+
+@given(lines(), st.integers(1, 4), st.integers(1, 9), st.sampled_from([(100, 100), (7.5, 31)]), st.booleans())
+@settings(max_examples=depth(90), deadline=None)
+def test_alerts_are_those_of_the_reference(texts, window, batch_size, scales, partial):
+    flow = machine_outlier(window=window, cpu_scale=scales[0], memory_scale=scales[1], partial=partial)
+    result = flow.run(table(texts), batch_size=batch_size)
+    wanted, bad = reference(texts, window=window, scales=scales, partial=partial)
+    assert_same(found(result["alerts"]), wanted)
+    assert places(result.errors) == sorted(bad)
+
+
+@given(lines(google=True), st.integers(1, 3), st.integers(1, 9))
+@settings(max_examples=depth(45), deadline=None)
+def test_the_largest_of_each_time(texts, top, batch_size):
+    result = machine_outlier(format="google", trigger="top", top=top).run(table(texts), batch_size=batch_size)
+    wanted, bad = reference(texts, google=True, scales=(1, 1), top=top)
+    assert_same(found(result["alerts"]), wanted)
+    assert places(result.errors) == sorted(bad)
+
+
+@given(lines(), st.sampled_from([0.2, 0.45]), st.integers(1, 9), st.sampled_from([None, 1]))
+@settings(max_examples=depth(45), deadline=None)
+def test_scores_that_fade(texts, decay, batch_size, top):
+    trigger = {} if top is None else {"trigger": "top", "top": top}
+    result = machine_outlier(scorer="decayed", decay=decay, **trigger).run(table(texts), batch_size=batch_size)
+    assert_same(found(result["alerts"]), reference(texts, decay=decay, top=top)[0])
+
+
+@given(lines(), st.integers(0, 1 << 32), st.sampled_from(["window", "decayed"]))
+@settings(max_examples=depth(8), deadline=None)
+def test_alerts_are_the_same_in_stages(texts, seed, scorer):
+    choose = random.Random(seed)
+    flow = machine_outlier(scorer=scorer, decay=0.3, trigger="top", top=1)
+    source = ro.MemorySource(table(texts))
+    staged = Staged(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
+    wanted, bad = reference(texts, decay=0.3 if scorer == "decayed" else None, top=1)
+    rows = staged["alerts"].sort_by(
+        [(name, "ascending") for name in staged["alerts"].schema.names if name in ("seq", "sub")]
+    )
+    assert_same(found(rows), wanted)
+    assert places(staged["errors"]) == sorted(bad)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_the_faulty_machine_of_the_specification(shared_data, staged):
+    source = replay(shared_data / SYNTHETIC)
+    result = Staged(machine_outlier(), source, random.Random(1)) if staged else machine_outlier().run(source)
+    rows = sorted(found(result["alerts"]))
+    assert (len(rows), {row[2] for row in rows}) == (16, {"m_7"})
+    assert [(row[1] - EPOCH) // timedelta(milliseconds=1) for row in (rows[0], rows[-1])] == [3_640_000, 4_540_000]
+    assert [rows[0][3], rows[-1][3]] == pytest.approx([13.385458, 16.399027], abs=5e-7)
+    assert_same(rows, reference((shared_data / SYNTHETIC).read_text().splitlines())[0])
+
+
+def test_the_trace_of_the_specification(shared_data):
+    texts = (shared_data / TRACE).read_text().splitlines()
+    all_scores = machine_outlier(trigger="top", top=1).run(replay(shared_data / TRACE))["alerts"]
+    assert all_scores.num_rows == 1013
+    assert len(set(all_scores["timestamp"].to_pylist())) == 1000
+    rows = all_scores.to_pylist()
+    assert sum(row["stream_score"] for row in rows) == pytest.approx(10_004.30, abs=5e-3)
+    assert [round(row["instance_score"], 3) for row in rows[:4]] == [1.205, 1.205, 1.205, 1.615]
+    assert [round(row["stream_score"], 3) for row in rows[4:8]] == [2.345, 2.345, 2.345, 3.035]
+    five = machine_outlier(trigger="top", window=5).run(replay(shared_data / TRACE))["alerts"]
+    assert sum(five["stream_score"].to_pylist()) == pytest.approx(5036.55, abs=5e-3)
+    assert machine_outlier().run(replay(shared_data / TRACE))["alerts"].num_rows == 0
+    unscaled = machine_outlier(cpu_scale=1).run(replay(shared_data / TRACE))["alerts"].to_pylist()
+    assert [(r["machine_id"], round(r["stream_score"], 3)) for r in unscaled] == [("m_1935", 44.615), ("m_1935", 46.23)]
+    sums = [row for batch in windowed(scored(readings(texts, False)[0], (100, 100)), 10) for row in batch]
+    assert [row["stream_score"] for row in rows] == pytest.approx([row[3] for row in sums])
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    texts = [f"m_{m},{60 * k},{20 + 7 * m * k % 61},40,,,1,1,1" for k in range(6) for m in range(5)]
+    options = {"scorer": "decayed", "decay": 0.3, "trigger": "top"}
+    whole = found(machine_outlier(**options).run(table(texts))["alerts"])
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
+    source = ScriptedSource([*table(texts[:17]).to_batches(), ABORT, *table(texts[17:]).to_batches()])
+    with pytest.raises(ConnectorError):
+        machine_outlier(**options).run(source, epoch_rows=1, batch_size=4, **kept)
+    assert found(machine_outlier(**options).run(source, batch_size=4, **kept)["alerts"]) == whole
