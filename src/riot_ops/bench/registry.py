@@ -24,6 +24,7 @@ SUITES: dict[str, str] = {
     "models": "predictions by stored models, against scikit-learn message by message",
     "micro": "each task alone: peak rate, latency, jitter, CPU and memory, beside the RIoTBench paper",
     "app": "the same for each application, over the benchmark's streams",
+    "dspbench": "the applications of DSPBench, against plain Python and plain PySpark",
     "mqtt": "publishing and receiving through a broker, against paho-mqtt alone",
 }
 
@@ -44,7 +45,7 @@ def describe() -> dict[str, str]:
     """The suites by name, and what they measure.
 
     >>> list(describe())
-    ['kernels', 'keyed', 'stats', 'windows', 'latency', 'growth', 'models', 'micro', 'app', 'mqtt']
+    ['kernels', 'keyed', 'stats', 'windows', 'latency', 'growth', 'models', 'micro', 'app', 'dspbench', 'mqtt']
     """
     return dict(SUITES)
 

@@ -54,14 +54,19 @@ def durations(streaming: Any) -> list[float]:
 
 
 def timed_query(
-    frame: Any, checkpoint: Path, form: str = "noop", limit_s: float | None = None, out: Path | None = None
+    frame: Any,
+    checkpoint: Path,
+    form: str = "noop",
+    limit_s: float | None = None,
+    out: Path | None = None,
+    mode: str = "append",
 ) -> tuple[list[float], float | None]:
     """Run a streaming DataFrame to its end.
 
     Returns the seconds of each finished micro-batch, and those spent in an unfinished one where the
     limit ran out.
     """
-    writer = frame.writeStream.format(form).option("checkpointLocation", str(checkpoint))
+    writer = frame.writeStream.format(form).outputMode(mode).option("checkpointLocation", str(checkpoint))
     if out is not None:
         writer = writer.option("path", str(out))
     query = writer.trigger(availableNow=True).start()

@@ -142,7 +142,8 @@ def plan(
 @app.command(
     epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`\n\n"
     "`riot-ops bench micro --task KAL --task XML` · single tasks, beside the RIoTBench paper\n\n"
-    "`riot-ops bench app --name stats --stream city --runner spark --out results`"
+    "`riot-ops bench app --name stats --stream city --runner spark --out results`\n\n"
+    "`riot-ops bench dspbench --app wc --app fd --runner local`"
 )
 def bench(
     name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
@@ -155,8 +156,13 @@ def bench(
         list[str] | None, typer.Option("--name", help="Of app: an application; default: all.")
     ] = None,
     stream: Annotated[list[str] | None, typer.Option(help="Of app: a stream; default: city and taxi.")] = None,
-    runner: Annotated[str | None, typer.Option(help="Of micro and app: local (default) or spark.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Of micro and app: folder for page and pictures.")] = None,
+    apps: Annotated[list[str] | None, typer.Option("--app", help="Of dspbench: an application; default: all.")] = None,
+    runner: Annotated[
+        str | None, typer.Option(help="Of micro and app: local (default) or spark; of dspbench also all (default).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Of micro, app and dspbench: folder for page and pictures.")
+    ] = None,
     duration: Annotated[
         float | None, typer.Option(help="Of app: seconds at the stream's pace; default: its week in 604.8.")
     ] = None,
@@ -168,7 +174,15 @@ def bench(
         for suite, purpose in suites.describe().items():
             print(f"{suite:10} {purpose}")
         return
-    options = {"task": task, "name": application, "stream": stream, "runner": runner, "out": out, "duration": duration}
+    options = {
+        "task": task,
+        "name": application,
+        "stream": stream,
+        "app": apps,
+        "runner": runner,
+        "out": out,
+        "duration": duration,
+    }
     suites.run(
         name, as_json=as_json, quick=quick, repeat=repeat, **{k: v for k, v in options.items() if v not in (None, [])}
     )

@@ -1,0 +1,110 @@
+"""The applications of DSPBench: how fast they are, beside plain Python and beside plain PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from riot_ops.bench.data import Discard, needs
+from riot_ops.bench.dspbench_lines import Lines, write_lines
+from riot_ops.bench.dspbench_spark import on_spark
+from riot_ops.bench.measure import Measure, median, one_core, seconds
+from riot_ops.bench.sparks import folder, spark_session
+from riot_ops.bench.validation import plain_results
+from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
+from riot_ops.dataflows.applications import APPLICATIONS, Application, application
+
+__all__ = ["REACH", "measures"]
+
+#: What a second of one core should bring, in lines; for word count in words.
+REACH = {"wc": 10e6, "fd": 3e6, "sd": 8e6, "lp": 1e6, "vs": 0.5e6, "tm": 1e6}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured: lines of each source for plain Python, and of a micro-batch; times that each is done."""
+
+    plain: int
+    batch: int
+    batches: int
+    repetitions: int
+    limit_s: float
+
+    @property
+    def lines(self) -> int:
+        return self.batch * self.batches
+
+
+FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 100.0), Sizes(5_000, 10_000, 2, 1, 30.0)
+
+
+def measures(
+    quick: bool = False, *, app: Sequence[str] = (), runner: str = "all", out: Path | None = None
+) -> Iterator[Measure]:
+    """The suite.
+
+    Parameters
+    ----------
+    app : sequence of str
+        Names or codes of applications; by default all of DSPBench, and those that are measured with them.
+    runner : "all", "local" or "spark", default "all"
+    out : Path, default ``out/bench/dspbench``
+        Folder for the page, its pictures and the figures as JSON.
+    """
+    if runner not in ("all", "local", "spark"):
+        raise ConfigError(f"--runner must be all, local or spark, got {runner!r}")
+    needs("this benchmark", "bench", "orjson", "psutil")
+    chosen = [_known(label) for label in app] or [one for one in APPLICATIONS.values() if one.suite != "riotbench"]
+    sizes = QUICK if quick else FULL
+    if runner != "spark":
+        for one in chosen:
+            with folder() as base:
+                yield from in_process(write_lines(one, base / "lines", sizes.lines, sizes.batch), sizes)
+    if runner != "local":
+        with spark_session(jvm="full") as spark:
+            for one in chosen:
+                with folder() as base:
+                    data = write_lines(one, base / "lines", sizes.lines, sizes.batch)
+                    yield from on_spark(spark, data, base, sizes.batch, sizes.limit_s)
+
+
+def _known(label: str) -> Application:
+    one = application(label)
+    if one.suite == "riotbench":
+        codes = [a.code for a in APPLICATIONS.values() if a.suite != "riotbench"]
+        raise ConfigError(f"--app must be one of {', '.join(codes)}, got {label!r}{did_you_mean(label, codes)}")
+    return one
+
+
+def in_process(data: Lines, sizes: Sizes) -> Iterator[Measure]:
+    """On one core beside plain Python; the sides take turns."""
+    one, few = data.application, data.first(sizes.plain)
+    flow = one.builder()
+
+    def ours(lines: Lines) -> dict[str, int]:
+        return flow.run(lines.sources(), sinks=Discard(), cores=1).summary.rows
+
+    def theirs() -> dict[str, Any]:
+        return plain_results(one, few.plain(), {})
+
+    with one_core():
+        counted, wanted = ours(few), {stream: len(rows) for stream, rows in theirs().items()}
+        if any(counted.get(stream, 0) != wanted[stream] for stream in one.results):
+            raise RiotError(f"the sides do not agree on the number of results of {one.name}: {counted} and {wanted}")
+        fast, slow = list[float](), list[float]()
+        for _ in range(sizes.repetitions):
+            fast.append(data.total / seconds(lambda: ours(data), 1, warm=0))
+            slow.append(few.total / seconds(theirs, 1, warm=0))
+        records = ours(data)
+    how = "{:,} lines, one core, from files, nothing written"
+    at, rate, reach = f"dspbench/{one.code}", median(fast), REACH.get(one.code)
+    yield Measure(f"{at}/local", rate, "lines/s", how.format(data.total), None if one.code == "wc" else reach)
+    put_out = sum(records.get(stream, 0) for stream in one.results)
+    what = "words/s" if one.code == "wc" else "records/s"
+    at_sink = rate * put_out / data.total
+    yield Measure(f"{at}/local-results", at_sink, what, "put out meanwhile", reach if one.code == "wc" else None)
+    yield Measure(f"{at}/plain-python", median(slow), "lines/s", how.format(few.total) + "; lists of tuples")
+    gain = median(a / b for a, b in zip(fast, slow, strict=True))
+    yield Measure(f"{at}/vs-plain-python", gain, "ratio", "the same in plain Python, one core each", 10)

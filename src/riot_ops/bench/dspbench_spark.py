@@ -1,0 +1,120 @@
+"""Applications of DSPBench on Spark, beside the same in plain PySpark."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from riot_ops.bench.data import Discard
+from riot_ops.bench.dspbench_lines import PARTS, Lines
+from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.opponents.dspbench_spark.opponent import Opponent
+from riot_ops.bench.sparks import durations, progress, timed_query
+from riot_ops.core.errors import RiotError
+
+__all__ = ["counted", "on_spark", "opponent", "packed", "text"]
+
+OPPONENTS = "riot_ops.bench.opponents.dspbench_spark"
+#: State of Spark's own aggregations is fastest in its store in memory; state in Python needs the other one.
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+def opponent(name: str) -> tuple[Opponent, Any] | None:
+    """An application in plain PySpark: what it is, and its function; None where there is none."""
+    if importlib.util.find_spec(f"{OPPONENTS}.{name}") is None:
+        return None
+    module = importlib.import_module(f"{OPPONENTS}.{name}")
+    return module.OPPONENT, getattr(module, name)
+
+
+@contextmanager
+def _store(spark: Any, given: Opponent) -> Iterator[None]:
+    before = spark.conf.get(PROVIDER)
+    if not given.python:
+        spark.conf.set(PROVIDER, IN_MEMORY)
+    try:
+        yield
+    finally:
+        spark.conf.set(PROVIDER, before)
+
+
+def on_spark(spark: Any, data: Lines, base: Path, batch: int, limit_s: float) -> Iterator[Measure]:
+    """Both sides over the same micro-batches, warm."""
+    one = data.application
+    at, how = f"dspbench/{one.code}", f"{{}}, micro-batches of {batch:,} lines, after a warm-up"
+    where = spark.sparkContext.master
+    packed(spark, data.first(batch), {}, data.each)
+    yield Measure(f"{at}/spark", packed(spark, data, {}, batch)[0], "lines/s", how.format(where))
+    found = opponent(one.name)
+    if found is None:
+        return
+    given, build = found
+    _, ours = packed(spark, data.first(batch), given.parameters, data.each)
+    theirs = counted(spark, data.first(batch), base / "counted", given, build)
+    wanted = sum(ours.get(stream, 0) for stream in one.results)
+    # what is put out once for each key of a batch comes a few times in a micro-batch, which has some batches
+    if wanted < theirs or (wanted > theirs and given.mode != "update"):
+        raise RiotError(f"the sides do not agree on the number of results of {one.name}: {wanted} and {theirs}")
+    fast = packed(spark, data, given.parameters, batch)[0]
+    said = f"{where}; {', '.join(f'{k}={v}' for k, v in given.parameters.items())}".rstrip("; ")
+    yield Measure(f"{at}/spark-same", fast, "lines/s", how.format(said))
+    slow, note = idiomatic(spark, data, base / "idiomatic", given, build, batch, limit_s)
+    yield Measure(f"{at}/spark-idiomatic", slow, "lines/s", how.format(where) + note)
+    reach = 10 if given.python else 1
+    more = f"; {wanted:,} records to {theirs:,}" if wanted > theirs else ""
+    against = f"{given.by}; both with micro-batches of {batch:,} lines{more}{note}"
+    yield Measure(f"{at}/spark-vs-idiomatic", fast / slow, "ratio", against, reach)
+
+
+def packed(spark: Any, data: Lines, parameters: Mapping[str, Any], batch: int) -> tuple[float, dict[str, int]]:
+    """Lines per second of the later micro-batches of so many lines of each source, and what came out of all."""
+    flow = data.application.builder(**parameters)
+    together = 1 if flow.merging == "sequence" else len(data.files)
+    most = batch * (together if flow.merging == "number" else 1)  # this one is for all sources together
+    query = flow.start(spark, data.sources(), sinks=Discard(), max_records=most)
+    query.wait()
+    spent = durations(query.streaming)[: data.total // (batch * together)]
+    return median(together * batch / s for s in spent[1:] or spent), query.summary.rows
+
+
+def text(spark: Any, data: Lines, folder: Path, files: int) -> dict[str, Any]:
+    """The lines as streaming DataFrames that take so many files at once."""
+    found = {}
+    for name, paths in data.files.items():
+        (folder / name).mkdir(parents=True)
+        for path in paths:
+            (folder / name / path.name).symlink_to(path)
+        found[name] = spark.readStream.option("maxFilesPerTrigger", files).text(str(folder / name))
+    return found
+
+
+def counted(spark: Any, data: Lines, base: Path, given: Opponent, build: Any) -> int:
+    """The number of results of plain PySpark in micro-batches of one file."""
+    from pyspark.sql import functions as f
+
+    frame = build(text(spark, data, base / "in", 1)).observe("results", f.count(f.lit(1)).alias("rows"))
+    writer = frame.writeStream.format("noop").outputMode(given.mode)
+    with _store(spark, given):
+        query = writer.option("checkpointLocation", str(base / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+    return sum(p["observedMetrics"]["results"]["rows"] for p in progress(query) if p.get("observedMetrics"))
+
+
+def idiomatic(
+    spark: Any, data: Lines, base: Path, given: Opponent, build: Any, batch: int, limit_s: float
+) -> tuple[float, str]:
+    """Lines per second of plain PySpark in micro-batches of so many lines of each source, and a remark."""
+    frame = build(text(spark, data, base / "in", PARTS))
+    with _store(spark, given):
+        done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
+    lines = batch * len(data.files)
+    if done[1:]:
+        return median(lines / s for s in done[1:]), ""
+    if done:
+        return lines / done[0], "; the first micro-batch only"
+    return lines / (unfinished or limit_s), f"; none finished within {limit_s:g} s, so the ratio is a lower bound"

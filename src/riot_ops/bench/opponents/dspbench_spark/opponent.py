@@ -1,0 +1,31 @@
+"""What is to be known of an application in plain PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["Opponent"]
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """How an application in plain PySpark is run.
+
+    Attributes
+    ----------
+    by : str
+        What it is made of, in words.
+    mode : str
+        Spark's output mode.
+    parameters : mapping of str to any
+        Those of the builder that make it put out the same.
+    python : bool
+        Whether state, or some of the work, is in Python; else all of it is expressions of the JVM.
+    """
+
+    by: str
+    mode: Literal["append", "update"] = "append"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    python: bool = True

@@ -1,0 +1,106 @@
+"""The suite dspbench: what it measures, and what its opponents compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from riot_ops import bench
+from riot_ops.bench import dspbench
+from riot_ops.bench.dspbench_lines import PARTS, Lines, write_lines
+from riot_ops.bench.dspbench_spark import opponent, text
+from riot_ops.bench.validation import compare, plain_results
+from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.dataflows import APPLICATIONS, application
+
+LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
+OPPONENTS = [name for name in LINES if opponent(name) is not None]
+
+
+def test_word_count_in_process(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.run("dspbench", as_json=True, quick=True, app=["wc"], runner="local")
+    found = {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local")}
+    assert len(capsys.readouterr().out.splitlines()) == len(found)
+    for name in ("local", "local-results", "plain-python", "vs-plain-python"):
+        assert found[f"dspbench/wc/{name}"].value > 0
+    ratio = found["dspbench/wc/vs-plain-python"]
+    assert (ratio.unit, ratio.reach) == ("ratio", 10)
+    assert found["dspbench/wc/local-results"].reach == 10e6
+
+
+def test_sides_that_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dspbench, "plain_results", lambda *_: {"counts": [("a", 1)]})
+    with pytest.raises(RiotError, match=r"do not agree on the number of results of word_count: .* and \{'counts': 1\}"):
+        list(dspbench.measures(True, app=["word_count"], runner="local"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"app": ["stats"]}, "--app must be one of wc, .*got 'stats'"),
+        ({"app": ["wcc"]}, "unknown application 'wcc'"),
+        ({"app": ["wc"], "runner": "flink"}, "--runner must be all, local or spark, got 'flink'"),
+    ],
+    ids=["suite", "name", "runner"],
+)
+def test_misuse(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        next(dspbench.measures(True, **options))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_are_the_same_for_all(name: str, tmp_path: Any) -> None:
+    data = write_lines(application(name), tmp_path, 200, 100)
+    assert data.total == 200 * len(data.files)
+    part = data.first(100)
+    for source, files in part.files.items():
+        assert len(files) == PARTS
+        plain = [line.rstrip() for line in part.plain()[source]]
+        replayed = part.sources()[source]
+        end = replayed.latest(replayed.initial())
+        batches = [b for s in replayed.splits(replayed.initial(), end, 1) for b in replayed.read(s)]
+        assert [line.rstrip() for b in batches for line in b["payload"].to_pylist()] == plain
+        assert len(plain) == 100
+
+
+# -- plain PySpark ---------------------------------------------------------------------------------
+
+#: By stream, the fields that tell a key, of what is put out for each key of a micro-batch.
+KEYS = {"counts": ("word",)}
+
+
+def put_out(spark: Any, data: Lines, folder: Any) -> dict[str, list[tuple[Any, ...]]]:
+    """The results of plain PySpark by stream; of those of a key the last."""
+    one = data.application
+    given, build = opponent(one.name)  # type: ignore[misc]
+    rows: list[Any] = []
+    frame = build(text(spark, data, folder, 1))
+    query = (
+        frame.writeStream.outputMode(given.mode)
+        .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found: dict[str, dict[Any, tuple[Any, ...]]] = {stream: {} for stream in one.results}
+    for number, row in enumerate(rows):
+        stream = row["stream"] if "stream" in row else next(iter(one.results))
+        key = tuple(row[name] for name in KEYS[stream]) if given.mode == "update" else number
+        found[stream][key] = tuple(row[name] for name in one.results[stream])
+    return {stream: list(of_stream.values()) for stream, of_stream in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("name", OPPONENTS)
+def test_plain_pyspark_gives_the_same(name: str, spark: Any, tmp_path: Any) -> None:
+    data = write_lines(application(name), tmp_path / "written", 2000, 2000)
+    given, _ = opponent(name)  # type: ignore[misc]
+    wanted = plain_results(data.application, data.plain(), given.parameters)
+    found = put_out(spark, data, tmp_path)
+    for stream, rows in wanted.items():
+        difference = compare(stream, rows, found[stream])
+        assert difference.equal, difference
+        assert difference.found > 0
