@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
@@ -242,6 +242,15 @@ class KeyedOperator(Operator):
         Where the task is :attr:`pooled` the state arrays have one element, and slots number the keys
         of this call.
         """
+
+    def aligned(self, batches: Sequence[pa.RecordBatch], state: State) -> pa.RecordBatch | None:
+        """In place of :meth:`update` for a :attr:`pooled` task that holds nothing, with a batch of each of its inputs.
+
+        Where these fit row by row, as those do that were made of the same records, nobody has to bring their rows
+        together. The result is what :meth:`update` would give of all rows in order, with nothing held and nothing
+        rejected; None where that cannot be told at once.
+        """
+        return None
 
     # -- stream time -------------------------------------------------------------------------------
 

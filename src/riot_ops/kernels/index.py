@@ -11,7 +11,7 @@ import pyarrow as pa
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["KeyIndex", "key_numbers"]
+__all__ = ["KeyIndex", "first_rows", "key_numbers"]
 
 
 @kernel
@@ -71,6 +71,16 @@ def _insert(k1: Any, k2: Any, slots: Any, table: Any) -> None:
             p = (p + np.uint64(1)) & mask
         if table[p] < s:
             table[p] = s
+
+
+@kernel
+def first_rows(slots: Any, start: Any, rows: Any) -> None:
+    """The first row of each slot from ``start`` on, which the rows have in order of appearance."""
+    n = 0
+    for i in range(slots.size):
+        if n < rows.size and slots[i] == start + n:
+            rows[n] = i
+            n += 1
 
 
 _NO_TIMES = np.empty(0, np.int64)

@@ -125,8 +125,12 @@ class Engine:
             results = [out for b in batches for out in applied(operator, b, dead)]
         else:
             assert isinstance(operator, KeyedOperator)
-            batch = in_order(merged(batches), self.order) if batches else None
-            made, due = self.states[step.id].process(batch, dead, marks, self.order[0])
+            state = self.states[step.id]
+            due = None
+            made = state.aligned(batches) if self.order == ARRIVAL else None
+            if made is None:
+                batch = in_order(merged(batches), self.order) if batches else None
+                made, due = state.process(batch, dead, marks, self.order[0])
             if made is not None and operator.clock() is not None and step.schema is not None:
                 made = numbered(made, [name for name in TICK_PLACES if name in step.schema.names])
             if made is not None:

@@ -326,7 +326,8 @@ def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
     for step in steps:
         before = set() if isinstance(step.operator, Intake) else {makers[stream] for stream in step.inputs}
         gather: _Gather | None = None
-        if isinstance(step.operator, KeyedOperator):
+        # where a pooled one has several inputs, it may look at these side by side
+        if isinstance(step.operator, KeyedOperator) and not (step.operator.pooled and len(step.inputs) > 1):
             new = _Gather(step, order)
             gather = gathers.setdefault((step.inputs, step.numbered), new)
             if gather is new:

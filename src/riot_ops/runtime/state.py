@@ -22,7 +22,7 @@ from riot_ops.core.operator import Due, KeyedOperator, as_batch, clocks
 from riot_ops.graph.marks import StreamTime, marks_of
 from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.index import KeyIndex, key_numbers
+from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers
 from riot_ops.kernels.timestamps import microseconds
 from riot_ops.runtime.due import due_records, still, with_fields
 from riot_ops.runtime.snapshot import (
@@ -184,14 +184,25 @@ class KeyedState:
         self._touched[slots] = True
         return slots
 
-    def _update_pool(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Run a pooled task: its state is slot 0, and the rows held come before the new ones."""
+    def aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+        """What a pooled task that holds nothing makes of a batch of each of its inputs; None if it cannot."""
+        if not self.task.pooled or len(batches) < 2 or self._pool() is not None:
+            return None
+        if (made := self.task.aligned(batches, self.arrays)) is not None:
+            self._touched[0], self._names = True, made.schema.names
+        return made
+
+    def _pool(self) -> Any:
+        """The rows that a pooled task holds: its state is slot 0."""
         if self.index.size == 0:
             self.index.resolve(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
             self._reserve(1)
+        return self.arrays["held"][0]
+
+    def _update_pool(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """Run a pooled task: the rows held come before the new ones."""
+        pool = batch if (held := self._pool()) is None else joined([held, batch])
         self._touched[0] = True
-        held = self.arrays["held"][0]
-        pool = batch if held is None else joined([held, batch])
         slots = key_numbers([pool.column(name) for name in self.key_fields], pool.num_rows)
         return as_batch(self.task, "update", self.task.update(pool, slots, self.arrays, dead))
 
@@ -260,14 +271,13 @@ class KeyedState:
         return int(arrays) + self.index.nbytes + self._touched.nbytes + sum(int(k.nbytes) for k in self._keys)
 
     def _add_keys(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], before: int) -> None:
-        added = self.index.size - before
         if self.key_fields:
-            new = np.flatnonzero(slots >= before)
-            _, first = np.unique(slots[new], return_index=True)
-            self._keys.append(batch.select(list(self.key_fields)).take(pa.array(new[first])))
+            rows = np.empty(self.index.size - before, np.int64)
+            first_rows(slots, before, rows)
+            self._keys.append(batch.select(list(self.key_fields)).take(pa.array(rows)))
             if len(self._keys) > 256:
                 self.keys()
-        self._reserve(before + added)
+        self._reserve(self.index.size)
 
     def _reserve(self, size: int) -> None:
         if size <= self._capacity:
@@ -311,10 +321,7 @@ class KeyedState:
         slots = np.arange(live.size)
         self.index.assign(slots, h1[live], h2[live], last[live] if last.size else last)
         for name, field in self.fields.items():
-            if field.is_object:
-                self.arrays[name][: live.size] = [old[name][s] for s in live]
-            else:
-                self.arrays[name][: live.size] = old[name][live]
+            self.arrays[name][: live.size] = [old[name][s] for s in live] if field.is_object else old[name][live]
         if self.key_fields:
             self._keys = [keys.take(pa.array(live))]
         self.time, self._renumbered = time, True
@@ -384,15 +391,10 @@ class KeyedState:
             decode_field(field, rows.column(f"state.{name}"), self.arrays[name], slots)
         if keys.num_rows:
             held = sum(k.num_rows for k in self._keys)
-            if held > new:
-                self._keys = [self.keys().slice(0, new)]
+            self._keys = [self.keys().slice(0, new)] if held > new else self._keys
             self._keys.append(keys.replace_schema_metadata(None))
         self._saved = self.index.size
 
     def _identity(self, kind: str) -> dict[str, Any]:
-        return {
-            "format": SNAPSHOT_FORMAT,
-            "kind": kind,
-            **task_identity(self.task),
-            "fields": {n: [f.dtype, f.shape] for n, f in self.fields.items()},
-        }
+        fields = {n: [f.dtype, f.shape] for n, f in self.fields.items()}
+        return {"format": SNAPSHOT_FORMAT, "kind": kind, **task_identity(self.task), "fields": fields}

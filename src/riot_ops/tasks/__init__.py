@@ -9,6 +9,7 @@ from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
 from riot_ops.tasks.filter.spike_filter import SpikeFilter
 from riot_ops.tasks.filter.value_filter import ValueFilter
+from riot_ops.tasks.filter.variation_detector import VariationDetector
 from riot_ops.tasks.functions.batch_function import BatchFunction
 from riot_ops.tasks.functions.filter_function import FilterFunction
 from riot_ops.tasks.functions.flat_map_function import FlatMapFunction
@@ -26,6 +27,8 @@ from riot_ops.tasks.io.table_range import TableRange
 from riot_ops.tasks.math.bargain_index import BargainIndex
 from riot_ops.tasks.math.no_op import NoOp
 from riot_ops.tasks.math.pi_viete import PiViete
+from riot_ops.tasks.math.ramp_score import RampScore
+from riot_ops.tasks.math.weighted_sum import WeightedSum
 from riot_ops.tasks.merge.as_of_join import AsOfJoin
 from riot_ops.tasks.merge.join import Join
 from riot_ops.tasks.merge.lookup_join import LookupJoin
@@ -41,6 +44,7 @@ from riot_ops.tasks.parse.quartile_label import QuartileLabel
 from riot_ops.tasks.parse.senml_parse import SenMLParse
 from riot_ops.tasks.parse.time_fields import TimeFields
 from riot_ops.tasks.parse.tokenize import Tokenize
+from riot_ops.tasks.parse.unpivot import Unpivot
 from riot_ops.tasks.parse.xml_parse import XMLParse
 from riot_ops.tasks.predictive.bayes_score import BayesScore
 from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
@@ -59,7 +63,9 @@ from riot_ops.tasks.statistical.bounded_count import BoundedCount
 from riot_ops.tasks.statistical.center_distance import CenterDistance
 from riot_ops.tasks.statistical.clipped_average import ClippedAverage
 from riot_ops.tasks.statistical.decayed_scores import DecayedScores
+from riot_ops.tasks.statistical.decaying_rate import DecayingRate
 from riot_ops.tasks.statistical.distinct_count import DistinctCount
+from riot_ops.tasks.statistical.exponential_average import ExponentialAverage
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
 from riot_ops.tasks.statistical.running_count import RunningCount
@@ -91,11 +97,13 @@ __all__ = [
     "ClippedAverage",
     "CsvToSenML",
     "DecayedScores",
+    "DecayingRate",
     "DecisionTreeClassify",
     "DecisionTreeTrain",
     "Deduplicate",
     "DistinctCount",
     "ErrorEstimate",
+    "ExponentialAverage",
     "FilterFunction",
     "FlatMapFunction",
     "FloorTime",
@@ -122,6 +130,7 @@ __all__ = [
     "PiViete",
     "Project",
     "QuartileLabel",
+    "RampScore",
     "RangeFilter",
     "RemoteZip",
     "RunningCount",
@@ -140,10 +149,13 @@ __all__ = [
     "Task",
     "TimeFields",
     "Tokenize",
+    "Unpivot",
     "ValueFilter",
     "ValueTask",
     "Variance",
+    "VariationDetector",
     "WeightedAverage",
+    "WeightedSum",
     "Window",
     "XMLParse",
     "find_task",

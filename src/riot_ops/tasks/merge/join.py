@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -22,6 +22,7 @@ from riot_ops.kernels.pieces import COMPLETE, DUPLICATE, GIVEN_UP, NEVER, OPEN, 
 from riot_ops.kernels.strings import code_of
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.tasks.merge.side_by_side import number_column, side_by_side
 
 __all__ = ["Join"]
 
@@ -204,6 +205,24 @@ class Join(KeyedTask):
         bad = ~np.asarray(good)
         dead.reject(batch, bad, "bad_meta", f"meta does not hold {wanted + 1} values, as the schema {schema.name} has")
         return batch.filter(good)
+
+    def aligned(self, batches: Sequence[pa.RecordBatch], state: State) -> pa.RecordBatch | None:
+        plan = _plan(self)
+        if self.layout != "wide" or plan.texts:
+            return None
+        found = side_by_side(batches, plan.names, self.by, KIND, timed=self.timeout is not None)
+        if found is None:
+            return None
+        last, by_kind = found
+        made = {name: number_column(one.column(self.value)) for name, one in zip(plan.names, by_kind, strict=True)}
+        if self.timeout is not None and last.num_rows:
+            times, present = microseconds(last.column("event_time"))
+            state["clock"][0] = max(state["clock"][0], times[present].max(initial=NEVER))
+        if self.partial == "emit":
+            made["complete"] = pa.array(np.ones(last.num_rows, np.bool_))
+        schema = self.output_schema(last.schema)
+        columns = [made[f.name] if f.name in made else last.column(f.name) for f in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters

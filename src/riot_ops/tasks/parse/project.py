@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -93,7 +94,7 @@ class Project(StatelessTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         columns = [batch.column(name) for name in self._kept(batch.schema)]
-        columns += [pa.repeat(pa.scalar(text, pa.string()), batch.num_rows) for _, text in self.constants]
+        columns += [_repeated(text, batch.num_rows) for _, text in self.constants]
         columns += [pa.nulls(batch.num_rows, arrow_type(kind)) for _, kind in self.nulls]
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema(batch.schema))
 
@@ -107,3 +108,13 @@ class Project(StatelessTask):
         yield Case(cls(fields=("value",), constants=(("analytic", "AVG"),)), batch)
         yield Case(cls(fields=("key", "value")), batch)
         yield Case(cls(fields=("key",), nulls={"model": "string", "error": "double"}), batch, "nulls")
+
+
+def _repeated(text: str, rows: int) -> pa.Array:
+    return _block(text, 1 << max(0, rows - 1).bit_length()).slice(0, rows)
+
+
+@functools.lru_cache(32)
+def _block(text: str, rows: int) -> pa.Array:
+    """A text so many times; batches are mostly of one size."""
+    return pa.repeat(pa.scalar(text, pa.string()), rows)

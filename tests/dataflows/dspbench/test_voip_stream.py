@@ -1,0 +1,205 @@
+"""VoIP stream, against a call at a time, plain Python and the figures of the specification."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.bench.opponents.dspbench.voip_stream import voip_stream as opponent
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import voip_stream
+from riot_ops.streams import replay
+from tests.reference.dspbench.voip_stream import voip_stream as reference
+from tests.search import depth
+from tests.staged import Staged
+
+SHARED = "dspbench/synthetic/voip-cdr.csv"
+TELEMARKETERS = {"10901236402": 368, "19899816633": 428, "19415983923": 355}
+NINE = datetime(2020, 1, 1, 9, tzinfo=UTC)
+FIELDS = ("caller", "timestamp", "score", "fofir", "url", "acd")
+
+numbers = st.sampled_from(["17", "18", "19", "20"])
+seconds = st.one_of(st.integers(0, 40), st.sampled_from([600, 5000]))
+
+
+def call(caller, callee, at, length, established):
+    time = f"{NINE + timedelta(seconds=at):%Y-%m-%dT%H:%M:%S}"
+    return f"{caller},{callee},{time},{caller};{callee};{time};{length};{established}"
+
+
+lengths = st.sampled_from([0, 3, 60, 250.5])
+calls = st.builds(call, numbers, numbers, seconds, lengths, st.sampled_from(["true", "true", "true", "false"]))
+dirt = st.sampled_from(
+    [
+        "",
+        "17,18,2020-01-01T09:00:00",
+        call("17", "18", 0, "x", "true"),
+        call("17", "18", 0, -1, "true"),
+        call("17", "18", 0, 5, "maybe"),
+        call("", "18", 0, 5, "true"),
+        call("17", "18", 0, 5, "true").replace("01-01", "13-01"),
+    ]
+)
+files = st.lists(st.one_of(calls, calls, calls, dirt), max_size=16)
+
+
+def table(lines):
+    return pa.table(
+        {"event_time": pa.nulls(len(lines), pa.timestamp("us", "UTC")), "payload": [line.encode() for line in lines]}
+    )
+
+
+def found(scores):
+    return [(row["seq"], *(row[name] for name in FIELDS)) for row in scores.sort_by("seq").to_pylist()]
+
+
+def same(rows, wanted):
+    assert [row[:3] for row in rows] == [row[:3] for row in wanted]
+    for row, other in zip(rows, wanted, strict=True):
+        assert row[3:] == pytest.approx(other[3:], rel=1e-9, abs=1e-12)
+
+
+def lively(many, seed=3):
+    """So many calls of a few, mostly in order."""
+    draw = random.Random(seed)
+    ends = [draw.sample(["17", "18", "19", "20", "21"], 2) for _ in range(many)]
+    at = [max(0, 4 * i + draw.choice([0, 0, 0, -30])) for i in range(many)]
+    return [
+        call(*ends[i], at[i], draw.choice([2, 30, 400]), "true" if draw.random() < 0.9 else "false")
+        for i in range(many)
+    ]
+
+
+@settings(max_examples=depth(30))
+@given(files, st.booleans(), st.integers(1, 9))
+def test_scores_are_those_of_a_call_at_a_time(lines, exact, batch_size):
+    result = voip_stream(exact=exact, num_elements=5000).run(table(lines), batch_size=batch_size)
+    wanted, bad, _ = reference(lines)
+    same(found(result["scores"]), wanted)
+    assert sorted(result.errors["seq"].to_pylist()) == bad
+
+
+@settings(max_examples=depth(15))
+@given(files.filter(any), st.booleans(), st.integers(0, 1 << 32))
+def test_scores_are_the_same_in_stages(lines, exact, seed):
+    choose = random.Random(seed)
+    flow = voip_stream(exact=exact, num_elements=5000)
+    staged = Staged(flow, ro.MemorySource(table(lines)), choose, max_records=5, partitions=choose.choice([1, 3]))
+    same(found(staged["scores"]), reference(lines)[0])
+
+
+@given(files)
+def test_plain_python_finds_the_same(lines):
+    rows = opponent({"calls": [line.encode() for line in lines]})["scores"]
+    same([(0, *row) for row in rows], [(0, *row[1:]) for row in reference(lines)[0]])
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"decay": 0.5},
+        {"acd_ramp": (0.0, 2.0), "decay24": 0.5},
+        {"fofir_ramp": (0.5, 1.5)},
+        {"fofir_weight": 5.0},
+        {"url_ramp": (0.0, 0.9)},
+        {"url_weight": 5.0},
+        {"acd_ramp": (0.0, 2.0)},
+        {"acd_ramp": (0.0, 2.0), "acd_weight": 5.0},
+        {"acd_ramp": (0.0, 2.0), "acd_decay_factor": 3.0},
+        {"acd_mode": "short"},
+        {"ramp": "ratio"},
+        {"threshold": 3.5},
+    ],
+    ids=",".join,
+)
+def test_options(option):
+    lines = lively(40)
+    wanted, _, _ = reference(lines, **option)
+    base = {"acd_ramp": option["acd_ramp"]} if len(option) > 1 else {}
+    assert wanted != reference(lines, **base)[0], "the option makes no difference here"
+    same(found(voip_stream(**option).run(table(lines))["scores"]), wanted)
+    same([(0, *row) for row in opponent({"calls": [x.encode() for x in lines]}, **option)["scores"]],
+         [(0, *row[1:]) for row in wanted])  # fmt: skip
+
+
+def test_sizes_of_the_filters():
+    sizes = {"num_elements": 7, "buckets_per_element": 5, "buckets_per_word": 4}
+    flow = voip_stream(exact=False, variation_size=11, variation_error=0.2, **sizes)
+    variation = flow.nodes["variation"].task
+    assert (variation.capacity, variation.error, variation.fields) == (11, 0.2, ("caller", "callee"))
+    for name in ("ecr", "rcr", "encr", "ecr24", "ct24"):
+        task = flow.nodes[name].task
+        assert (task.capacity, task.per_element, task.per_word) == (7, 5, 4), name
+    lines = lively(60)
+    narrow = found(flow.run(table(lines))["scores"])
+    assert [row[:3] for row in narrow] == [row[:3] for row in reference(lines)[0]]
+    assert narrow != found(voip_stream(exact=False).run(table(lines))["scores"])
+
+
+def test_twelve_operators():
+    flow = voip_stream(exact=False, timeout="5min")
+    feeds = defaultdict(set)
+    for edge in flow.edges:
+        feeds[edge.source].add(edge.target)
+    assert {"established", "global_acd"} == feeds["variation"]
+    assert feeds["established"] == {"ecr", "rcr", "encr", "ecr24", "ct24"}
+    assert feeds["ecr_of_call"] == {"fofir_parts", "url_parts"}
+    assert feeds["global_acd_of_call"] == feeds["ct24_of_call"] == feeds["ecr24_of_call"] == {"acd_parts"}
+    joins = [node.task for node in flow.kind("task") if isinstance(node.task, t.Join)]
+    assert [join.timeout for join in joins] == [timedelta(minutes=5)] * 4
+
+
+def test_a_restart_in_mid_stream(tmp_path):
+    lines = lively(50)
+    parts = []
+    for stop in (23, 50):
+        source = ro.MemorySource(table(lines[:stop]))
+        parts += found(voip_stream().run(source, checkpoint=tmp_path, batch_size=7)["scores"])
+    same(parts, reference(lines)[0])
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("mode", ["long", "short"])
+def test_figures_of_the_specification(shared_data, exact, mode):
+    result = voip_stream(exact=exact, acd_mode=mode).run(replay(shared_data / SHARED))
+    rows = result["scores"].to_pylist()
+    assert (len(rows), result.errors.num_rows) == (5708, 0)
+    by_caller = defaultdict(list)
+    for row in rows:
+        by_caller[row["caller"]].append(row["score"])
+    assert len(by_caller) == 300
+    means = {caller: sum(scores) / len(scores) for caller, scores in by_caller.items()}
+    assert {caller: len(by_caller[caller]) for caller in TELEMARKETERS} == TELEMARKETERS
+    if mode == "long":
+        assert all(set(by_caller[caller]) == {5.0} for caller in TELEMARKETERS)
+    else:
+        assert [round(means[caller], 2) for caller in TELEMARKETERS] == [7.70, 7.68, 7.69]
+    others = [row["score"] for row in rows if row["caller"] not in TELEMARKETERS]
+    usual = [mean for caller, mean in means.items() if caller not in TELEMARKETERS]
+    figures = (sum(usual) / len(usual), sum(others) / len(others), max(usual))
+    wanted = {"long": (2.6618, 2.6064, 4.1424), "short": (4.7852, 4.7694, 5.5371)}
+    assert figures == pytest.approx(wanted[mode], abs=5e-5)
+
+
+def test_the_file_in_stages_and_by_reference(shared_data):
+    lines = (shared_data / SHARED).read_text().splitlines()
+    wanted, bad, mean = reference(lines)
+    assert not bad
+    assert mean == pytest.approx(137.935375, abs=5e-7)
+    staged = Staged(voip_stream(), replay(shared_data / SHARED), random.Random(2), max_records=2500)
+    same(found(staged["scores"]), wanted)
+
+
+def test_misuse_is_refused():
+    for wrong in ({"acd_mode": "both"}, {"ramp": "steep"}, {"decay": 1.0}, {"timeout": "soon"}, {"num_elements": 0}):
+        name = {"num_elements": "capacity"}.get(next(iter(wrong)), next(iter(wrong)))
+        with pytest.raises(ConfigError, match=name):
+            voip_stream(exact="num_elements" not in wrong, **wrong)
