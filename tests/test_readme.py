@@ -26,7 +26,11 @@ def commands():
 def smaller(words):
     """The command with the options that make it small, each once."""
     words = [word for word in words if word != "--servers"]
+    if "--list" in words:
+        return words
     added = list(SMALL.get(words[0], ()))
+    if words[1] in ro.dataflows.BUILDERS and words[1] not in ro.dataflows.RIOTBENCH:
+        added = added[:4] if words[0] == "run" else []  # lines have no sensors
     if words[:2] == ["streams", "city"] and "--write" not in words:
         return words
     for option in added[::2]:
