@@ -29,7 +29,7 @@ def smaller(words):
     if "--list" in words:
         return words
     added = list(SMALL.get(words[0], ()))
-    if words[1] in ro.dataflows.BUILDERS and words[1] not in ro.dataflows.RIOTBENCH:
+    if words[-1] != words[0] and words[1] in ro.dataflows.BUILDERS and words[1] not in ro.dataflows.RIOTBENCH:
         added = added[:4] if words[0] == "run" else []  # lines have no sensors
     if words[:2] == ["streams", "city"] and "--write" not in words:
         return words
