@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.pred import pred
@@ -66,6 +67,14 @@ APPLICATIONS: dict[str, Application] = {
         Application("pred", "riotbench", pred),
         Application("train", "riotbench", train),
         Application("wc", "dspbench", word_count, {"lines": "text"}, {"counts": ("word", "count")}),
+        Application(
+            "fd",
+            "dspbench",
+            fraud_detection,
+            {"cards": "cards"},
+            {"outliers": ("entity_id", "score", "states")},
+            files=("model",),
+        ),
     )
 }
 

@@ -16,13 +16,15 @@ from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Split
 from riot_ops.streams.numbered import NumberedSource
 
-__all__ = ["WireSource", "draws", "joined_cells", "picks", "uniforms"]
+__all__ = ["WireSource", "decimals", "draws", "joined_cells", "moments", "normals", "picks", "uniforms"]
 
 Numbers = npt.NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
+#: What the draws that choose lines to spoil are for; subclasses use smaller numbers.
+_SPOILT = 1 << 20
 
 
 class WireSource(NumberedSource):
@@ -84,6 +86,15 @@ class WireSource(NumberedSource):
         """For each of the numbers which of several it is, by their weights."""
         return picks(self.seed, use, numbers, weights)
 
+    def spoilt(self, numbers: Numbers, lines: pa.Array, share: float, kinds: Sequence[pa.Array | str]) -> pa.Array:
+        """The lines; if there is to be dirt, with a share of them replaced, by each of the kinds equally often."""
+        if not self.dirt:
+            return lines
+        kind = np.floor(self.uniforms(_SPOILT, numbers) * (len(kinds) / share))
+        for number, what in enumerate(kinds):
+            lines = pc.if_else(pa.array(kind == number), what, lines)
+        return lines
+
     def _time_of(self, message: int) -> int:
         return self.start_ms + int(message * self.gap_ms)
 
@@ -134,10 +145,45 @@ def picks(
     """Which of several each is, by weights of any sum.
 
     >>> np.bincount(picks(0, 1, np.arange(1000), [3, 1])).tolist()
-    [739, 261]
+    [758, 242]
     """
     edges = np.cumsum(np.asarray(weights, np.float64))
     return np.searchsorted(edges / edges[-1], uniforms(seed, use, numbers), side="right").astype(np.int64)
+
+
+def normals(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
+    """Hashes as numbers of mean 0 and variance 1, nearly normal, within -4.9 to 4.9: the sum of eight parts of each.
+
+    >>> found = normals(0, 1, np.arange(100_000))
+    >>> float(abs(found.mean()).round(2)), float(found.std().round(2))
+    (0.0, 1.0)
+    """
+    parts = draws(seed, use, numbers).astype("<u8").view(np.uint8).reshape(-1, 8)
+    spread = np.sqrt(8 * (256.0**2 - 1) / 12)
+    whole: npt.NDArray[np.float64] = (parts.sum(axis=1, dtype=np.int64) - 8 * 127.5) / spread
+    return whole
+
+
+def decimals(values: npt.NDArray[Any], places: int) -> pa.Array:
+    """Numbers as text with so many decimals.
+
+    >>> decimals(np.array([1.5, -0.00004, 1e6]), 4).to_pylist()
+    ['1.5000', '0.0000', '1000000.0000']
+    """
+    whole = np.rint(values * 10.0**places).astype("<i8")
+    words = np.stack([whole, whole >> 63], axis=1)  # 128 bits, the lower half first
+    found = pa.Array.from_buffers(pa.decimal128(18, places), whole.size, [None, pa.py_buffer(words)])
+    return found.cast(pa.string())
+
+
+def moments(times: Numbers, unit: str, separator: str = "T") -> pa.Array:
+    """Times since 1970 as text; the unit (s, ms, us) says how many decimals a second has.
+
+    >>> moments(np.array([1_605_846_600_097]), "ms").to_pylist()
+    ['2020-11-20T04:30:00.097']
+    """
+    text = pa.array(times, pa.int64()).cast(pa.timestamp(unit)).cast(pa.string())
+    return text if separator == " " else pc.replace_substring(text, " ", separator)
 
 
 def joined_cells(*cells: Any, separator: str = ",") -> pa.Array:

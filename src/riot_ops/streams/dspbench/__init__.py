@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from riot_ops.streams.dspbench.ads import AdSource
+from riot_ops.streams.dspbench.cards import CardsSource
 from riot_ops.streams.dspbench.text import TextSource
 from riot_ops.streams.wire import WireSource
 
-__all__ = ["STREAMS", "AdSource", "TextSource"]
+__all__ = ["STREAMS", "AdSource", "CardsSource", "TextSource"]
 
 #: The generated streams of lines by name.
-STREAMS: dict[str, Callable[..., WireSource]] = {kind.stream: kind for kind in (AdSource, TextSource)}
+STREAMS: dict[str, Callable[..., WireSource]] = {kind.stream: kind for kind in (AdSource, TextSource, CardsSource)}

@@ -1,0 +1,100 @@
+"""Purchases by card, as the fraud detection of DSPBench reads them."""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.models.markov import PURCHASES
+from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells
+
+__all__ = ["CardsSource"]
+
+LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))
+STATES = [a + b + c for a in PURCHASES[0] for b in PURCHASES[1] for c in PURCHASES[2]]
+SHARES = np.array(
+    [a * b * c for a in PURCHASES[0].values() for b in PURCHASES[1].values() for c in PURCHASES[2].values()]
+)
+#: What a stolen card is used for: dear purchases in a hurry.
+FRAUD = ("HHS", "MHS", "LHS", "HHN", "HHL")
+#: So large a share of the customers makes half of the purchases.
+BUSY = 0.25
+
+
+class CardsSource(WireSource):
+    """Purchases: customer, transaction and state, such as ``8MFRVKTSJC,T00000000000,LNN``.
+
+    A state is an amount (L, M, H: low 35 %, medium 53 %, high 12 %), whether something dear is in the basket (N, H: no
+    85 %, yes 15 %) and the time since the customer's last (L, N, S: large 35 %, normal 45 %, small 20 %). Few customers
+    have states of five rare kinds alone. A quarter of the customers make half of the purchases besides those that all
+    make equally often.
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of lines; None: without end.
+    seed : int, default 0
+    customers : int, >= 1, default 500
+    fraud : float, 0 to 1, default 0.03
+        Share of the customers whose card is in other hands.
+    dirt : bool, default True
+        0.6 % of the lines are bad: one cell alone, no state, or a state that there is not.
+
+    Shapes and rates
+    ----------------
+    27 bytes a line.
+
+    Examples
+    --------
+    >>> source = CardsSource(messages=2)
+    >>> next(source.read({"start": 0, "end": 2}))["payload"][1].as_py()
+    b'AKBUAOD26X,T00000000001,MNN'
+    """
+
+    stream: ClassVar[str] = "cards"
+    domain: ClassVar[str] = "purchases by card"
+
+    def __init__(
+        self,
+        messages: int | None = None,
+        seed: int = 0,
+        *,
+        customers: int = 500,
+        fraud: float = 0.03,
+        dirt: bool = True,
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        if not isinstance(customers, int) or customers < 1:
+            raise ConfigError(f"customers must be a number >= 1, got {customers!r}")
+        if not 0 <= fraud <= 1:
+            raise ConfigError(f"fraud must be from 0 to 1, got {fraud!r}")
+        self.customers = customers
+        self.fraud = fraud
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        most = np.where(self.uniforms(1, numbers) < (0.5 - BUSY) / (1 - BUSY), BUSY, 1.0)
+        who = np.minimum((self.uniforms(2, numbers) * most * self.customers).astype(np.int64), self.customers - 1)
+        state = self.picks(3, numbers, SHARES)
+        stolen = self.uniforms(4, who) < self.fraud
+        state[stolen] = len(STATES) + (self.draws(5, numbers[stolen]) % np.uint64(len(FRAUD))).astype(np.int64)
+        names = _names(self.customers, self.seed).take(pa.array(who))
+        states = pa.array([*STATES, *FRAUD]).take(pa.array(state))
+        digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width=11, padding="0")
+        lines = joined_cells(names, pc.binary_join_element_wise("T", digits, ""), states)
+        bad = [names, joined_cells(names, "T", ""), joined_cells(names, "T", "XYZ")]
+        return self.spoilt(numbers, lines, 0.006, bad)
+
+
+@functools.lru_cache(maxsize=4)
+def _names(customers: int, seed: int) -> pa.Array:
+    """Ten letters and digits for each customer."""
+    chosen = draws(seed, 6, np.arange(customers * 10)) % np.uint64(LETTERS.size)
+    return pc.binary_join(
+        pa.FixedSizeListArray.from_arrays(pa.array(LETTERS[chosen.astype(np.int64)]), 10).cast(pa.list_(pa.string())),
+        "",
+    )

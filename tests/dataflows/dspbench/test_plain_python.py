@@ -1,0 +1,38 @@
+"""The applications in plain Python find what the dataflows find, with every option, in the shared files and in dirt."""
+
+from __future__ import annotations
+
+import pytest
+
+from riot_ops.bench.validation import compare, lines_of, plain_results
+from riot_ops.dataflows import application
+from riot_ops.streams import generate, replay, write
+
+SYNTHETIC = "dspbench/synthetic"
+#: By application: shared files, and options.
+CASES = [
+    ("fd", {"cards": f"{SYNTHETIC}/credit-card.csv"}, {}),
+    ("fd", {}, {"algorithm": "miss_rate", "threshold": 0.8, "window": 3}),
+    ("fd", {}, {"algorithm": "entropy_reduction", "threshold": 0.9}),
+    ("fd", {}, {"local_predictor": False, "threshold": 0.85}),
+    ("fd", {}, {"model": "dspbench/fraud-markov-model.txt"}),
+]
+
+
+@pytest.mark.parametrize(("code", "shared", "options"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
+def test_plain_python_finds_the_same(code, shared, options, tmp_path, shared_data):
+    one = application(code)
+    options = {k: str(shared_data / v) if k in one.files else v for k, v in options.items()}
+    files = {source: shared_data / path for source, path in shared.items()}
+    for source, stream in one.inputs.items():
+        if source not in files:
+            files[source] = tmp_path / stream
+            write(generate(stream, messages=1500, seed=3), files[source])
+    result = one.builder(**options).run({source: replay(path) for source, path in files.items()})
+    plain = plain_results(one, {source: lines_of(path) for source, path in files.items()}, options)
+    assert set(plain) == set(one.results)
+    for stream, fields in one.results.items():
+        columns = [result[stream].column(name).to_pylist() for name in fields]
+        found = compare(stream, plain[stream], zip(*columns, strict=True))
+        assert found.equal, found
+        assert found.found
