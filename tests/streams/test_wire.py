@@ -24,7 +24,7 @@ def test_a_line_is_a_function_of_its_number(name, start, n, seed):
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_of_streams(name):
     make = STREAMS[name]
-    found = lines(make(), 0, 20_000)
+    found = lines(make(dirt=True), 0, 20_000)
     assert len(found) == 20_000
     assert not any("\n" in line for line in found)
     assert lines(make(seed=1), 0, 100) != lines(make(seed=2), 0, 100)

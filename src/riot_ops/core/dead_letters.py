@@ -20,6 +20,10 @@ from riot_ops.core.schema import EARLIEST, ERRORS, LATEST, TIMESTAMP
 __all__ = ["DeadLetters", "json_text", "records_as_json"]
 
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
+#: Fewer records than this are written as JSON one by one, more by columns, which is a hundred times faster for many.
+FEW = 16
+#: Characters for which JSON has escapes.
+ESCAPED = r'["\\\x00-\x1f]'
 
 
 class DeadLetters:
@@ -103,9 +107,13 @@ def _numbers(batch: pa.RecordBatch) -> pa.Array:
 def _times(batch: pa.RecordBatch) -> pa.Array:
     """The event times; null for those that no reader of the errors could hold."""
     column = _known(batch, "event_time", TIMESTAMP)
-    numbers = column.cast(pa.int64())
-    fits = pc.and_(pc.greater_equal(numbers, EARLIEST), pc.less_equal(numbers, LATEST))
-    return pc.if_else(fits, column, pa.scalar(None, TIMESTAMP))
+    return pc.if_else(_in_range(column), column, pa.scalar(None, TIMESTAMP))
+
+
+def _in_range(times: pa.Array) -> pa.Array:
+    """Which times Python can hold; null of null."""
+    numbers = times.cast(pa.int64())
+    return pc.and_(pc.greater_equal(numbers, EARLIEST), pc.less_equal(numbers, LATEST))
 
 
 def _known(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
@@ -122,7 +130,59 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def records_as_json(batch: pa.RecordBatch) -> pa.Array:
-    """Each record of a batch as JSON text."""
+    """Each record of a batch as JSON text.
+
+    >>> records_as_json(pa.RecordBatch.from_pydict({"seq": [7], "payload": [b"a,b"]})).to_pylist()
+    ['{"seq": 7, "payload": "a,b"}']
+    """
+    names = batch.schema.names
+    if batch.num_rows < FEW or len(set(names)) < len(names):
+        return _one_by_one(batch)
+    columns, odd = [], np.zeros(batch.num_rows, np.bool_)
+    for column in batch.columns:
+        texts, hard = _tokens(column)
+        if texts is None:
+            return _one_by_one(batch)
+        columns.append(texts)
+        if hard is not None:
+            odd |= np.asarray(hard)
+    heads = [f"{', ' if i else '{'}{json.dumps(encodable(name), ensure_ascii=False)}: " for i, name in enumerate(names)]
+    parts = [part for pair in zip(heads, columns, strict=True) for part in pair]
+    found = pc.binary_join_element_wise(*parts, "}", "")
+    return pc.replace_with_mask(found, odd, _one_by_one(batch.filter(pa.array(odd)))) if odd.any() else found
+
+
+def _tokens(column: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
+    """The values as JSON text, and for which rows that is not so; None where there is no quick way for the type."""
+    kind = column.type
+    if column.null_count == len(column):
+        return pa.array(["null"] * len(column)), None
+    hard = None
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        texts = column.cast(pa.string())
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        try:
+            text = pa.array(column).cast(pa.string())
+            text.validate(full=True)
+        except pa.ArrowInvalid:
+            return None, None
+        hard = pc.fill_null(pc.match_substring_regex(text, ESCAPED), False)
+        texts = pc.binary_join_element_wise('"', text, '"', "")
+    elif kind == TIMESTAMP:
+        if not pc.all(pc.equal(_in_range(column), True)).as_py():
+            return None, None
+        numbers = column.cast(pa.int64())
+        seconds = pc.divide(numbers, 1_000_000)
+        whole = pc.equal(pc.multiply(seconds, 1_000_000), numbers)
+        kinds = ((seconds, "s"), (numbers, "us"))
+        plain = pc.if_else(whole, *(found.cast(pa.timestamp(unit)).cast(pa.string()) for found, unit in kinds))
+        texts = pc.binary_join_element_wise('"', plain, '+00:00"', "")
+    else:
+        return None, None
+    return pc.fill_null(texts, "null"), hard
+
+
+def _one_by_one(batch: pa.RecordBatch) -> pa.Array:
     columns = [cells(column) for column in batch.columns]
     rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
     return pa.array([json_text(dict(zip(batch.schema.names, row, strict=True))) for row in rows], pa.string())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
+from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.pred import pred
@@ -74,6 +75,13 @@ APPLICATIONS: dict[str, Application] = {
             {"cards": "cards"},
             {"outliers": ("entity_id", "score", "states")},
             files=("model",),
+        ),
+        Application(
+            "sd",
+            "dspbench",
+            spike_detection,
+            {"sensors": "motes"},
+            {"spikes": ("device_id", "value", "moving_average")},
         ),
     )
 }

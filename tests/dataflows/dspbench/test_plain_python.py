@@ -16,6 +16,9 @@ CASES = [
     ("fd", {}, {"algorithm": "entropy_reduction", "threshold": 0.9}),
     ("fd", {}, {"local_predictor": False, "threshold": 0.85}),
     ("fd", {}, {"model": "dspbench/fraud-markov-model.txt"}),
+    ("sd", {"sensors": f"{SYNTHETIC}/sensors.dat"}, {}),
+    ("sd", {}, {"window": 10, "threshold": 0.1}),
+    ("sd", {}, {"value_field": "humidity", "threshold": 0.0}),
 ]
 
 

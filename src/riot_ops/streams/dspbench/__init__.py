@@ -4,10 +4,13 @@ from collections.abc import Callable
 
 from riot_ops.streams.dspbench.ads import AdSource
 from riot_ops.streams.dspbench.cards import CardsSource
+from riot_ops.streams.dspbench.motes import MotesSource
 from riot_ops.streams.dspbench.text import TextSource
 from riot_ops.streams.wire import WireSource
 
-__all__ = ["STREAMS", "AdSource", "CardsSource", "TextSource"]
+__all__ = ["STREAMS", "AdSource", "CardsSource", "MotesSource", "TextSource"]
 
 #: The generated streams of lines by name.
-STREAMS: dict[str, Callable[..., WireSource]] = {kind.stream: kind for kind in (AdSource, TextSource, CardsSource)}
+STREAMS: dict[str, Callable[..., WireSource]] = {
+    kind.stream: kind for kind in (AdSource, TextSource, CardsSource, MotesSource)
+}

@@ -1,0 +1,67 @@
+"""Spike detection in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+__all__ = ["spike_detection"]
+
+_CELLS = {"temperature": 4, "humidity": 5, "light": 6, "voltage": 7}
+#: A running sum is summed up anew after so many readings, so that rounding does not build up.
+_FRESH = 10_000
+
+
+class _Average:
+    """The mean of a device's latest readings."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.values: deque[float] = deque()
+        self.sum = 0.0
+        self.steps = 0
+
+    def add(self, value: float) -> float:
+        if len(self.values) == self.window:
+            self.sum -= self.values.popleft()
+        self.values.append(value)
+        self.sum += value
+        self.steps += 1
+        if self.steps == _FRESH:
+            self.sum, self.steps = math.fsum(self.values), 0
+        return self.sum / len(self.values)
+
+
+def spike_detection(
+    inputs: Mapping[str, Iterable[bytes]],
+    *,
+    value_field: str = "temperature",
+    window: int = 1000,
+    threshold: float = 0.03,
+) -> dict[str, list[tuple[Any, ...]]]:
+    """``spikes``: device_id, value, moving_average. ``inputs`` has ``sensors``."""
+    cell = _CELLS[value_field]
+    averages: dict[str, _Average] = {}
+    spikes: list[tuple[Any, ...]] = []
+    for line in inputs["sensors"]:
+        cells = line.decode("utf-8", "replace").split()
+        if len(cells) != 8:
+            continue
+        try:
+            datetime.fromisoformat(f"{cells[0]} {cells[1]}")  # a line with a wrong time does not count
+            value = float(cells[cell])
+        except ValueError:
+            continue
+        if not math.isfinite(value):
+            continue
+        device = cells[3]
+        average = averages.get(device)
+        if average is None:
+            average = averages[device] = _Average(window)
+        mean = average.add(value)
+        if abs(value - mean) > threshold * abs(mean):
+            spikes.append((device, value, mean))
+    return {"spikes": spikes}

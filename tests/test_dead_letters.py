@@ -1,0 +1,48 @@
+"""Records that were rejected, as text."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops.core.dead_letters import json_text, records_as_json
+
+HARD = st.sampled_from(["", "a,b", 'say "no"', "back\\slash", "line\nbreak", "\x00", "\x1f", "\x7f", "ü € 😀", None])
+
+
+@given(st.lists(st.tuples(HARD, HARD, st.integers(-5, 5) | st.none(), st.booleans()), min_size=16, max_size=40))
+def test_many_records_become_the_text_of_each(rows):
+    text, payload, number, flag = (list(column) for column in zip(*rows, strict=True))
+    times = [None if n is None else 1_700_000_000_000_000 + n * 250_000 for n in number]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            'a "name"': text,
+            "payload": pa.array([None if p is None else p.encode() for p in payload], pa.binary()),
+            "number": pa.array(number, pa.int64()),
+            "flag": flag,
+            "time": pa.array(times, pa.timestamp("us", "UTC")),
+            "none": pa.nulls(len(rows)),
+        }
+    )
+    assert records_as_json(batch).to_pylist() == [json_text(row) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"\xff"] * 20),
+        pa.array([2.5, float("nan")] * 10),
+        pa.array([[1]] * 20),
+        pa.array([2**62] * 20, pa.timestamp("us", "UTC")),
+        pa.array([5] * 20, pa.timestamp("s")),
+        pa.array(["x"] * 20).dictionary_encode(),
+    ],
+)
+def test_many_records_of_other_kinds(column):
+    batch = pa.RecordBatch.from_arrays([column, pa.array(range(20))], names=["x", "y"])
+    found = records_as_json(batch).to_pylist()
+    assert found == [records_as_json(batch.slice(i, 1))[0].as_py() for i in range(20)]
+    twice = pa.RecordBatch.from_arrays([column, column], names=["x", "x"])
+    assert records_as_json(twice).to_pylist() == [records_as_json(twice.slice(i, 1))[0].as_py() for i in range(20)]
