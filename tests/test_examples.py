@@ -34,9 +34,19 @@ def better_with_the_second_model(output, folder):
     assert distance["after"] < distance["before"] / 2
 
 
+def as_the_ready_made_one(output, folder):
+    """Spikes and lines that are none are there, and the application built by hand is that of the library."""
+    rows = output("result.summary.rows")
+    assert 0 < rows["spikes"] < rows["errors"] * 3
+    assert sum(reason["reason_count"] for reason in output('result["errors"]')) == rows["errors"]
+    assert output("average = ") == [20.0, 20.5, 23.0]
+    assert output("ready = ") is True
+
+
 CLAIMS = {
     "01_sensor_stream_to_predictions": same_on_spark,
     "02_sensor_file_to_live_prediction": better_with_the_second_model,
+    "03_lines_to_alerts": as_the_ready_made_one,
 }
 
 

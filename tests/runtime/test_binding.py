@@ -370,3 +370,12 @@ def test_on_spark_both_sources_and_frames_are_fitted(spark):
         flow(declared).start(spark, frame.drop("device"))
     with pytest.raises(ConfigError, match=r"'value' is timestamp.*, the dataflow declares double"):
         flow(declared).start(spark, frame.withColumn("value", frame["extra"]))
+
+
+def test_a_path_for_messages_is_a_file_of_lines(tmp_path):
+    path = tmp_path / "cards.csv"
+    path.write_text("a,b\nc\n")
+    flow = ro.Dataflow("lines")
+    flow.sink("out", flow.source("lines").to(ro.map(lambda row: row), id="same"))
+    assert flow.run(path)["same"]["payload"].to_pylist() == [b"a,b\n", b"c\n"]
+    assert flow.run(str(path))["same"].num_rows == 2

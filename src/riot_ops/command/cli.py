@@ -160,9 +160,7 @@ def bench(
     runner: Annotated[
         str | None, typer.Option(help="Of micro and app: local (default) or spark; of dspbench also all (default).")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Of micro, app and dspbench: folder for page and pictures.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Of micro, app and dspbench: folder for page and pictures.")] = None,
     duration: Annotated[
         float | None, typer.Option(help="Of app: seconds at the stream's pace; default: its week in 604.8.")
     ] = None,

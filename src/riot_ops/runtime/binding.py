@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.paths import local_path
+from riot_ops.core.schema import RAW
 from riot_ops.core.sink import MemorySink, ParquetSink, Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
@@ -20,6 +21,7 @@ from riot_ops.intake.memory_source import MemorySource
 from riot_ops.intake.step import check_types
 from riot_ops.intake.stream_source import StreamSource
 from riot_ops.streams.reading import read
+from riot_ops.streams.replay import replay
 
 __all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_back"]
 
@@ -71,7 +73,8 @@ def _as_source(name: str, given: Any, schema: pa.Schema) -> Source:
     if isinstance(given, Source):
         return given
     if isinstance(given, str | Path):
-        return read(given)
+        lines = set(schema.names) == set(RAW.names) and Path(given).suffix != ".parquet"
+        return replay(given) if lines else read(given)  # messages of text are lines, whatever stands in them
     if isinstance(given, list | tuple):
         if not all(isinstance(record, Mapping) for record in given):
             raise ConfigError("a list as source must hold dicts, one per record")
