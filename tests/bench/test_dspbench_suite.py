@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
-from riot_ops import bench
 from riot_ops.bench import dspbench
 from riot_ops.bench.dspbench_lines import PARTS, Lines, write_lines
+from riot_ops.bench.dspbench_page import PAPER
+from riot_ops.bench.dspbench_plots import TITLES, of_operators
 from riot_ops.bench.dspbench_spark import opponent, text
+from riot_ops.bench.measure import Measure
 from riot_ops.bench.validation import compare, plain_results
+from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.dataflows import APPLICATIONS, application
 
@@ -18,15 +28,63 @@ LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
 OPPONENTS = [name for name in LINES if opponent(name) is not None]
 
 
-def test_word_count_in_process(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.run("dspbench", as_json=True, quick=True, app=["wc"], runner="local")
-    found = {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local")}
-    assert len(capsys.readouterr().out.splitlines()) == len(found)
-    for name in ("local", "local-results", "plain-python", "vs-plain-python"):
-        assert found[f"dspbench/wc/{name}"].value > 0
-    ratio = found["dspbench/wc/vs-plain-python"]
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Measure], Path]:
+    """The measures of word count in process, and the folder of the page."""
+    out = tmp_path_factory.mktemp("dspbench")
+    return {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local", out=out)}, out
+
+
+def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) -> None:
+    measures = found[0]
+    for name in ("local", "local-results", "plain-python", "vs-plain-python", "local-all-cores-vs-one"):
+        assert measures[f"dspbench/wc/{name}"].value > 0
+    ratio = measures["dspbench/wc/vs-plain-python"]
     assert (ratio.unit, ratio.reach) == ("ratio", 10)
-    assert found["dspbench/wc/local-results"].reach == 10e6
+    assert measures["dspbench/wc/local-results"].reach == 10e6
+    assert 0 < measures["dspbench/wc/local-latency-p50"].value <= measures["dspbench/wc/local-latency-p95"].value
+    assert measures["dspbench/wc/local-latency-p95"].at_most
+    assert measures["dspbench/wc/local-memory"].value > 50
+
+
+def test_operators_of_word_count(found: tuple[dict[str, Measure], Path]) -> None:
+    operators = of_operators({name: m.value for name, m in found[0].items()})
+    assert list(operators) == ["wc/lines", "wc/split", "wc/counts"]
+    split, counts = operators["wc/split"], operators["wc/counts"]
+    assert split["selectivity"] == pytest.approx(9.8, abs=0.1)
+    assert split["bytes-in"] == operators["wc/lines"]["bytes-out"]
+    assert split["bytes-out"] == counts["bytes-in"] == counts["bytes-out"] - 8  # the count
+    assert counts["selectivity"] == 1
+    assert counts["state"] > 4_000 * 8 > split["state"] == 0
+    for figures in operators.values():
+        assert 0 < figures["time-p50"] <= figures["time-p95"]
+
+
+def test_the_page(found: tuple[dict[str, Measure], Path]) -> None:
+    measures, out = found
+    page = (out / "index.html").read_text()
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    pictures = {path.stem for path in out.glob("*.png")}
+    assert pictures == set(TITLES)
+    for name in pictures:
+        assert TITLES[name] in page
+        assert escape(PAPER.get(name, "")) in page
+    results = json.loads((out / "results.json").read_text())
+    assert [m["measure"] for m in results["measures"]] == list(measures)
+    assert results["quick"] is True
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(dspbench.table(measures.values()))
+    shown = console.export_text()
+    assert "wc/split" in shown
+    assert "vs-plain-python" in shown
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(dspbench, "_parts", lambda chosen, *_: [Measure(f"dspbench/{chosen[0].code}/local", 1.0, "x")])
+    arguments = ["bench", "dspbench", "--app", "wc", "--runner", "local", "--quick", "--out", str(tmp_path), "--json"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert json.loads(result.stdout.splitlines()[0])["measure"] == "dspbench/wc/local"
+    assert (tmp_path / "index.html").exists()
 
 
 def test_sides_that_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import Any
 
 from riot_ops.bench.data import Discard, needs
 from riot_ops.bench.dspbench_lines import Lines, write_lines
-from riot_ops.bench.dspbench_spark import on_spark
-from riot_ops.bench.measure import Measure, median, one_core, seconds
+from riot_ops.bench.dspbench_page import FOLDER, table, write
+from riot_ops.bench.dspbench_runs import local_runs, spark_runs
+from riot_ops.bench.dspbench_spark import on_one_core, on_spark
+from riot_ops.bench.dspbench_steps import operator_measures
+from riot_ops.bench.measure import Measure, load, median, one_core, seconds
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.validation import plain_results
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.dataflows.applications import APPLICATIONS, Application, application
 
-__all__ = ["REACH", "measures"]
+__all__ = ["REACH", "measures", "table"]
 
 #: What a second of one core should bring, in lines; for word count in words.
 REACH = {"wc": 10e6, "fd": 3e6, "sd": 8e6, "lp": 1e6, "vs": 0.5e6, "tm": 1e6}
@@ -37,7 +41,7 @@ class Sizes:
         return self.batch * self.batches
 
 
-FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 100.0), Sizes(5_000, 10_000, 2, 1, 30.0)
+FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 100.0), Sizes(2_000, 4_000, 2, 1, 30.0)
 
 
 def measures(
@@ -56,18 +60,46 @@ def measures(
     if runner not in ("all", "local", "spark"):
         raise ConfigError(f"--runner must be all, local or spark, got {runner!r}")
     needs("this benchmark", "bench", "orjson", "psutil")
+    needs("drawing the results", "plot", "matplotlib")
     chosen = [_known(label) for label in app] or [one for one in APPLICATIONS.values() if one.suite != "riotbench"]
     sizes = QUICK if quick else FULL
+    found, before = list[Measure](), load()
+    try:
+        for measure in _parts(chosen, sizes, runner, quick):
+            found.append(measure)
+            yield measure
+    finally:
+        if found:
+            print(f"page: {write(out or FOLDER, found, before, quick)}", file=sys.stderr)
+
+
+def _parts(chosen: Sequence[Application], sizes: Sizes, runner: str, quick: bool) -> Iterator[Measure]:
+    """In process first, where no JVM is there yet; then on Spark, with one core last."""
     if runner != "spark":
-        for one in chosen:
-            with folder() as base:
-                yield from in_process(write_lines(one, base / "lines", sizes.lines, sizes.batch), sizes)
+        for data, _ in _data(chosen, sizes):
+            yield from in_process(data, sizes)
+            yield from local_runs(data, sizes.repetitions)
+            with one_core():
+                yield from operator_measures(data.first(sizes.batch))
     if runner != "local":
+        rates = {}
         with spark_session(jvm="full") as spark:
-            for one in chosen:
-                with folder() as base:
-                    data = write_lines(one, base / "lines", sizes.lines, sizes.batch)
-                    yield from on_spark(spark, data, base, sizes.batch, sizes.limit_s)
+            for data, base in _data(chosen, sizes):
+                for measure in on_spark(spark, data, base, sizes.batch, sizes.limit_s):
+                    rates[measure.measure] = measure.value
+                    yield measure
+                peak = rates[f"dspbench/{data.application.code}/spark"]
+                yield from spark_runs(spark, data, sizes.batch, peak, quick)
+        with spark_session(1, jvm="full") as spark:
+            for data, _ in _data(chosen, sizes):
+                name = f"dspbench/{data.application.code}/spark"
+                yield from on_one_core(spark, data, sizes.batch, rates[name])
+
+
+def _data(chosen: Sequence[Application], sizes: Sizes) -> Iterator[tuple[Lines, Path]]:
+    for one in chosen:
+        with folder() as base:
+            yield write_lines(one, base / "lines", sizes.lines, sizes.batch), base
 
 
 def _known(label: str) -> Application:

@@ -16,7 +16,7 @@ from riot_ops.bench.opponents.dspbench_spark.opponent import Opponent
 from riot_ops.bench.sparks import durations, progress, timed_query
 from riot_ops.core.errors import RiotError
 
-__all__ = ["counted", "on_spark", "opponent", "packed", "text"]
+__all__ = ["counted", "on_one_core", "on_spark", "opponent", "packed", "text"]
 
 OPPONENTS = "riot_ops.bench.opponents.dspbench_spark"
 #: State of Spark's own aggregations is fastest in its store in memory; state in Python needs the other one.
@@ -69,6 +69,15 @@ def on_spark(spark: Any, data: Lines, base: Path, batch: int, limit_s: float) ->
     more = f"; {wanted:,} records to {theirs:,}" if wanted > theirs else ""
     against = f"{given.by}; both with micro-batches of {batch:,} lines{more}{note}"
     yield Measure(f"{at}/spark-vs-idiomatic", fast / slow, "ratio", against, reach)
+
+
+def on_one_core(spark: Any, data: Lines, batch: int, two: float) -> Iterator[Measure]:
+    """What a session with one core does, beside what one with two did."""
+    at, how = f"dspbench/{data.application.code}", f"{spark.sparkContext.master}, micro-batches of {batch:,} lines"
+    packed(spark, data.first(batch), {}, data.each)
+    rate = packed(spark, data, {}, batch)[0]
+    yield Measure(f"{at}/spark-one-core", rate, "lines/s", how)
+    yield Measure(f"{at}/spark-vs-one-core", two / rate, "ratio", "local[2] against local[1], one after the other")
 
 
 def packed(spark: Any, data: Lines, parameters: Mapping[str, Any], batch: int) -> tuple[float, dict[str, int]]:

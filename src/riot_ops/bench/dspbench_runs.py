@@ -1,0 +1,79 @@
+"""An application of DSPBench as a whole: what more cores bring, and latency, CPU and memory at half of its peak."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from riot_ops.bench.data import Discard
+from riot_ops.bench.dspbench_lines import Lines
+from riot_ops.bench.measure import Measure, median, one_core, seconds
+from riot_ops.bench.trial import Feed, OnSpark
+from riot_ops.measure.probe import Probe
+from riot_ops.measure.probe_report import Report
+from riot_ops.runtime.parallel import available
+from riot_ops.streams.pace import Paced
+
+__all__ = ["local_runs", "spark_runs"]
+
+#: Part of a run in which it settles, which does not count.
+SETTLING = 0.25
+
+
+def local_runs(data: Lines, repetitions: int) -> Iterator[Measure]:
+    """In process, on one core and on all, in turns."""
+    one = data.application
+    flow, at = one.builder(), f"dspbench/{one.code}"
+    alone, together = list[float](), list[float]()
+
+    def run() -> None:
+        flow.run(data.sources(), sinks=Discard())
+
+    run()  # compiles
+    for _ in range(repetitions):
+        with one_core():
+            alone.append(data.total / seconds(run, 1, warm=0))
+        together.append(data.total / seconds(run, 1, warm=0))
+    cores, peak = available(), median(together)
+    how = f"{data.total:,} lines, nothing written"
+    yield Measure(f"{at}/local-all-cores", peak, "lines/s", f"{how}, {cores} cores")
+    gain = median(b / a for a, b in zip(alone, together, strict=True))
+    yield Measure(f"{at}/local-all-cores-vs-one", gain, "ratio", f"{how}, {cores} cores against one")
+    probe = Probe(every_s=0.1)
+    feed = _feed(data)
+    paced = {name: Paced(source, rate=peak / 2 / len(feed.sources)) for name, source in feed.sources.items()}
+    flow.run({**paced, **feed.side}, sinks=Discard(), probe=probe)
+    report = probe.report()
+    yield from _figures(f"{at}/local", report, SETTLING * report.duration, peak / 2, f"{cores} cores", 50)
+
+
+def spark_runs(spark: Any, data: Lines, batch: int, peak: float, quick: bool) -> Iterator[Measure]:
+    """On Spark at half of a peak rate."""
+    runner, feed = OnSpark(quick, spark), _feed(data, batch)
+    length = runner.trial_s
+    begun = time.monotonic()
+    report = runner.run(feed, length, {"rate": peak / 2 / len(feed.sources)}, every_s=0.5)
+    where = f"{spark.sparkContext.master}, {time.monotonic() - begun:.0f} s with its start"
+    yield from _figures(f"dspbench/{data.application.code}/spark", report, runner.warm_s, peak / 2, where, None)
+
+
+def _feed(data: Lines, most: int = 65_536) -> Feed:
+    """What is paced; of sources that come one after the other the last, the others at once."""
+    flow, sources = data.application.builder(), data.sources()
+    side = list(sources)[:-1] if flow.merging == "sequence" else []
+    return Feed(flow, {n: s for n, s in sources.items() if n not in side}, {n: sources[n] for n in side}, most)
+
+
+def _figures(
+    at: str, report: Report, since: float, rate: float, where: str, reach_ms: float | None
+) -> Iterator[Measure]:
+    how = f"at {rate:,.0f} lines/s, half of the peak, {where}"
+    p50, p95 = (1e3 * v for v in report.latency(0.5, 0.95, since_s=since, until_s=report.duration))
+    span = max(report.duration - since, 1e-9)
+    delivered = report.series(span, since, report.duration).output_rate
+    yield Measure(f"{at}-latency-p50", p50, "ms", how)
+    yield Measure(f"{at}-latency-p95", p95, "ms", how, reach_ms, at_most=True)
+    yield Measure(f"{at}-sink", float(delivered[0]) if delivered.size else 0.0, "records/s", f"delivered, {how}")
+    yield Measure(f"{at}-cpu", report.cpu(since), "cores", f"all processes, {how}")
+    yield Measure(f"{at}-memory", report.memory(since) / 2**20, "MiB", f"all processes, {how}")
