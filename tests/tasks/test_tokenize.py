@@ -30,9 +30,12 @@ ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 texts = st.one_of(st.none(), st.text("abZ09_#'-, .\t\n\0üÉ\u00a0Ⅷİ", max_size=30), st.text(max_size=12))
 
 
-def defined(text, *, split="words", unicode=False, lowercase=False, prefix=None):
+def defined(text, *, split="words", unicode=False, lowercase=False, prefix=None, trim=False):
     found = [] if text is None else DEFINED[split, unicode].findall(text)
     found = [w for w in found if prefix is None or w.startswith(prefix)]
+    if trim:
+        n = len(prefix or "")
+        found = [w[:n] + w[n:].strip(string.punctuation) for w in found if w[n:].strip(string.punctuation)]
     if lowercase:
         found = [w.lower() if unicode else w.translate(ASCII_LOWER) for w in found]
     return found
@@ -40,9 +43,10 @@ def defined(text, *, split="words", unicode=False, lowercase=False, prefix=None)
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
 @pytest.mark.parametrize("split", ["words", "spaces", "punctuation"])
-@given(st.lists(texts, max_size=12), st.booleans(), st.booleans(), st.sampled_from([None, "a", "Z"]))
-def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowercase, prefix):
-    task = t.Tokenize(field="text", split=split, unicode=unicode, lowercase=lowercase, prefix=prefix)
+@given(st.lists(texts, max_size=12), st.booleans(), st.booleans(), st.sampled_from([None, "a", "Z"]), st.booleans())
+def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowercase, prefix, trim):
+    how = {"split": split, "unicode": unicode, "lowercase": lowercase, "prefix": prefix, "trim": trim}
+    task = t.Tokenize(field="text", **how)
     batch = pa.RecordBatch.from_pydict(
         {
             "seq": pa.array([3 * i for i in range(len(column))], pa.int64()),
@@ -53,7 +57,7 @@ def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowerc
     wanted = [
         {"seq": 3 * i, "word": word, "sub": place}
         for i, text in enumerate(column)
-        for place, word in enumerate(defined(text, split=split, unicode=unicode, lowercase=lowercase, prefix=prefix))
+        for place, word in enumerate(defined(text, **how))
     ]
     assert made.to_pylist() == wanted
     assert made.schema.names == ["seq", "word", "sub"]

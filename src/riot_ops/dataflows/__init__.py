@@ -10,6 +10,7 @@ from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
+from riot_ops.dataflows.dspbench.trending_topics import trending_topics
 from riot_ops.dataflows.dspbench.voip_stream import voip_stream
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.dspbench.yahoo_streaming import yahoo_streaming
@@ -43,6 +44,7 @@ __all__ = [
     "ticks",
     "traffic_monitoring",
     "train",
+    "trending_topics",
     "voip_stream",
     "word_count",
     "yahoo_streaming",

@@ -10,17 +10,21 @@ import numpy.typing as npt
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["tokens"]
+__all__ = ["NO_TRIM", "tokens"]
+
+NO_TRIM = np.empty(0, np.bool_)
 
 
 @kernel
 def _tokens(
-    data: Any, starts: Any, ends: Any, valid: Any, table: Any, first: Any, rows: Any, places: Any, spans: Any, out: Any
-) -> Any:
+    data: Any, starts: Any, ends: Any, valid: Any, table: Any, first: Any, trim: Any, rows: Any, places: Any,
+    spans: Any, out: Any,
+) -> Any:  # fmt: skip
     """Copy the tokens of each text; returns how many there are, and of how many bytes.
 
     ``table`` has for each byte what it becomes, 0 where it stands between tokens; ``first`` is the byte that a token
-    must begin with, -1 for any. ``spans`` gets where each token begins in ``out``, and one more: where the last ends.
+    must begin with, -1 for any. ``trim`` has which bytes are taken off at both ends (but for the first), or is empty.
+    ``spans`` gets where each token begins in ``out``, and one more: where the last ends.
     """
     n = 0
     o = 0
@@ -45,6 +49,17 @@ def _tokens(
                 if p >= end:
                     break
                 b = table[data[np.uint64(p)]]
+            if taken and trim.size > 0:
+                low = begin + 1 if first >= 0 else begin
+                while o > low and trim[out[np.uint64(o - 1)]]:
+                    o -= 1
+                q = low
+                while q < o and trim[out[np.uint64(q)]]:
+                    q += 1
+                taken = q < o
+                for j in range(o - q):
+                    out[np.uint64(low + j)] = out[np.uint64(q + j)]
+                o -= q - low
             if not taken:
                 o = begin
                 continue
@@ -63,6 +78,7 @@ def tokens(
     valid: npt.NDArray[np.bool_],
     table: npt.NDArray[np.uint8],
     first: int = -1,
+    trim: npt.NDArray[np.bool_] = NO_TRIM,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """``(rows, places, offsets, bytes)`` of the tokens: text and place in it of each, and all of them end to end.
 
@@ -72,5 +88,5 @@ def tokens(
     room = (size + starts.size) // 2 + 1
     rows, places = np.empty(room, np.int64), np.empty(room, np.int64)
     spans, out = np.empty(room + 1, np.int32), np.empty(size, np.uint8)
-    n, used = _tokens(data, starts, ends, valid, readonly(table), first, rows, places, spans, out)
+    n, used = _tokens(data, starts, ends, valid, readonly(table), first, readonly(trim), rows, places, spans, out)
     return rows[:n], places[:n], spans[: n + 1], out[:used]

@@ -72,6 +72,8 @@ from riot_ops.tasks.statistical.running_count import RunningCount
 from riot_ops.tasks.statistical.running_totals import RunningTotals
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
 from riot_ops.tasks.statistical.sliding_sum import SlidingSum
+from riot_ops.tasks.statistical.sliding_totals import SlidingTotals
+from riot_ops.tasks.statistical.top_k import TopK
 from riot_ops.tasks.statistical.variance import Variance
 from riot_ops.tasks.statistical.weighted_average import WeightedAverage
 from riot_ops.tasks.statistical.window import Aggregate, Window
@@ -139,6 +141,7 @@ __all__ = [
     "SenMLParse",
     "SlidingRegression",
     "SlidingSum",
+    "SlidingTotals",
     "SpamCounts",
     "SpikeFilter",
     "SqlInsert",
@@ -149,6 +152,7 @@ __all__ = [
     "Task",
     "TimeFields",
     "Tokenize",
+    "TopK",
     "Unpivot",
     "ValueFilter",
     "ValueTask",

@@ -18,7 +18,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, text_sizes
 from riot_ops.kernels.strings import not_utf8
-from riot_ops.kernels.tokens import tokens
+from riot_ops.kernels.tokens import NO_TRIM, tokens
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
 
 __all__ = ["Tokenize"]
@@ -27,6 +27,8 @@ WORD = (string.ascii_letters + string.digits + "_").encode()
 SPACE = b" \t\n\r\x0b\x0c"
 #: What stands in place of the one separator that is left, where texts are cut by Python.
 CUT = "\n"
+PUNCTUATION = np.zeros(256, np.bool_)
+PUNCTUATION[list(string.punctuation.encode())] = True
 
 
 @register
@@ -49,6 +51,9 @@ class Tokenize(StatelessTask):
         Whether tokens are in lower case; without ``unicode`` only ASCII letters are changed.
     prefix : str of one ASCII character, optional
         Tokens that begin otherwise are left out: "#" takes hash tags.
+    trim : bool, default False
+        Whether ASCII punctuation at both ends of a token, but not its ``prefix``, is taken off; where nothing else is
+        left there is no token.
     keep : tuple of str, default ()
         Fields of the record that its tokens carry, besides its order and time.
 
@@ -89,6 +94,7 @@ class Tokenize(StatelessTask):
     unicode: bool = False
     lowercase: bool = False
     prefix: str | None = None
+    trim: bool = False
     keep: tuple[str, ...] = ()
 
     def validate(self) -> None:
@@ -113,7 +119,7 @@ class Tokenize(StatelessTask):
         return with_next_sub(out.append(pa.field(self.output, pa.string())))
 
     def writes(self) -> frozenset[str] | None:
-        return None
+        return frozenset({self.output})
 
     def derives(self) -> bool:
         return True
@@ -162,7 +168,8 @@ class Tokenize(StatelessTask):
             data, starts, ends, valid = byte_spans(pa.array(map(self._cut, column.to_pylist()), pa.large_string()))
             table = np.arange(256, dtype=np.uint8)
             table[ord(CUT)], first = 0, -1
-        rows, places, offsets, text = tokens(data, starts, ends, valid, readonly(table), first)
+        trim = PUNCTUATION if self.trim and table is self._table else NO_TRIM
+        rows, places, offsets, text = tokens(data, starts, ends, valid, readonly(table), first, trim)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
         return rows, places, pa.Array.from_buffers(pa.string(), rows.size, buffers, 0)
 
@@ -173,6 +180,10 @@ class Tokenize(StatelessTask):
         whole = text.decode() if isinstance(text, bytes) else text
         found = _TOKENS[self.split].findall(whole.replace("\0", " "))
         taken = found if self.prefix is None else [one for one in found if one.startswith(self.prefix)]
+        if self.trim:
+            begin = len(self.prefix or "")
+            parts = ((one[:begin], one[begin:].strip(string.punctuation)) for one in taken)
+            taken = [before + rest for before, rest in parts if rest]
         return CUT.join(one.lower() if self.lowercase else one for one in taken)
 
     @classmethod
@@ -186,6 +197,7 @@ class Tokenize(StatelessTask):
         )
         yield Case(cls(field="text", keep=("key",)), batch)
         yield Case(cls(field="text", split="spaces", prefix="#", output="text"), batch, "tags")
+        yield Case(cls(field="text", split="spaces", trim=True), batch, "trimmed")
         yield Case(cls(field="text", split="punctuation", unicode=True, lowercase=True), batch, "unicode")
 
 

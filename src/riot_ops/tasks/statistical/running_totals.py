@@ -9,20 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, short
-from riot_ops.core.order import subs
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.tasks.statistical.totals import LEAST, MOST, addends, check_summable, checked_totals
 
 __all__ = ["RunningTotals"]
-
-
-MOST = int(np.iinfo(np.int64).max)
-LEAST = int(np.iinfo(np.int64).min)
 
 
 @kernel
@@ -90,15 +84,7 @@ class RunningTotals(KeyedTask):
     emit: Literal["each", "update"] = "each"
 
     def validate(self) -> None:
-        given = self.totals
-        if not isinstance(given, Mapping) or not given:
-            raise ConfigError(f"totals must be a dict of field to field (or None: records), got {short(given)}")
-        for name, of in given.items():
-            if not isinstance(name, str) or name in ("seq", "event_time", *self.by) or subs([name]):
-                raise ConfigError(f"totals: {name!r} cannot be the name of a total")
-            if not isinstance(of, str | None):
-                raise ConfigError(f"totals: {name!r} must be of a field or None, got {short(of)}")
-        object.__setattr__(self, "totals", dict(given))
+        object.__setattr__(self, "totals", checked_totals(self.totals, self.by))
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -108,10 +94,7 @@ class RunningTotals(KeyedTask):
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)
-        for of in self.totals.values():
-            kind = pa.null() if of is None else schema.field(of).type
-            if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-                raise ConfigError(f"{self.name()} sums whole numbers and truth values, the field {of!r} is {kind}")
+        check_summable(self.name(), self.totals, schema)
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -131,7 +114,7 @@ class RunningTotals(KeyedTask):
         made = {}
         for place, (name, of) in enumerate(self.totals.items()):
             out = np.empty(slots.size, np.int64)
-            _add(_addends(batch, of), slots, place, state["totals"], out)
+            _add(addends(batch, of), slots, place, state["totals"], out)
             made[name] = out
         if self.emit == "update":
             taken = latest_rows(slots, len(state["totals"]))
@@ -152,14 +135,3 @@ class RunningTotals(KeyedTask):
         )
         yield Case(cls(by=("key",), totals={"n": "n", "true": "yes", "rows": None}), batch)
         yield Case(cls(totals={"rows": None}), batch, "records")
-
-
-def _addends(batch: pa.RecordBatch, of: str | None) -> npt.NDArray[np.int64]:
-    if of is None:
-        return np.ones(batch.num_rows, np.int64)
-    column = batch.column(of)
-    if pa.types.is_uint64(column.type):  # a value beyond int64 is as good as its end
-        most = pa.scalar(MOST, pa.uint64())
-        column = pc.if_else(pc.greater(column, most), most, column)
-    values: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return values

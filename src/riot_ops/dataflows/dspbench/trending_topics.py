@@ -1,0 +1,89 @@
+"""Trending topics: which hash tags come most often, from tick to tick."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import duration
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["span", "trending_topics"]
+
+TWEET = {
+    "id": (("data.id", "id"), "string"),
+    "event_time": (("data.created_at", "created_at"), "iso"),
+    "text": (("data.text", "text"), "string"),
+}
+
+
+def trending_topics(
+    *,
+    window: str | timedelta = "10s",
+    every: str | timedelta = "2s",
+    k: int = 10,
+    normalise: bool = False,
+    rankers: int = 4,
+    partial: bool = True,
+) -> Dataflow:
+    """Build trending topics (TT): tweets → hash tags → counts over a sliding window → the most frequent ones.
+
+    Its result stream is ``rankings``, with the fields ``tick_time``, ``rank``, ``topic`` and ``count``: the k topics
+    with the largest counts at each tick, of equal ones those first that are first in the alphabet. Ticks are at the
+    time of the first tweet plus multiples of ``every``, in the time of the stream. A line that is no tweet, alone or
+    within ``data``, with ``id``, ``text`` and ``created_at`` ends in the errors stream.
+
+    Parameters
+    ----------
+    window : timedelta or text such as "10s", default "10s"
+        How far the counts reach back; of it so many whole ticks are taken, at least two.
+    every : timedelta or text, default "2s"
+        Time from tick to tick.
+    k : int >= 1, default 10
+        How many topics are ranked.
+    normalise : bool, default False
+        Whether "#IoT!" and "#iot" are one topic: in lower case, without punctuation at its ends.
+    rankers : int >= 1, default 4
+        Among how many rankers the topics are parted, before one ranks what these put out: the result is the same.
+    partial : bool, default True
+        Whether the end of the stream is a tick as well.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> tweet = '{{"id": "{0}", "created_at": "2020-11-20T04:30:0{0}Z", "text": "{1}"}}'
+    >>> lines = [tweet.format(i, text) for i, text in enumerate(("#sun #rain", "more #rain", "#sun and #sun"))]
+    >>> table = pa.table({"payload": lines, "event_time": pa.nulls(3)})
+    >>> for row in trending_topics().run(table)["rankings"].to_pylist():
+    ...     print(f"{row['tick_time']:%M:%S}", row["rank"], row["topic"], row["count"])
+    30:02 1 #rain 2
+    30:02 2 #sun 1
+    30:04 1 #sun 3
+    30:04 2 #rain 2
+    """
+    length, period = span(window), span(every)
+    if not timedelta(0) < period <= length:
+        raise ConfigError(f"every must be longer than 0 and window no shorter, got {every!r} and {window!r}")
+    flow = Dataflow("trending_topics")
+    tweets = flow.source("tweets").to(t.ParseJSON(fields=TWEET), id="parse").shuffle()
+    extract = t.Tokenize(
+        field="text", output="topic", split="spaces", prefix="#", lowercase=normalise, unicode=normalise, trim=normalise
+    )
+    count = t.SlidingTotals(
+        by=("topic",), totals={"count": None}, every=period, slots=max(2, length // period), partial=partial
+    )
+    counts = tweets.to(extract, id="topics").hash("topic").to(count, id="counts")
+    rank = t.TopK(item="topic", k=k, every=period, partial=partial)
+    parts = counts.hash("topic", parallelism=rankers).to(rank, id="parts")
+    return flow.sink("rankings_sink", parts.one().to(rank, id="rankings"))
+
+
+def span(given: str | timedelta) -> timedelta:
+    """A time that was given as text or as it is."""
+    return duration(given) if isinstance(given, str) else given

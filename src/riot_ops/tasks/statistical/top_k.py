@@ -1,0 +1,242 @@
+"""The items with the largest values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.clock import END, NEVER, Clock, Ticks, in_us
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import Due
+from riot_ops.core.order import subs, with_tick_places
+from riot_ops.core.parameters import Count
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrow import float_column, joined
+from riot_ops.kernels.index import key_numbers
+from riot_ops.kernels.latest import latest_rows
+from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+
+__all__ = ["TopK"]
+
+#: The tick behind the end of the stream.
+LAST = 1 << 60
+SLOT, TICK = "slot", "tick"
+
+Numbers = npt.NDArray[np.int64]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class TopK(KeyedTask):
+    """Rank the items that came since the last tick by a value: the k largest, a record for each rank.
+
+    Ticks are at the first event time of the stream plus multiples of ``every``. What has an event time from one tick
+    up to the next is ranked at that: behind :class:`SlidingTotals` of the same ``every`` the results of a tick are
+    ranked at that very tick. Of an item that comes several times the last value counts; of equal values the smaller
+    item is first. Rankings of parts of a stream, ranked again, are those of the whole.
+
+    Parameters
+    ----------
+    item : str
+        Field with the item: text, or a number.
+    value : str, default "count"
+        Numeric field to rank by.
+    k : int >= 1, default 10
+        How many are put out.
+    every : timedelta > 0 or text such as "2s"
+        Time from tick to tick.
+    zeros : bool, default False
+        Whether items with the value 0 are ranked.
+    partial : bool, default True
+        Whether the end of a bounded stream is a tick as well.
+    by, ttl
+        Key and time to live, see :class:`KeyedTask`; a ttl is refused, since rankings hold nothing beyond a tick.
+
+    Shapes and rates
+    ----------------
+    record[n] -> record[m], N:M: up to k of each key at each tick. O(log n) time per record; the state of a key is the
+    last record of each item since the last tick.
+
+    A result has the key, ``tick_time``, ``rank`` (from 1 on), the item and the value. Its ``event_time`` is the
+    microsecond before the tick.
+
+    Missing values
+    --------------
+    A record without item or value, or whose value is NaN, is not ranked.
+
+    Errors
+    ------
+    ``late``: the tick of its event time has been. ``no_event_time``.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: the rankers of trending topics.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> top = TopK(item="tag", k=2, every="2s").session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> for second, tag, count in ((0, "a", 3), (0, "b", 5), (1, "c", 3), (1, "b", 4), (2, "d", 1)):
+    ...     for out in top.push({"event_time": noon + timedelta(seconds=second), "tag": tag, "count": count}):
+    ...         print(f"{out['tick_time']:%S}", out["rank"], out["tag"], out["count"])
+    02 1 b 4.0
+    02 2 a 3.0
+    """
+
+    code: ClassVar[str] = "TPK"
+    category: ClassVar[str] = "Statistical"
+    pattern: ClassVar[str] = "Aggregate"
+    selectivity: ClassVar[str] = "N:M"
+
+    item: str
+    every: timedelta
+    value: str = "count"
+    k: Count = 10
+    zeros: bool = False
+    partial: bool = True
+
+    def validate(self) -> None:
+        if self.every <= timedelta(0):
+            raise ConfigError(f"every must be longer than 0, got {self.every!r}")
+        if self.ttl is not None:
+            raise ConfigError(f"ttl = {self.ttl!r}: nothing is held beyond a tick")
+        names = [*self.by, self.item, self.value, "tick_time", "rank", "event_time", "seq"]
+        if len(set(names)) < len(names) or subs(names):
+            raise ConfigError(f"item, value and by must be different fields other than tick_time and rank, got {names}")
+
+    # -- contract ----------------------------------------------------------------------------------
+
+    def clock(self) -> Clock:
+        return Clock(self.every, from_first=True)
+
+    @property
+    def keys_live(self) -> timedelta:
+        return self.every * 3
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {**super().requires(), "event_time": "any", self.item: "any", self.value: "number"}
+
+    def check_input(self, schema: pa.Schema) -> None:
+        super().check_input(schema)
+        check_time_field(self.name(), schema)
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        out = with_tick_places(pa.schema([schema.field("seq")])) if "seq" in schema.names else pa.schema([])
+        fields = [pa.field("event_time", TIMESTAMP), *(schema.field(name) for name in self.by)]
+        made = [pa.field("tick_time", TIMESTAMP), pa.field("rank", pa.int64())]
+        for field in (*fields, *made, schema.field(self.item), schema.field(self.value)):
+            out = out if field.name in out.names else out.append(field)
+        return out
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({"event_time", "tick_time", "rank"})
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"held": StateField("rows", initial=None)}
+
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+        raise AssertionError("rows and ticks go through advance")
+
+    def advance(
+        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch | None, Due | None]:
+        parts = []
+        for number, held in enumerate(state["held"]):
+            if held is not None:
+                parts.append(held.append_column(SLOT, pa.array(np.full(held.num_rows, number))))
+                state["held"][number] = None
+        if batch is not None and batch.num_rows:
+            parts.append(self._ranked_later(batch, slots, ticks, dead))
+        if not parts:
+            return None, None
+        rows = self._last(joined(parts))
+        slot, tick = (np.asarray(rows.column(name)) for name in (SLOT, TICK))
+        passed = self._passed(np.array([ticks.end]), ticks)[0]
+        if ticks.end >= END:
+            passed = LAST if self.partial else -1
+        closed = tick <= passed
+        self._hold(rows.filter(pa.array(~closed)), slot[~closed], state)
+        return None, self._due(rows.filter(pa.array(closed)), ticks)
+
+    def _passed(self, times: Numbers, ticks: Ticks) -> Numbers:
+        """How many ticks there were up to each time."""
+        if ticks.origin == NEVER:
+            return np.zeros(times.size, np.int64)
+        return np.where(times == NEVER, 0, (times - ticks.origin) // in_us(self.every))
+
+    def _ranked_later(self, batch: pa.RecordBatch, slots: Numbers, ticks: Ticks, dead: DeadLetters) -> pa.RecordBatch:
+        """The rows that are ranked at a tick to come, with slot and tick."""
+        times, timed = microseconds(batch.column("event_time"))
+        tick = self._passed(times, ticks) + 1
+        late = timed & (tick <= self._passed(ticks.at_rows(batch.num_rows), ticks))
+        dead.reject(batch, ~timed, "no_event_time", "a ranking needs an event time")
+        dead.reject(batch, late, "late", "the tick of its event time has been")
+        values, _ = float_column(batch.column(self.value))
+        good = timed & ~late & ~np.isnan(values) & np.asarray(batch.column(self.item).is_valid())
+        rows = batch.select([self.item, self.value]).append_column(TICK, pa.array(tick))
+        rows = rows.append_column(SLOT, pa.array(np.asarray(slots, np.int64)))
+        return rows if good.all() else rows.filter(pa.array(good))
+
+    def _last(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The last row of each item of a key and tick."""
+        items = key_numbers([rows.column(name) for name in (SLOT, TICK, self.item)], rows.num_rows)
+        taken = latest_rows(items, rows.num_rows)
+        return rows if taken.size == rows.num_rows else rows.take(pa.array(taken))
+
+    def _hold(self, rows: pa.RecordBatch, slots: Numbers, state: State) -> None:
+        kept = rows.drop_columns([SLOT])
+        for slot in np.unique(slots).tolist():
+            state["held"][slot] = kept.filter(pa.array(slots == slot))
+
+    def _due(self, rows: pa.RecordBatch, ticks: Ticks) -> Due | None:
+        """The best of each key at each tick."""
+        values, _ = float_column(rows.column(self.value))
+        if not self.zeros:
+            rows, values = rows.filter(pa.array(values != 0)), values[values != 0]
+        slot, tick = (np.asarray(rows.column(name)) for name in (SLOT, TICK))
+        if not slot.size:
+            return None
+        items = rows.column(self.item)
+        names = np.empty(slot.size, np.int64)  # the place of each item among all
+        names[np.asarray(pc.sort_indices(items))] = np.arange(slot.size)
+        order = np.lexsort((names, -values, slot, tick))
+        slot, tick = slot[order], tick[order]
+        starts = np.append(True, (slot[1:] != slot[:-1]) | (tick[1:] != tick[:-1]))
+        rank = np.arange(slot.size) - np.maximum.accumulate(np.where(starts, np.arange(slot.size), 0)) + 1
+        best = rank <= self.k
+        taken = pa.array(order[best])
+        times = ticks.origin + tick[best] * in_us(self.every)
+        columns = {
+            "tick_time": from_microseconds(times),
+            "rank": pa.array(rank[best]),
+            self.item: items.take(taken),
+            self.value: rows.column(self.value).take(taken),
+        }
+        return Due(slot[best], pa.RecordBatch.from_pydict(columns), times)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rows = 12
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(range(rows), pa.int64()),
+                "event_time": pa.array([3, 1, 4, 4, None, 12, 9, 13, 31, 30, 33, 60], pa.timestamp("s", tz="UTC")),
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", None, "", "a", "b"],
+                "item": ["x", "y", None, "ü", "x", "x", "y", "", "x", "x", "y", "y"],
+                "n": [1.0, 0.0, 5.0, float("nan"), 1.0, 2.0, None, float("inf"), -5.0, 6.0, 7.0, 8.0],
+            }
+        )
+        five = timedelta(seconds=5)
+        yield Case(cls(by=("key",), item="item", value="n", every=five, k=2), batch)
+        yield Case(cls(item="item", value="n", every=five, k=1, zeros=True, partial=False), batch, "one key")

@@ -1,0 +1,55 @@
+"""Trending topics, a tweet at a time."""
+
+from __future__ import annotations
+
+import json
+import string
+from datetime import datetime
+
+from tests.reference.dspbench.sliding import SlottedCounter, Ticks
+
+
+def parse(line):
+    """Time in microseconds and text of a tweet, or nothing."""
+    try:
+        given = json.loads(line)
+        given = given.get("data", given)
+        assert isinstance(given["id"], str)
+        time = datetime.fromisoformat(given["created_at"].replace("Z", "+00:00"))
+        return round(time.timestamp() * 1e6), given["text"]
+    except (ValueError, KeyError, AttributeError):
+        return None
+
+
+def topics(text, normalise):
+    """The hash tags of a text."""
+    for word in text.split():
+        if not word.startswith("#"):
+            continue
+        if not normalise:
+            yield word
+        elif rest := word[1:].strip(string.punctuation):
+            yield f"#{rest}".lower()
+
+
+def trending_topics(lines, *, window=10_000_000, every=2_000_000, k=10, normalise=False, partial=True):
+    """``(rankings, bad)``: rows of tick (microseconds), rank, topic and count; numbers of lines that are no tweets."""
+    slots = max(2, window // every)
+    counter, ticks, rankings, bad = SlottedCounter(slots), Ticks(every), [], []
+
+    def rank(tick, counts):
+        best = sorted((-n, topic) for topic, n in counts.items() if n)[:k]
+        rankings.extend((tick, place, topic, -n) for place, (n, topic) in enumerate(best, 1))
+
+    for number, line in enumerate(lines):
+        tweet = parse(line)
+        if tweet is None:
+            bad.append(number)
+            continue
+        for tick in ticks.move(tweet[0]):
+            rank(tick, counter.tick())
+        for topic in topics(tweet[1], normalise):
+            counter.add(topic)
+    if partial and ticks.first is not None:
+        rank(ticks.last(), counter.totals())
+    return rankings, bad
