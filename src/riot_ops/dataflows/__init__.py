@@ -6,6 +6,7 @@ from riot_ops.dataflows.dspbench.click_analytics import click_analytics
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.machine_outlier import machine_outlier
+from riot_ops.dataflows.dspbench.reinforcement_learner import reinforcement_learner
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
@@ -37,6 +38,7 @@ __all__ = [
     "micro",
     "pred",
     "read_ticks",
+    "reinforcement_learner",
     "sentiment_analysis",
     "spam_filter",
     "spike_detection",

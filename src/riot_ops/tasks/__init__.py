@@ -46,6 +46,7 @@ from riot_ops.tasks.parse.time_fields import TimeFields
 from riot_ops.tasks.parse.tokenize import Tokenize
 from riot_ops.tasks.parse.unpivot import Unpivot
 from riot_ops.tasks.parse.xml_parse import XMLParse
+from riot_ops.tasks.predictive.bandit import Bandit
 from riot_ops.tasks.predictive.bayes_score import BayesScore
 from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
 from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
@@ -85,6 +86,7 @@ __all__ = [
     "Annotate",
     "AsOfJoin",
     "BagOfWords",
+    "Bandit",
     "BargainIndex",
     "BatchFunction",
     "BatchOutliers",

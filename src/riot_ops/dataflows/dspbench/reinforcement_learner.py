@@ -1,0 +1,146 @@
+"""Reinforcement learner: which page to show, learnt from what pages earned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflow import Dataflow, merge
+
+__all__ = ["reinforcement_learner"]
+
+ACTIONS = ("page1", "page2", "page3")
+#: Mean and deviation of what each earns in the closed loop.
+EARNINGS = {"page1": (30.0, 12.0), "page2": (60.0, 30.0), "page3": (80.0, 10.0)}
+REDUCTIONS = {"linear": "linear", "logLinear": "logarithmic"}
+
+
+def reinforcement_learner(
+    *,
+    learner: Literal["interval", "greedy", "thompson", "optimistic"] = "interval",
+    actions: tuple[str, ...] = ACTIONS,
+    reward_range: tuple[int, int] = (0, 9999),
+    bin_width: int = 1,
+    confidence_limit: int = 95,
+    min_confidence_limit: int = 50,
+    confidence_limit_reduction_step: int = 5,
+    confidence_limit_reduction_round_interval: int = 50,
+    min_reward_distr_sample: int = 30,
+    random_selection_prob: float = 0.5,
+    prob_reduction_algorithm: Literal["linear", "logLinear"] = "linear",
+    prob_reduction_constant: float = 1.0,
+    min_sample_size: int | None = None,
+    max_reward: int | None = None,
+    order: Literal["number", "rewards first"] = "number",
+    closed_loop: bool = False,
+    earnings: Mapping[str, tuple[float, float]] | None = None,
+    reward_every: int = 50,
+    seed: int = 0,
+    parallelism: int = 1,
+) -> Dataflow:
+    """Build reinforcement learner (RL): events → the action chosen for each, by a learner that rewards come to.
+
+    The sources are ``events``, with lines of an event and its round, and ``rewards``, with lines of an action and what
+    it earned; in a closed loop only ``events``. The result stream is ``actions``, with the fields ``event_id``,
+    ``round``, ``action``, and in a closed loop ``reward``.
+
+    Parameters
+    ----------
+    learner : "interval", "greedy", "thompson" or "optimistic", default "interval"
+        The interval estimator, the random greedy learner, or a Thompson sampler, see :class:`riot_ops.tasks.Bandit`.
+    actions : tuple of str, default ("page1", "page2", "page3")
+        What there is to choose from.
+    reward_range : pair of int, default (0, 9999)
+        The least and the greatest reward that there can be.
+    bin_width : int, default 1
+        Of the interval estimator: width of a bin of rewards.
+    confidence_limit, min_confidence_limit : int, default 95 and 50
+        Of the interval estimator: percent of the rewards within the interval, at first and in the end.
+    confidence_limit_reduction_step, confidence_limit_reduction_round_interval : int, default 5 and 50
+        By how much it falls, and after how many rounds again.
+    min_reward_distr_sample : int, default 30
+        Of the interval estimator: rewards of each action until which it chooses at random.
+    random_selection_prob : float, default 0.5
+        Of the greedy learner: probability of a choice at random, at first.
+    prob_reduction_algorithm : "linear" or "logLinear", default "linear"
+        How it falls with the rounds.
+    prob_reduction_constant : float, default 1.0
+        The constant in that.
+    min_sample_size, max_reward : int, optional
+        Of the Thompson samplers, which need both: rewards until which they draw a number below ``max_reward``.
+    order : "number" or "rewards first", default "number"
+        Whether reward n comes behind event n, or all rewards before the first event.
+    closed_loop : bool, default False
+        Whether the choices make the rewards: by normal numbers that begin anew with each run's seed.
+    earnings : dict of str to (mean, deviation), optional
+        What the actions earn in a closed loop; by default (30, 12), (60, 30) and (80, 10) for the three pages.
+    reward_every : int, default 50
+        In a closed loop: after how many choices of an action it is rewarded.
+    seed : int, default 0
+        Of all that is random.
+    parallelism : int, default 1
+        Learners, to which events go in turn and rewards all.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench: a suite of benchmark applications for distributed data stream processing
+       systems*, IEEE Access 8, 2020, DOI 10.1109/ACCESS.2020.3043948.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> lines = lambda *text: pa.table({"payload": [t.encode() for t in text], "event_time": pa.nulls(len(text))})
+    >>> flow = reinforcement_learner(min_reward_distr_sample=1, order="rewards first")
+    >>> rewards = lines("page1,3", "page2,9", "page3,4")
+    >>> flow.run({"events": lines("a,1", "b,2"), "rewards": rewards})["actions"]["action"].to_pylist()
+    ['page2', 'page2']
+    """
+    if order not in ("number", "rewards first"):
+        raise ConfigError(f"order must be 'number' or 'rewards first', got {order!r}")
+    if prob_reduction_algorithm not in REDUCTIONS:
+        raise ConfigError(f"prob_reduction_algorithm must be 'linear' or 'logLinear', got {prob_reduction_algorithm!r}")
+    sampler = learner in ("thompson", "optimistic")
+    if sampler and (min_sample_size is None or max_reward is None):
+        raise ConfigError(f"learner={learner!r} needs min_sample_size and max_reward")
+    if earnings is not None and not closed_loop:
+        raise ConfigError("earnings are for closed_loop=True")
+    options: dict[str, Any] = {
+        "learner": learner,
+        "rewards": reward_range,
+        "bin_width": bin_width,
+        "confidence": confidence_limit,
+        "min_confidence": min_confidence_limit,
+        "confidence_step": confidence_limit_reduction_step,
+        "confidence_rounds": confidence_limit_reduction_round_interval,
+        "min_sample": min_sample_size if sampler else min_reward_distr_sample,
+        "explore": random_selection_prob,
+        "reduction": REDUCTIONS[prob_reduction_algorithm],
+        "reduction_constant": prob_reduction_constant,
+        "max_reward": max_reward if sampler else None,
+        "seed": seed,
+    }
+    if closed_loop:
+        options |= {"feedback": EARNINGS if earnings is None else earnings, "feedback_every": reward_every}
+    bandit = t.Bandit(actions=actions, **options)
+
+    flow = Dataflow("reinforcement_learner", merging="number" if order == "number" else "sequence")
+    sources = () if closed_loop else ("rewards",)
+    named = ("events", *sources) if order == "number" else (*sources, "events")
+    lines = {name: flow.source(name) for name in named}
+    read = t.ParseLines(fields={"event_id": (0, "string"), "round": (1, "int64")}, cells=2)
+    nothing = t.Project(fields=("event_id", "round"), nulls={"action": "string", "reward": "int64"})
+    asking = lines["events"].to(read, id="parse_events").to(nothing, id="asking")
+    if closed_loop:
+        chosen = asking.shuffle(parallelism).to(bandit, id="learner")
+    else:
+        earned = t.ParseLines(fields={"action": (0, "string"), "reward": (1, "int64")}, cells=2)
+        nobody = t.Project(fields=("action", "reward"), nulls={"event_id": "string", "round": "int64"})
+        told = lines["rewards"].to(earned, id="parse_rewards").to(nobody, id="told")
+        if parallelism == 1:
+            chosen = merge(asking, told).one().to(bandit, id="learner")
+        else:
+            chosen = flow.add(bandit, asking.shuffle(parallelism), told.broadcast(parallelism), id="learner")
+    fields = ("event_id", "round", "action", *(("reward",) if closed_loop else ()))
+    return flow.sink("actions_sink", chosen.shuffle().to(t.Project(fields=fields), id="actions"))

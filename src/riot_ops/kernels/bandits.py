@@ -1,0 +1,154 @@
+"""Learners that choose among actions by the rewards that these had: the loops of multi-armed bandits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["GREEDY", "INTERVAL", "OPTIMISTIC", "THOMPSON", "choose", "upper_bin"]
+
+#: How an action is chosen.
+INTERVAL, GREEDY, THOMPSON, OPTIMISTIC = 0, 1, 2, 3
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+_11, _27, _30, _31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
+
+
+@kernel
+def _uniform(seed: Any, drawn: Any, s: Any) -> Any:
+    """The next random number in [0, 1) of a key (splitmix64); ``drawn`` counts them."""
+    drawn[s] += 1
+    x = seed + np.uint64(drawn[s]) * _GOLDEN
+    x = (x ^ (x >> _30)) * _M1
+    x = (x ^ (x >> _27)) * _M2
+    x = x ^ (x >> _31)
+    return np.float64(np.int64(x >> _11)) * 2.0**-53
+
+
+@kernel
+def upper_bin(bins: Any, first: Any, width: Any, count: Any, total: Any, limit: Any) -> Any:
+    """The last bin of the interval around the mean that holds so many percent of the rewards.
+
+    It is as many bins to the right of that of the mean (which is cut to a whole number) as to the left. ``bins[i]`` is
+    how many rewards are in bin ``first + i``.
+    """
+    mean = abs(total) // count
+    if total < 0:
+        mean = -mean
+    middle = mean // width - first
+    need = count * limit // 100
+    have = bins[middle]
+    offset = 0
+    while have < need:
+        offset += 1
+        if middle - offset >= 0:
+            have += bins[middle - offset]
+        if middle + offset < bins.size:
+            have += bins[middle + offset]
+    return first + middle + offset
+
+
+@kernel
+def _reward(
+    s: Any, a: Any, reward: Any, first: Any, width: Any, bins: Any, counts: Any, totals: Any, fresh: Any
+) -> None:
+    bins[s, a * (bins.shape[1] // counts.shape[1]) + reward // width - first] += 1
+    counts[s, a] += 1
+    totals[s, a] += reward
+    fresh[s, a] = False
+
+
+@kernel
+def _past(at: Any, bins: Any) -> Any:
+    """The bin of the reward at a place, where all of an action stand in order."""
+    i = 0
+    while at >= bins[i]:
+        at -= bins[i]
+        i += 1
+    return i
+
+
+@kernel
+def choose(
+    kind: Any, slots: Any, rounds: Any, given: Any, rewards: Any, seed: Any, first: Any, width: Any, least: Any,
+    lowest: Any, step: Any, pause: Any, explore: Any, reduction: Any, logarithmic: Any, most: Any, means: Any,
+    spreads: Any, every: Any, bins: Any, counts: Any, totals: Any, fresh: Any, uppers: Any, limit: Any,
+    since: Any, ready: Any, drawn: Any, selected: Any, chosen: Any, earned: Any,
+) -> None:  # fmt: skip
+    """Take the reward of each record that has an action, and choose one for the others.
+
+    ``chosen[i]`` is -1 for a reward; ``earned[i]`` is what the environment gave for a choice, -1 if nothing.
+    """
+    actions = counts.shape[1]
+    size = bins.shape[1] // actions
+    for i in range(slots.size):
+        s = slots[i]
+        chosen[i] = -1
+        earned[i] = -1
+        if given[i] >= 0:
+            _reward(s, given[i], rewards[i], first, width, bins, counts, totals, fresh)
+            continue
+        best = 0
+        if kind == INTERVAL:
+            if not ready[s]:
+                ready[s] = True
+                for a in range(actions):
+                    ready[s] &= counts[s, a] >= least
+                if ready[s]:
+                    since[s] = rounds[i]
+            if not ready[s]:
+                best = int(_uniform(seed, drawn, s) * actions)
+            else:
+                steps = (rounds[i] - since[s]) // pause
+                if steps > 0 and limit[s] > lowest:
+                    # whether more steps than there is room for or not, without a product that is too large
+                    limit[s] = lowest if steps > limit[s] else max(lowest, limit[s] - step * steps)
+                    since[s] = rounds[i]
+                    for a in range(actions):
+                        fresh[s, a] = False
+                for a in range(actions):
+                    if not fresh[s, a]:
+                        of = bins[s, a * size : (a + 1) * size]
+                        uppers[s, a] = upper_bin(of, first, width, counts[s, a], totals[s, a], limit[s])
+                        fresh[s, a] = True
+                    if uppers[s, a] > uppers[s, best]:
+                        best = a
+        elif kind == GREEDY:
+            r = max(rounds[i], 1)
+            chance = explore * reduction * math.log(r) / r if logarithmic else min(explore, explore * reduction / r)
+            if _uniform(seed, drawn, s) < chance:
+                best = int(_uniform(seed, drawn, s) * actions)
+            else:
+                greatest = -np.inf
+                for a in range(actions):
+                    mean = totals[s, a] / counts[s, a] if counts[s, a] > 0 else 0.0
+                    if mean > greatest:
+                        best, greatest = a, mean
+        else:
+            greatest = -np.inf
+            for a in range(actions):
+                u = _uniform(seed, drawn, s)
+                if counts[s, a] > least:
+                    of = bins[s, a * size : (a + 1) * size]
+                    draw = np.float64((_past(int(u * counts[s, a]), of) + first) * width)
+                    if kind == OPTIMISTIC:
+                        draw = max(draw, totals[s, a] / counts[s, a])
+                else:
+                    draw = math.floor(u * most)
+                if draw > greatest:
+                    best, greatest = a, draw
+        chosen[i] = best
+        if every > 0:
+            selected[s, best] += 1
+            if selected[s, best] % every == 0:
+                z = -6.0
+                for _ in range(12):
+                    z += _uniform(seed, drawn, s)
+                earned[i] = max(0, int(z * spreads[best] + means[best]))
+                _reward(s, best, earned[i], first, width, bins, counts, totals, fresh)

@@ -1,0 +1,227 @@
+"""Reinforcement learner, against the interval estimator a record at a time, and plain Python with the same random numbers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops.bench.opponents.dspbench.reinforcement_learner import reinforcement_learner as opponent
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import reinforcement_learner
+from riot_ops.streams import replay
+from tests.reference.dspbench.reinforcement_learner import IntervalEstimator
+from tests.reference.dspbench.reinforcement_learner import reinforcement_learner as reference
+from tests.search import depth
+from tests.staged import Staged
+
+EVENTS, REWARDS = (f"dspbench/synthetic/rl-{name}.csv" for name in ("events", "rewards"))
+PAGES = ["page1", "page2", "page3"]
+
+event_dirt = st.sampled_from(["", "a", "a,b", "a,1,2", ",5", "a,1.5"])
+reward_dirt = st.sampled_from(["", "page1", "page9,4", "page1,x", "page1,-1", "page2,10000", "page1,2,3", ",4"])
+events = st.lists(st.builds("e{},{}".format, st.integers(0, 9), st.integers(-3, 40)) | event_dirt, max_size=14)
+earned = st.builds("{},{}".format, st.sampled_from(PAGES), st.sampled_from([0, 1, 5, 6, 7, 30, 31]))
+rewards = st.lists(st.one_of(earned, earned, earned, reward_dirt), max_size=14)
+intervals = st.fixed_dictionaries(
+    {
+        "width": st.sampled_from([1, 4]),
+        "least": st.sampled_from([1, 2]),
+        "limit": st.sampled_from([95, 100]),
+        "lowest": st.sampled_from([0, 50]),
+        "step": st.sampled_from([5, 30]),
+        "pause": st.sampled_from([1, 3]),
+    }
+)
+NAMES = {
+    "width": "bin_width",
+    "least": "min_reward_distr_sample",
+    "limit": "confidence_limit",
+    "lowest": "min_confidence_limit",
+    "step": "confidence_limit_reduction_step",
+    "pause": "confidence_limit_reduction_round_interval",
+}
+ORDERS = st.sampled_from(["number", "rewards first"])
+
+
+def table(lines):
+    return pa.table(
+        {"event_time": pa.nulls(len(lines), pa.timestamp("us", "UTC")), "payload": [line.encode() for line in lines]}
+    )
+
+
+def raw(**files):
+    return {name: [line.encode() for line in lines] for name, lines in files.items()}
+
+
+def found(actions):
+    return [(row["event_id"], row["action"]) for row in actions.sort_by("seq").to_pylist()]
+
+
+def same(rows, wanted):
+    """What is chosen at random may be any action."""
+    assert [event for event, _ in rows] == [event for _, event, _ in wanted]
+    for (_, action), (_, _, other) in zip(rows, wanted, strict=True):
+        assert action == other or (other is None and action in PAGES)
+
+
+@given(events, rewards, intervals, ORDERS, st.integers(1, 9))
+def test_choices_are_those_of_a_record_at_a_time(asked, told, options, order, batch_size):
+    flow = reinforcement_learner(order=order, seed=7, **{NAMES[name]: value for name, value in options.items()})
+    result = flow.run({"events": table(asked), "rewards": table(told)}, batch_size=batch_size)
+    wanted, bad = reference(asked, told, order=order, **options)
+    same(found(result["actions"]), wanted)
+    steps = Counter(row["task"] for row in result.errors.to_pylist())
+    assert steps["parse_events"] == len(bad[0])
+    assert steps["parse_rewards"] + steps["learner"] == len(bad[1])
+
+
+LEARNERS = [
+    {"learner": "interval", "min_reward_distr_sample": 2, "confidence_limit_reduction_round_interval": 2},
+    {"learner": "greedy", "random_selection_prob": 0.9, "prob_reduction_constant": 5.0},
+    {"learner": "greedy", "random_selection_prob": 0.9, "prob_reduction_algorithm": "logLinear"},
+    {"learner": "thompson", "min_sample_size": 1, "max_reward": 40},
+    {"learner": "optimistic", "min_sample_size": 0, "max_reward": 9},
+]
+
+
+@settings(max_examples=depth(30))
+@given(events, rewards, st.sampled_from(LEARNERS), ORDERS, st.integers(0, 1 << 32))
+def test_all_learners_in_stages_and_in_plain_python(asked, told, options, order, seed):
+    choose = random.Random(seed)
+    flow = reinforcement_learner(order=order, seed=seed, **options)
+    sources = {"events": ro.MemorySource(table(asked)), "rewards": ro.MemorySource(table(told))}
+    plain = opponent(raw(events=asked, rewards=told), order=order, seed=seed, **options)["actions"]
+    staged = Staged(flow, sources, choose, max_records=4, partitions=choose.choice([1, 3]))
+    assert found(staged["actions"]) == plain
+
+
+def rounds(many):
+    return [f"s{i},{i}" for i in range(1, many + 1)]
+
+
+@pytest.mark.parametrize("options", LEARNERS, ids=lambda options: "-".join(map(str, options.values())))
+def test_a_closed_loop_in_any_cut(options, tmp_path):
+    earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
+    loop = {**options, "closed_loop": True, "earnings": earnings, "reward_every": 3, "seed": 5}
+    lines = rounds(300)
+    plain = opponent(raw(events=lines), **loop)["actions"]
+    assert found(reinforcement_learner(**loop).run(table(lines), batch_size=7)["actions"]) == plain
+    parts = []
+    for stop in (131, 300):
+        source = ro.MemorySource(table(lines[:stop]))
+        parts += found(reinforcement_learner(**loop).run(source, checkpoint=tmp_path)["actions"])
+    assert parts == plain
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_the_loop_learns_which_page_earns_most(seed):
+    result = reinforcement_learner(closed_loop=True, seed=seed).run(table(rounds(10_000)))["actions"]
+    rows = result.sort_by("seq").to_pylist()
+    learner, made = IntervalEstimator(), Counter()
+    choices = []
+    for row in rows:
+        choices.append(learner.choose(row["round"]))
+        assert choices[-1] in (None, row["action"])
+        made[row["action"]] += 1
+        assert (row["reward"] is not None) == (made[row["action"]] % 50 == 0)
+        if row["reward"] is not None:
+            learner.reward(row["action"], row["reward"])
+    for page, (mean, spread) in {"page1": (30, 12), "page2": (60, 30), "page3": (80, 10)}.items():
+        earned = learner.rewards[page]
+        assert len(earned) >= 30
+        assert abs(sum(earned) / len(earned) - mean) < 4 * spread / len(earned) ** 0.5
+    begun = choices.index(next(filter(None, choices)))
+    assert Counter(choices[begun : begun + 50]).most_common(1)[0][0] == "page2"
+    assert Counter(choices[-2000:]).most_common(1)[0][0] == "page3"
+
+
+def test_the_shared_files(shared_data):
+    asked, told = ((shared_data / name).read_text().splitlines() for name in (EVENTS, REWARDS))
+    for order in ("rewards first", "number"):
+        wanted, bad = reference(asked, told, order=order)
+        assert bad == ([], [])
+        sources = {"events": replay(shared_data / EVENTS), "rewards": replay(shared_data / REWARDS)}
+        rows = found(reinforcement_learner(order=order).run(sources)["actions"])
+        same(rows, wanted)
+        assert rows == opponent(raw(events=asked, rewards=told), order=order)["actions"]
+        assert sum(action is None for *_, action in wanted) < (1 if order == "rewards first" else 150)
+
+
+def test_two_learners_take_turns():
+    told = [f"{page},{i}" for i, page in enumerate(PAGES)]
+    flow = reinforcement_learner(
+        parallelism=2, order="rewards first", min_reward_distr_sample=1, confidence_limit=100, seed=3
+    )
+    asked = rounds(40)
+    rows = found(flow.run({"events": table(asked), "rewards": table(told)}, batch_size=9)["actions"])
+    assert rows == [(line.split(",")[0], "page3") for line in asked]
+    loop = {"learner": "greedy", "closed_loop": True, "reward_every": 2, "seed": 3}
+    both = found(reinforcement_learner(parallelism=2, **loop).run(table(asked))["actions"])
+    for half in (0, 1):
+        assert both[half::2] == opponent(raw(events=asked[half::2]), **loop)["actions"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"bin_width": 5},
+        {"confidence_limit": 60},
+        {"min_confidence_limit": 0, "confidence_limit_reduction_step": 40},
+        {"confidence_limit_reduction_step": 40},
+        {"confidence_limit_reduction_round_interval": 3},
+        {"min_reward_distr_sample": 12},
+        {"learner": "greedy"},
+        {"learner": "greedy", "random_selection_prob": 1.0},
+        {"learner": "greedy", "prob_reduction_algorithm": "logLinear"},
+        {"learner": "greedy", "prob_reduction_constant": 9.0},
+        {"learner": "thompson", "min_sample_size": 3, "max_reward": 50},
+        {"learner": "thompson", "min_sample_size": 12, "max_reward": 50},
+        {"learner": "thompson", "min_sample_size": 12, "max_reward": 90},
+        {"learner": "optimistic", "min_sample_size": 3, "max_reward": 50},
+        {"actions": ("page3", "page1")},
+        {"reward_range": (0, 40)},
+        {"order": "rewards first"},
+        {"seed": 9},
+    ],
+    ids=str,
+)
+def test_options(option):
+    draw = random.Random(1)
+    told = [f"{page},{max(0, round(draw.gauss(*PAIRS[page])))}" for page in PAGES * 12]
+    draw.shuffle(told)
+    base = {"min_reward_distr_sample": 4}
+    asked = rounds(600)
+    plain = opponent(raw(events=asked, rewards=told), **{**base, **option})["actions"]
+    assert (
+        found(
+            reinforcement_learner(**{**base, **option}).run({"events": table(asked), "rewards": table(told)})["actions"]
+        )
+        == plain
+    )
+    others = {name: value for name, value in option.items() if name != next(reversed(option))}
+    if "learner" not in option or option["learner"] == "greedy":
+        assert plain != opponent(raw(events=asked, rewards=told), **{**base, **others})["actions"]
+
+
+PAIRS = {"page1": (30, 12), "page2": (38, 25), "page3": (60, 5)}
+
+
+def test_misuse_is_refused():
+    for wrong, text in (
+        ({"order": "events first"}, "order"),
+        ({"prob_reduction_algorithm": "cubic"}, "prob_reduction_algorithm"),
+        ({"learner": "thompson"}, "min_sample_size"),
+        ({"learner": "oracle"}, "learner"),
+        ({"earnings": {}}, "closed_loop"),
+        ({"closed_loop": True, "earnings": {"page1": (1, 1)}}, "feedback"),
+        ({"closed_loop": True, "reward_range": (0, 100)}, "feedback"),
+        ({"parallelism": 0}, "parallelism"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            reinforcement_learner(**wrong)
