@@ -9,6 +9,7 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
+from riot_ops.dataflows.dspbench.voip_stream import voip_stream
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.pred import pred
@@ -82,6 +83,13 @@ APPLICATIONS: dict[str, Application] = {
             spike_detection,
             {"sensors": "motes"},
             {"spikes": ("device_id", "value", "moving_average")},
+        ),
+        Application(
+            "vs",
+            "dspbench",
+            voip_stream,
+            {"calls": "calls"},
+            {"scores": ("caller", "timestamp", "score", "fofir", "url", "acd")},
         ),
     )
 }

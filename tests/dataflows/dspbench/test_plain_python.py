@@ -19,6 +19,8 @@ CASES = [
     ("sd", {"sensors": f"{SYNTHETIC}/sensors.dat"}, {}),
     ("sd", {}, {"window": 10, "threshold": 0.1}),
     ("sd", {}, {"value_field": "humidity", "threshold": 0.0}),
+    ("vs", {"calls": f"{SYNTHETIC}/voip-cdr.csv"}, {}),
+    ("vs", {}, {"acd_mode": "short", "threshold": 4.0}),
 ]
 
 

@@ -1,0 +1,136 @@
+"""Call records of telephones, as the VoIP stream of DSPBench reads them."""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, moments
+
+__all__ = ["CallsSource"]
+
+#: People whom somebody calls.
+CONTACTS = 5
+#: Seconds of a call, from and to: of people, who may talk for long, and of telemarketers.
+TALKS, PITCHES = (20, 300), (3, 25)
+
+
+class CallsSource(WireSource):
+    """Calls: caller, callee, time, and all of it again in one cell, with seconds, and whether somebody answered.
+
+    Everybody has five contacts and calls these alone, for 20 to 300 seconds. Telemarketers call a new number each
+    time, of somebody who calls nobody, for 3 to 25 seconds. A number has eleven digits and begins with 1.
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of lines; None: without end.
+    seed : int, default 0
+    population : int, >= 2, default 1000
+        Callers, telemarketers among them.
+    telemarketers : int, >= 0 and below the population, default 10
+        How many of them are.
+    share : float, 0 to 1, default 0.2
+        Share of the calls that are theirs.
+    failed : float, 0 to 1, default 0.05
+        Share of the calls that nobody answers.
+    rate : float, > 0, default 10
+        Calls per second.
+    spread_s : float, >= 0, default 60
+        A call is answered up to so many seconds after its turn, so that times do not ascend.
+    dirt : bool, default True
+        0.5 % of the lines are bad: cut off, without a real time, or with something else where it says how long the
+        call lasted, or whether it was answered.
+
+    Shapes and rates
+    ----------------
+    94 bytes a line.
+
+    Examples
+    --------
+    >>> source = CallsSource(messages=2)
+    >>> next(source.read({"start": 0, "end": 2}))["payload"][1].as_py()[24:]
+    b'2020-01-01T00:00:23,12497616900;17895546603;2020-01-01T00:00:23;146;true'
+    """
+
+    stream: ClassVar[str] = "calls"
+    domain: ClassVar[str] = "records of telephone calls"
+
+    def __init__(
+        self,
+        messages: int | None = None,
+        seed: int = 0,
+        *,
+        population: int = 1000,
+        telemarketers: int = 10,
+        share: float = 0.2,
+        failed: float = 0.05,
+        rate: float = 10.0,
+        spread_s: float = 60.0,
+        dirt: bool = True,
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        for name, value, least in (("population", population, 2), ("telemarketers", telemarketers, 0)):
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} must be a number >= {least}, got {value!r}")
+        if telemarketers >= population:
+            raise ConfigError(f"telemarketers must be fewer than the population {population}, got {telemarketers}")
+        for name, given, fits, allowed in (
+            ("share", share, 0 <= share <= 1, "from 0 to 1"),
+            ("failed", failed, 0 <= failed <= 1, "from 0 to 1"),
+            ("rate", rate, 0 < rate < np.inf, "above 0"),
+            ("spread_s", spread_s, 0 <= spread_s < np.inf, ">= 0"),
+        ):
+            if not fits:
+                raise ConfigError(f"{name} must be {allowed}, got {given!r}")
+        self.population, self.telemarketers, self.share = population, telemarketers, share
+        self.failed, self.rate, self.spread_s = failed, rate, spread_s
+
+    @property
+    def gap_ms(self) -> float:  # type: ignore[override]
+        return 1000.0 / self.rate
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        selling = (self.uniforms(1, numbers) < self.share) & (self.telemarketers > 0)
+        who = self._below(2, numbers, np.where(selling, self.telemarketers, self.population - self.telemarketers))
+        who += np.where(selling, 0, self.telemarketers)
+        # a contact is one of all others
+        contact = who * CONTACTS + self._below(3, numbers, CONTACTS)
+        friend = (who + 1 + self._below(4, contact, self.population - 1)) % self.population
+        book = _book(self.population, self.seed)
+        callee = np.where(selling, _telephone(self.draws(5, numbers)), book[friend])
+        least, most = (np.where(selling, pitch, talk) for pitch, talk in zip(PITCHES, TALKS, strict=True))
+        seconds = least + self._below(6, numbers, most - least + 1)
+        wait = self.uniforms(7, numbers) * self.spread_s * 1000
+        time = moments((self.start_ms + numbers * self.gap_ms + wait).astype(np.int64) // 1000, "s")
+        answered = pa.array(["true", "false"]).take(pa.array((self.uniforms(8, numbers) < self.failed).astype(np.int8)))
+        call = [pa.array(book[who]).cast(pa.string()), pa.array(callee).cast(pa.string()), time]
+        head = joined_cells(*call)
+        lines = _joined(head, *call, seconds, answered)
+        bad = [head, _joined(head, *call, "soon", answered), _joined(head, *call, seconds, "maybe")]
+        timeless = joined_cells(*call[:2], "2020-02-30T09:00:00")
+        bad.append(_joined(timeless, *call[:2], "2020-02-30T09:00:00", seconds, answered))
+        return self.spoilt(numbers, lines, 0.005, bad)
+
+    def _below(self, use: int, numbers: Numbers, limit: Numbers | int) -> npt.NDArray[np.int64]:
+        """Whole numbers from 0 to a limit."""
+        return np.floor(self.uniforms(use, numbers) * limit).astype(np.int64)
+
+
+def _joined(head: pa.Array, *parts: pa.Array | str) -> pa.Array:
+    return joined_cells(head, joined_cells(*parts, separator=";"))
+
+
+def _telephone(drawn: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    return 10**10 + (drawn % np.uint64(10**10)).astype(np.int64)
+
+
+@functools.lru_cache(maxsize=4)
+def _book(population: int, seed: int) -> npt.NDArray[np.int64]:
+    """The number of each caller."""
+    return _telephone(draws(seed, 9, np.arange(population)))
