@@ -11,6 +11,7 @@ from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.voip_stream import voip_stream
 from riot_ops.dataflows.dspbench.word_count import word_count
+from riot_ops.dataflows.dspbench.yahoo_streaming import yahoo_streaming
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.pred import pred
 from riot_ops.dataflows.riotbench.stats import stats
@@ -90,6 +91,14 @@ APPLICATIONS: dict[str, Application] = {
             voip_stream,
             {"calls": "calls"},
             {"scores": ("caller", "timestamp", "score", "fofir", "url", "acd")},
+        ),
+        Application(
+            "ysb",
+            "dspbench",
+            yahoo_streaming,
+            {"events": "adverts"},
+            {"campaigns": ("window_start", "campaign_id", "count")},
+            files=("ads",),
         ),
     )
 }

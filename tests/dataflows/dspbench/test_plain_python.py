@@ -21,6 +21,8 @@ CASES = [
     ("sd", {}, {"value_field": "humidity", "threshold": 0.0}),
     ("vs", {"calls": f"{SYNTHETIC}/voip-cdr.csv"}, {}),
     ("vs", {}, {"acd_mode": "short", "threshold": 4.0}),
+    ("ysb", {}, {}),
+    ("ysb", {}, {"window": "1s", "event_type": "click", "ads": f"{SYNTHETIC}/ysb-ads.csv"}),
 ]
 
 

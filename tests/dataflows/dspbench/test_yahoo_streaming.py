@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
+from riot_ops.bench.opponents.dspbench.yahoo_streaming import yahoo_streaming as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import yahoo_streaming
-from riot_ops.streams.dspbench import AdSource
+from riot_ops.streams.dspbench import AdvertsSource
 from tests.dataflows.dspbench.streams_of import messages
 from tests.reference.dspbench.yahoo_streaming import yahoo_streaming as reference
 from tests.staged import Staged
@@ -56,6 +57,14 @@ def test_equals_the_reference(ads, texts, delay, batch_size):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
+@given(texts=lines, delay=st.sampled_from([0, 3, 20]), size=st.sampled_from([3, 10]))
+def test_plain_python_finds_the_same(ads, texts, delay, size):
+    options = {"window": f"{size}s", "delay": f"{delay}s"}
+    rows = opponent({"events": [text.encode() for text in texts]}, ads=ads, **options)["campaigns"]
+    wanted, _ = reference(texts, ADS, delay=delay * 1000, window=size * 1000)
+    assert sorted((round(start.timestamp() * 1000), *row) for start, *row in rows) == wanted
+
+
 @settings(max_examples=15)
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(ads, texts, seed):
@@ -83,7 +92,7 @@ def test_options(ads):
 @pytest.mark.parametrize("staged", [False, True])
 def test_every_third_event_is_a_view(shared_data, staged):
     flow = yahoo_streaming(ads=str(shared_data / "dspbench/synthetic/ysb-ads.csv"))
-    source = AdSource(messages=10_000, rate=500.0)
+    source = AdvertsSource(messages=10_000, rate=500.0)
     result = Staged(flow, source, random.Random(1)) if staged else flow.run(source)
     assert sum(count for _, _, count in found(result)) == 3333
     assert len(found(result)) == 2 * 100

@@ -7,7 +7,7 @@ from datetime import timedelta
 from riot_ops import tasks as t
 from riot_ops.core.parameters import duration
 from riot_ops.dataflow import Dataflow
-from riot_ops.streams.dspbench.ads import campaigns
+from riot_ops.streams.dspbench.adverts import campaigns
 
 __all__ = ["yahoo_streaming"]
 

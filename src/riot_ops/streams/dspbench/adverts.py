@@ -11,7 +11,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells
 
-__all__ = ["ADS_PER_CAMPAIGN", "AdSource", "campaigns"]
+__all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]
 
 ADS_PER_CAMPAIGN = 10
 AD_TYPES = ("banner", "modal", "sponsored-search", "mail", "mobile")
@@ -30,7 +30,7 @@ def campaigns(n: int = 100) -> dict[str, str]:
     return {str(ad): str(ad // ADS_PER_CAMPAIGN) for ad in range(n * ADS_PER_CAMPAIGN)}
 
 
-class AdSource(WireSource):
+class AdvertsSource(WireSource):
     """Views, clicks and purchases around advertisements, as lines of JSON with times in ms.
 
     Advertisements, their kinds and the kinds of events take turns, so that every third event is a view, the third
@@ -57,11 +57,11 @@ class AdSource(WireSource):
 
     Examples
     --------
-    >>> next(AdSource(messages=3).read({"start": 2, "end": 3}))["payload"][0].as_py()[:72]
+    >>> next(AdvertsSource(messages=3).read({"start": 2, "end": 3}))["payload"][0].as_py()[:72]
     b'{"user_id": "576", "page_id": "51", "ad_id": "2", "ad_type": "sponsored-'
     """
 
-    stream: ClassVar[str] = "ads"
+    stream: ClassVar[str] = "adverts"
     domain: ClassVar[str] = "events around advertisements"
 
     def __init__(
@@ -86,7 +86,10 @@ class AdSource(WireSource):
             if not fits or not np.isfinite(value):
                 raise ConfigError(f"{name} is out of its range: {value!r}")
         self.campaigns, self.rate, self.late, self.late_s = campaigns, rate, late, late_s
-        self.gap_ms = 1000.0 / rate
+
+    @property
+    def gap_ms(self) -> float:  # type: ignore[override]
+        return 1000.0 / self.rate
 
     def lines(self, numbers: Numbers) -> pa.Array:
         ads = self.campaigns * ADS_PER_CAMPAIGN
