@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
+from riot_ops.dataflows.dspbench.log_processing import log_processing
+from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
+from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
 from riot_ops.dataflows.dspbench.voip_stream import voip_stream
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.dspbench.yahoo_streaming import yahoo_streaming
@@ -71,6 +75,26 @@ APPLICATIONS: dict[str, Application] = {
         Application("train", "riotbench", train),
         Application("wc", "dspbench", word_count, {"lines": "text"}, {"counts": ("word", "count")}),
         Application(
+            "lp",
+            "dspbench",
+            log_processing,
+            {"log": "weblog"},
+            {
+                "volume": ("minute", "count"),
+                "status": ("response", "count"),
+                "countries": ("country", "country_total", "city", "city_total"),
+            },
+            files=("geo",),
+        ),
+        Application(
+            "sa",
+            "dspbench",
+            sentiment_analysis,
+            {"tweets": "tweets"},
+            {"sentiment": ("id", "sentiment", "score")},
+            files=("lexicon",),
+        ),
+        Application(
             "fd",
             "dspbench",
             fraud_detection,
@@ -99,6 +123,22 @@ APPLICATIONS: dict[str, Application] = {
             {"events": "adverts"},
             {"campaigns": ("window_start", "campaign_id", "count")},
             files=("ads",),
+        ),
+        Application(
+            "bi",
+            "dspbench",
+            bargain_index,
+            {"trades": "bars", "quotes": "bars"},
+            {"bargains": ("stock", "price", "volume", "bargain_index")},
+            one_file=True,
+        ),
+        Application(
+            "tm",
+            "dspbench",
+            traffic_monitoring,
+            {"traces": "traces"},
+            {"speeds": ("road_id", "average_speed", "count")},
+            files=("roads",),
         ),
     )
 }

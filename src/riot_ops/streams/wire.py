@@ -69,10 +69,15 @@ class WireSource(NumberedSource):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         for start in range(split["start"], split["end"], self.rows_per_batch):
             numbers = np.arange(start, min(start + self.rows_per_batch, split["end"]))
-            times = (self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)) * 1000
+            times = self.times(numbers) * 1000
             yield pa.RecordBatch.from_arrays(
                 [pa.array(numbers), pa.array(times).cast(TIMESTAMP), self.lines(numbers).cast(pa.binary())], schema=RAW
             )
+
+    def times(self, numbers: Numbers) -> Numbers:
+        """The even times of the lines, in ms since 1970."""
+        even: Numbers = self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)
+        return even
 
     def draws(self, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
         """A random 64-bit number for each of the numbers; ``use`` tells apart what they are for."""
@@ -177,11 +182,13 @@ def decimals(values: npt.NDArray[Any], places: int) -> pa.Array:
 
 
 def moments(times: Numbers, unit: str, separator: str = "T") -> pa.Array:
-    """Times since 1970 as text; the unit (s, ms, us) says how many decimals a second has.
+    """Times since 1970 as text; the unit (s, ms, us) says how many decimals a second has. With D, days are dates.
 
     >>> moments(np.array([1_605_846_600_097]), "ms").to_pylist()
     ['2020-11-20T04:30:00.097']
     """
+    if unit == "D":
+        return pa.array(times.astype(np.int32)).cast(pa.date32()).cast(pa.string())
     text = pa.array(times, pa.int64()).cast(pa.timestamp(unit)).cast(pa.string())
     return text if separator == " " else pc.replace_substring(text, " ", separator)
 

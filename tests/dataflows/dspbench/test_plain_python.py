@@ -23,6 +23,17 @@ CASES = [
     ("vs", {}, {"acd_mode": "short", "threshold": 4.0}),
     ("ysb", {}, {}),
     ("ysb", {}, {"window": "1s", "event_type": "click", "ads": f"{SYNTHETIC}/ysb-ads.csv"}),
+    ("lp", {"log": f"{SYNTHETIC}/http-server.log"}, {"geo": f"{SYNTHETIC}/geo-table.csv", "window": 5}),
+    ("lp", {}, {"split_request": True, "window": 1}),
+    ("lp", {}, {"emit": "update"}),
+    ("sa", {"tweets": f"{SYNTHETIC}/tweets.jsonl"}, {"lexicon": "dspbench/AFINN-111.txt"}),
+    ("sa", {}, {"mode": "counts", "languages": None}),
+    ("sa", {}, {"mode": "counts", "neutral": True, "stop_words": ("good", "hate"), "keep_unknown": False}),
+    ("sa", {}, {"phrases": True, "languages": ("de", "pt")}),
+    ("bi", {}, {"window": "month", "first": "quote", "threshold": 100.0}),
+    ("tm", {"traces": f"{SYNTHETIC}/taxi-grid.csv"}, {"roads": f"{SYNTHETIC}/roads-grid.csv"}),
+    ("tm", {}, {"integer": True, "history": 5, "sigma": 1.5}),
+    ("tm", {}, {"width": 1.0, "tolerance": 2.0, "latitude": (39.7, 40.0), "longitude": (116.2, 116.6)}),
 ]
 
 

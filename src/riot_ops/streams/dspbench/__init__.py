@@ -3,15 +3,41 @@
 from collections.abc import Callable
 
 from riot_ops.streams.dspbench.adverts import AdvertsSource
+from riot_ops.streams.dspbench.bars import BarsSource
 from riot_ops.streams.dspbench.calls import CallsSource
 from riot_ops.streams.dspbench.cards import CardsSource
 from riot_ops.streams.dspbench.motes import MotesSource
 from riot_ops.streams.dspbench.text import TextSource
+from riot_ops.streams.dspbench.traces import TracesSource
+from riot_ops.streams.dspbench.tweets import TweetsSource
+from riot_ops.streams.dspbench.weblog import WeblogSource
 from riot_ops.streams.wire import WireSource
 
-__all__ = ["STREAMS", "AdvertsSource", "CallsSource", "CardsSource", "MotesSource", "TextSource"]
+__all__ = [
+    "STREAMS",
+    "AdvertsSource",
+    "BarsSource",
+    "CallsSource",
+    "CardsSource",
+    "MotesSource",
+    "TextSource",
+    "TracesSource",
+    "TweetsSource",
+    "WeblogSource",
+]
 
 #: The generated streams of lines by name.
 STREAMS: dict[str, Callable[..., WireSource]] = {
-    kind.stream: kind for kind in (AdvertsSource, TextSource, CardsSource, MotesSource, CallsSource)
+    kind.stream: kind
+    for kind in (
+        AdvertsSource,
+        BarsSource,
+        CallsSource,
+        CardsSource,
+        MotesSource,
+        TextSource,
+        TracesSource,
+        TweetsSource,
+        WeblogSource,
+    )
 }

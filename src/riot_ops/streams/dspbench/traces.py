@@ -1,0 +1,121 @@
+"""Positions of taxis on the roads of a city, as the traffic monitoring of DSPBench reads them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.models.roads import grid_roads
+from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
+
+__all__ = ["TracesSource"]
+
+#: A taxi reports once a minute, and is on one road for so many of these.
+PERIOD_MS = 60_000
+TRIP = 15
+#: Metres of a degree of latitude, and how far a position is off.
+DEGREE, NOISE = 111_320.0, 3.0
+#: Numbers of records and taxis begin with these.
+FIRST, FIRST_TAXI = 4_186_585, 30_000
+
+
+class TracesSource(WireSource):
+    """Positions of taxis: record, taxi, time, latitude, longitude, speed (km/h) and bearing (whole degrees).
+
+    Each taxi reports once a minute, and drives along one of the 24 roads of :func:`riot_ops.models.grid_roads` for a
+    quarter of an hour, there and back; positions are 3 m off (each axis, standard deviation). Every road has a mean
+    speed of 20 to 60 km/h, from which speeds vary by 6 km/h; 3 % are twice as fast. 10 % of the positions are of taxis
+    that stand, 3 % lie outside of the city, half of these at 0, 0.
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of lines; None: without end.
+    seed : int, default 0
+    taxis : int, >= 1, default 500
+    late : float, 0 to 1, default 0.02
+        Share of the positions whose time lies up to ten minutes back: they were sent again.
+    dirt : bool, default True
+        0.5 % of the lines are bad: they lack cells, have a latitude that is no number, or a 30th of February.
+
+    Shapes and rates
+    ----------------
+    67 bytes a line.
+
+    Examples
+    --------
+    >>> source = TracesSource(messages=2)
+    >>> next(source.read({"start": 0, "end": 2}))["payload"][1].as_py()
+    b'4186586,30001,2009-01-05T14:00:02,40.075967,116.274906,44.72,270'
+    """
+
+    stream: ClassVar[str] = "traces"
+    domain: ClassVar[str] = "positions of taxis in a city"
+    start_ms = 1_231_164_002_000  # 2009-01-05 14:00:02
+
+    def __init__(
+        self,
+        messages: int | None = None,
+        seed: int = 0,
+        *,
+        taxis: int = 500,
+        late: float = 0.02,
+        dirt: bool = True,
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        if not isinstance(taxis, int) or taxis < 1:
+            raise ConfigError(f"taxis must be a number >= 1, got {taxis!r}")
+        if not 0 <= late <= 1:
+            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        self.taxis = taxis
+        self.late = late
+
+    @property
+    def gap_ms(self) -> float:  # type: ignore[override]
+        return PERIOD_MS / self.taxis
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        starts, ends, lengths = _roads()
+        minute, taxi = np.divmod(numbers, self.taxis)
+        leg, within = np.divmod(minute + self.draws(1, taxi).astype(np.int64) % TRIP, TRIP)
+        trip = leg * self.taxis + taxi
+        road = (self.draws(2, trip) % np.uint64(lengths.size)).astype(np.int64)
+        usual = 20 + 40 * self.uniforms(3, road)
+        way = np.where(self.uniforms(4, trip) < 0.5, 1, -1)
+        along = self.uniforms(5, trip) + way * usual * within / 60 / lengths[road]
+        turned = np.floor(along).astype(np.int64) % 2 == 1  # at the end of the road
+        along = np.where(turned, 1 - along % 1, along % 1)[:, None]
+        lon, lat = (starts[road] * (1 - along) + ends[road] * along).T
+        lat = lat + NOISE / DEGREE * normals(self.seed, 6, numbers)
+        lon = lon + NOISE / DEGREE / np.cos(np.radians(lat)) * normals(self.seed, 7, numbers)
+
+        chance = self.uniforms(8, numbers)
+        lat = np.where(chance < 0.015, 0.0, np.where(chance < 0.03, lat - 1, lat))
+        lon = np.where(chance < 0.015, 0.0, lon)
+        speed = np.maximum(1.0, usual + 6 * normals(self.seed, 9, numbers))
+        chance = self.uniforms(10, numbers)
+        speed = np.where(chance < 0.1, 0.0, np.where(chance < 0.13, 2 * speed, speed))
+        across = ends[road, 1] == starts[road, 1]
+        bearing = np.where(across, 90, 0) + np.where((way < 0) ^ turned, 180, 0)
+        back = np.where(self.uniforms(11, numbers) < self.late, self.draws(12, numbers).astype(np.int64) % 600, 0)
+        time = moments(self.times(numbers) // 1000 - back, "s")
+
+        head = joined_cells(FIRST + numbers, FIRST_TAXI + taxi)
+        rest = [decimals(lon, 6), decimals(speed, 2), bearing]
+        lines = joined_cells(head, time, decimals(lat, 6), *rest)
+        worded = joined_cells(head, time, "N/A", *rest)
+        undated = joined_cells(head, "2009-02-30T00:00:00", decimals(lat, 6), *rest)
+        return self.spoilt(numbers, lines, 0.005, [joined_cells(head, time), worded, undated])
+
+
+@functools.cache
+def _roads() -> tuple[Any, Any, Any]:
+    """Where roads begin and end (longitude, latitude), and how long they are, in km."""
+    lines = [line for _, line in grid_roads().lines]
+    starts, ends = (np.array([line[place] for line in lines]) for place in (0, -1))
+    step = (ends - starts) * np.column_stack([np.cos(np.radians(starts[:, 1])), np.ones(len(lines))])
+    return starts, ends, DEGREE / 1000 * np.hypot(*step.T)

@@ -1,0 +1,167 @@
+"""Tweets, as the sentiment analysis and the trending topics of DSPBench read them."""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.wire import Numbers, WireSource, joined_cells, moments
+
+__all__ = ["TweetsSource"]
+
+GOOD = "amazing beautiful best brilliant calm enjoy fantastic fun glad good great happy love nice perfect proud win"
+BAD = "angry awful bad broken delayed disaster fail hate late lost noisy sad slow terrible useless worst wrong"
+PLAIN = (
+    "the a to is in and for on data city sensor road new from at train report meeting platform game bus river house "
+    "morning phone today week street market music team light again every when they people water"
+)
+#: Languages, their shares, and words of each without sentiment; some have letters beyond ASCII.
+LANGUAGES = {
+    "en": (0.88, PLAIN),
+    "pt": (0.08, "o a de que não cidade hoje água dados uma você manhã estação para com novo rio casa"),
+    "de": (0.04, "der die und heute Straße schön neue Daten für grün Fluss über ist mit zwei Haus"),
+}
+TOPICS = "spark storm iot flink python stream energy traffic weather news sports music kafka arrow numba edge"
+#: A tweet has so many words.
+FEWEST, MOST = 4, 14
+#: Share of the words that say something of sentiment, good and bad ones.
+FEELING = (0.09, 0.07)
+#: Most tags of a tweet, and the share that has 0, 1, 2, 3.
+TAGS = (0.3, 0.35, 0.24, 0.11)
+#: What is trending changes after so many tweets.
+CHANGE = 20_000
+
+
+class TweetsSource(WireSource):
+    """Tweets as JSON: author, time, text, id and language, within ``data``.
+
+    Of the words 9 % are glad and 7 % are not; at the end are up to three hash tags, 1.16 on average, whose frequencies
+    follow Zipf's law. After 20,000 tweets the most frequent topic falls behind, and the next takes its place. 88 % are
+    in English, 8 % in Portuguese, 4 % in German; 1 % do not tell. One tweet in fifty is not within ``data``, one has
+    quotes or line breaks, and so backslashes in its JSON.
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of lines; None: without end.
+    seed : int, default 0
+    topics : int, >= 1, default 50
+        Number of hash tags.
+    rate : float, > 0, default 100
+        Tweets per second of stream time.
+    late : float, 0 to 1, default 0.02
+        Share of the tweets whose time lies up to 5 s back.
+    dirt : bool, default True
+        0.5 % of the lines are bad: no JSON, empty, or without text and time.
+
+    Shapes and rates
+    ----------------
+    186 bytes a line.
+
+    Examples
+    --------
+    >>> source = TweetsSource(messages=2)
+    >>> next(source.read({"start": 0, "end": 2}))["payload"][1].as_py()[:100]
+    b'{"data": {"author_id": "7743", "created_at": "2020-11-20T04:30:00.010Z", "text": "is light street se'
+    """
+
+    stream: ClassVar[str] = "tweets"
+    domain: ClassVar[str] = "tweets with hash tags"
+    start_ms = 1_605_846_600_000  # 2020-11-20 04:30
+
+    def __init__(
+        self,
+        messages: int | None = None,
+        seed: int = 0,
+        *,
+        topics: int = 50,
+        rate: float = 100.0,
+        late: float = 0.02,
+        dirt: bool = True,
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        if not isinstance(topics, int) or topics < 1:
+            raise ConfigError(f"topics must be a number >= 1, got {topics!r}")
+        if not 0 < rate < np.inf:
+            raise ConfigError(f"rate must be a finite number > 0, got {rate!r}")
+        if not 0 <= late <= 1:
+            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        self.topics = topics
+        self.rate = rate
+        self.late = late
+
+    @property
+    def gap_ms(self) -> float:  # type: ignore[override]
+        return 1000 / self.rate
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        language = self.picks(1, numbers, [share for share, _ in LANGUAGES.values()])
+        back = np.where(self.uniforms(2, numbers) < self.late, self.draws(3, numbers) % np.uint64(5000), 0)
+        time = self.times(numbers) - back.astype(np.int64)
+        text = self._texts(numbers, language)
+        author = 1000 + (self.uniforms(4, numbers) ** 3 * 9000).astype(np.int64)
+        number = (9_000_000 + numbers).astype(np.int64)
+
+        spoken = joined_cells('", "lang": "', pa.array([*LANGUAGES]).take(pa.array(language)), separator="")
+        spoken = pc.if_else(pa.array(self.uniforms(5, numbers) < 0.01), "", spoken)
+        said = joined_cells(
+            '{"author_id": "', author, '", "created_at": "', moments(time, "ms"), 'Z", "text": "', text, '", "id": "',
+            number, spoken, '"}', separator="",
+        )  # fmt: skip
+        within = joined_cells('{"data": ', said, "}", separator="")
+        lines = pc.if_else(pa.array(self.uniforms(6, numbers) < 0.02), said, within)
+        empty = joined_cells('{"data": {"id": "', number, '"}}', separator="")
+        return self.spoilt(numbers, lines, 0.005, ["tweet", "", empty])
+
+    def _texts(self, numbers: Numbers, language: Numbers) -> pa.Array:
+        words, firsts, sizes = _words()
+        lengths = FEWEST + (self.draws(7, numbers) % np.uint64(MOST - FEWEST + 1)).astype(np.int64)
+        tags = self.picks(8, numbers, TAGS)
+        every = lengths + tags
+        ends = np.cumsum(every)
+        starts = ends - every
+        within = np.arange(ends[-1] if ends.size else 0) - np.repeat(starts, every)
+        places = np.repeat(numbers * (MOST + len(TAGS)), every) + within
+
+        feeling = self.uniforms(9, places)
+        kind = np.where(feeling < FEELING[0], 0, np.where(feeling < sum(FEELING), 1, 2 + np.repeat(language, every)))
+        chosen = firsts[kind] + (self.draws(10, places) % sizes[kind].astype(np.uint64)).astype(np.int64)
+        tag = within >= np.repeat(lengths, every)
+        rank = self.picks(11, places[tag], _zipf(self.topics))
+        chosen[tag] = len(words) + (rank + np.repeat(numbers // CHANGE, every)[tag]) % self.topics
+        texts = pa.concat_arrays([words, _tags(self.topics)]).take(pa.array(chosen))
+        lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends).astype(np.int32)), texts)
+        joined = pc.binary_join(lists, " ")
+        escaped = pc.binary_join_element_wise('so \\"', joined, '\\"\\nindeed', "")
+        return pc.if_else(pa.array(self.uniforms(12, numbers) < 0.02), escaped, joined)
+
+
+@functools.cache
+def _words() -> tuple[pa.Array, Numbers, Numbers]:
+    """All words, and where those of each kind begin and how many they are: good, bad, and plain ones by language."""
+    kinds = [words.split() for words in (GOOD, BAD, *(words for _, words in LANGUAGES.values()))]
+    # some have capitals or marks behind them, as in tweets
+    kinds[0] += [f"{word}!" for word in kinds[0][:6]] + [kinds[0][8].capitalize(), kinds[0][13].upper()]
+    kinds[1] += [f"{word}," for word in kinds[1][:6]] + [kinds[1][2].upper()]
+    sizes = np.array([len(words) for words in kinds])
+    return pa.array([word for words in kinds for word in words]), np.cumsum(sizes) - sizes, sizes
+
+
+@functools.lru_cache(maxsize=4)
+def _tags(topics: int) -> pa.Array:
+    names = TOPICS.split()
+    n = len(names)
+    return pa.array([f"#{names[i % n]}{i // n or ''}" for i in range(topics)])
+
+
+@functools.lru_cache(maxsize=4)
+def _zipf(n: int) -> npt.NDArray[np.float64]:
+    """Weights of ranks."""
+    weights: npt.NDArray[np.float64] = 1.0 / np.arange(1, n + 1)
+    return weights
