@@ -10,6 +10,7 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
+from riot_ops.dataflows.dspbench.reinforcement_learner import reinforcement_learner
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
@@ -108,6 +109,13 @@ APPLICATIONS: dict[str, Application] = {
             spike_detection,
             {"sensors": "motes"},
             {"spikes": ("device_id", "value", "moving_average")},
+        ),
+        Application(
+            "rl",
+            "dspbench",
+            reinforcement_learner,
+            {"events": "rounds", "rewards": "earnings"},
+            {"actions": ("event_id", "action")},
         ),
         Application(
             "vs",

@@ -7,6 +7,7 @@ from riot_ops.streams.dspbench.bars import BarsSource
 from riot_ops.streams.dspbench.calls import CallsSource
 from riot_ops.streams.dspbench.cards import CardsSource
 from riot_ops.streams.dspbench.motes import MotesSource
+from riot_ops.streams.dspbench.rounds import EarningsSource, RoundsSource
 from riot_ops.streams.dspbench.text import TextSource
 from riot_ops.streams.dspbench.traces import TracesSource
 from riot_ops.streams.dspbench.tweets import TweetsSource
@@ -19,7 +20,9 @@ __all__ = [
     "BarsSource",
     "CallsSource",
     "CardsSource",
+    "EarningsSource",
     "MotesSource",
+    "RoundsSource",
     "TextSource",
     "TracesSource",
     "TweetsSource",
@@ -34,7 +37,9 @@ STREAMS: dict[str, Callable[..., WireSource]] = {
         BarsSource,
         CallsSource,
         CardsSource,
+        EarningsSource,
         MotesSource,
+        RoundsSource,
         TextSource,
         TracesSource,
         TweetsSource,
