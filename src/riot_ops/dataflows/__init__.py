@@ -1,6 +1,7 @@
 """Builders of the applications."""
 
 from riot_ops.dataflows.applications import APPLICATIONS, BUILDERS, RIOTBENCH, Application, application
+from riot_ops.dataflows.dspbench.ads_analytics import ads_analytics
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.click_analytics import click_analytics
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
@@ -28,6 +29,7 @@ __all__ = [
     "FORMS",
     "RIOTBENCH",
     "Application",
+    "ads_analytics",
     "application",
     "bargain_index",
     "click_analytics",

@@ -28,6 +28,7 @@ from riot_ops.tasks.math.bargain_index import BargainIndex
 from riot_ops.tasks.math.no_op import NoOp
 from riot_ops.tasks.math.pi_viete import PiViete
 from riot_ops.tasks.math.ramp_score import RampScore
+from riot_ops.tasks.math.ratio import Ratio
 from riot_ops.tasks.math.weighted_sum import WeightedSum
 from riot_ops.tasks.merge.as_of_join import AsOfJoin
 from riot_ops.tasks.merge.join import Join
@@ -37,6 +38,7 @@ from riot_ops.tasks.parse.bag_of_words import BagOfWords
 from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
 from riot_ops.tasks.parse.floor_time import FloorTime
 from riot_ops.tasks.parse.geo_lookup import GeoLookup
+from riot_ops.tasks.parse.number_time import NumberTime
 from riot_ops.tasks.parse.parse_json import ParseJSON
 from riot_ops.tasks.parse.parse_lines import ParseLines
 from riot_ops.tasks.parse.project import Project
@@ -129,6 +131,7 @@ __all__ = [
     "MultiBloomFilter",
     "MultiLinePlot",
     "NoOp",
+    "NumberTime",
     "ParseJSON",
     "ParseLines",
     "PiViete",
@@ -136,6 +139,7 @@ __all__ = [
     "QuartileLabel",
     "RampScore",
     "RangeFilter",
+    "Ratio",
     "RemoteZip",
     "RunningCount",
     "RunningTotals",

@@ -66,7 +66,7 @@ class FieldTable(StatelessTask):
         return pa.schema([*(schema.field(name) for name in names), *made])
 
     def writes(self) -> frozenset[str] | None:
-        return None
+        return frozenset(self.fields)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         text = batch.column(self.field)
