@@ -86,12 +86,12 @@ def _steps(one: Application, flow: Dataflow) -> str:
             fields = f"({', '.join(edge.distribution.fields)})" if edge.distribution.fields else ""
             spread = "" if edge.distribution.kind == "forward" else f" · {edge.distribution.kind}{fields}"
             reads.append(f"{edge.source}{spread}")
-        key = ", ".join(getattr(node.task, "by", ())) or "the whole stream"
+        key = ", ".join(getattr(node.task, "by", ())) or "the whole stream" if node.task.stateful else ""
         taken = sum(rows.get(edge.source, 0) for edge in flow.inputs(node.id))
         kind = type(node.task).__name__
         lines.append(
             f"| {node.id} | [{kind}](../tasks.md#{kind.lower()}) | {', '.join(reads)} | "
-            f"{key if node.task.stateful else ''} | {rows.get(node.id, 0) / taken if taken else 0:.3g} |"
+            f"{key} | {rows.get(node.id, 0) / taken if taken else 0:.3g} |"
         )
     rejected = summary.rows.get(ERRORS_STREAM, 0)
     said = f"Counted over {MESSAGES:,} generated messages per source, of which {rejected:,} led to an error record."
