@@ -44,6 +44,9 @@ def test_dirt_is_as_much_as_was_asked_for():
     spoilt = source.spoilt(numbers, np.full(100_000, "good"), 0.1, ["a", "b"]).to_pylist()
     assert spoilt.count("a") == pytest.approx(5_000, rel=0.06)
     assert spoilt.count("b") == pytest.approx(5_000, rel=0.06)
+    numbered = source.spoilt(numbers, numbers.astype(str), 0.1, ["a", lambda rows: [f"b{row}" for row in rows]])
+    for i, (some, other) in enumerate(zip(spoilt, numbered.to_pylist(), strict=True)):
+        assert other == {"good": str(i), "a": "a", "b": f"b{i}"}[some]
     source = STREAMS["text"](dirt=False)
     assert source.spoilt(numbers, "all", 0.1, ["a", "b"]) == "all"
 

@@ -12,6 +12,7 @@ from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.reinforcement_learner import reinforcement_learner
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
+from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
 from riot_ops.dataflows.dspbench.voip_stream import voip_stream
@@ -123,6 +124,14 @@ APPLICATIONS: dict[str, Application] = {
             voip_stream,
             {"calls": "calls"},
             {"scores": ("caller", "timestamp", "score", "fofir", "url", "acd")},
+        ),
+        Application(
+            "sf",
+            "dspbench",
+            spam_filter,
+            {"training": "mails_training", "analysis": "mails"},
+            {"results": ("id", "spam_probability", "is_spam")},
+            files=("table",),
         ),
         Application(
             "ysb",

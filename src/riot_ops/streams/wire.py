@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,13 +91,26 @@ class WireSource(NumberedSource):
         """For each of the numbers which of several it is, by their weights."""
         return picks(self.seed, use, numbers, weights)
 
-    def spoilt(self, numbers: Numbers, lines: pa.Array, share: float, kinds: Sequence[pa.Array | str]) -> pa.Array:
-        """The lines; if there is to be dirt, with a share of them replaced, by each of the kinds equally often."""
+    def spoilt(
+        self,
+        numbers: Numbers,
+        lines: pa.Array,
+        share: float,
+        kinds: Sequence[pa.Array | str | Callable[[Numbers], pa.Array]],
+    ) -> pa.Array:
+        """The lines; if there is to be dirt, with a share of them replaced, by each of the kinds equally often.
+
+        A kind is one text, a line in place of each, or a function that gives those of some rows.
+        """
         if not self.dirt:
             return lines
         kind = np.floor(self.uniforms(_SPOILT, numbers) * (len(kinds) / share))
         for number, what in enumerate(kinds):
-            lines = pc.if_else(pa.array(kind == number), what, lines)
+            chosen = kind == number
+            if callable(what):
+                lines = pc.replace_with_mask(lines, pa.array(chosen), what(np.flatnonzero(chosen)))
+            else:
+                lines = pc.if_else(pa.array(chosen), what, lines)
         return lines
 
     def _time_of(self, message: int) -> int:

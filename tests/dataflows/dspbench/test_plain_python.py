@@ -24,6 +24,8 @@ CASES = [
     ("rl", {}, {"learner": "thompson", "min_sample_size": 20, "max_reward": 100, "seed": 4}),
     ("vs", {"calls": f"{SYNTHETIC}/voip-cdr.csv"}, {}),
     ("vs", {}, {"acd_mode": "short", "threshold": 4.0}),
+    ("sf", {"training": f"{SYNTHETIC}/emails-training.jsonl", "analysis": f"{SYNTHETIC}/emails-analysis.jsonl"}, {}),
+    ("sf", {}, {"words": 3, "threshold": 0.5, "unknown": 0.6, "least": 0.2, "emit_empty": True}),
     ("ysb", {}, {}),
     ("ysb", {}, {"window": "1s", "event_type": "click", "ads": f"{SYNTHETIC}/ysb-ads.csv"}),
     ("lp", {"log": f"{SYNTHETIC}/http-server.log"}, {"geo": f"{SYNTHETIC}/geo-table.csv", "window": 5}),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
+from riot_ops.bench.opponents.dspbench.spam_filter import spam_filter as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import spam_filter
 from riot_ops.models import WordTable
@@ -98,6 +99,22 @@ def test_what_was_learned_before_and_now(tmp_path):
     learned = WordTable.of(kept.to_pylist())
     assert (learned.counts["win"], learned.counts["meet"]) == ((1, 1), (0, 1))
     assert (learned.spam_total, learned.ham_total) == (2, 4)
+
+
+def test_plain_python_learns_the_same(tmp_path):
+    learned = [json.dumps({"id": i, "message": m, "spam": s}) for i, m, s in ((1, "win Win é", True), (2, "we", 0))]
+    asked = ['{"id": 3, "message": "win we meet"}', "[]", '{"id": "4", "message": "!"}']
+    path = str(tmp_path / "table.json")
+    options = {"emit_empty": True, "keep_table": True}
+    plain = opponent({"training": [t.encode() for t in learned], "analysis": [t.encode() for t in asked]}, **options)
+    result = spam_filter(**options).run({"training": table(learned), "analysis": table(asked)})
+    assert found(result["results"]) == plain["results"]
+    rows = [(r["word"], r["count_bad"], r["count_good"]) for r in result["table"].to_pylist()]
+    assert {row for row in rows if any(row[1:])} == set(plain["table"])  # words that were only asked for aside
+    WordTable.of(result["table"].to_pylist()).save(path)
+    again = opponent({"analysis": [t.encode() for t in asked]}, table=path, training=False, emit_empty=True)
+    assert again == {"results": plain["results"]}
+    assert plain["results"][0][1] != opponent({"analysis": [asked[0].encode()]}, training=False)["results"][0][1]
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path):

@@ -6,6 +6,7 @@ from riot_ops.streams.dspbench.adverts import AdvertsSource
 from riot_ops.streams.dspbench.bars import BarsSource
 from riot_ops.streams.dspbench.calls import CallsSource
 from riot_ops.streams.dspbench.cards import CardsSource
+from riot_ops.streams.dspbench.mails import MailsSource, TrainingMailsSource
 from riot_ops.streams.dspbench.motes import MotesSource
 from riot_ops.streams.dspbench.rounds import EarningsSource, RoundsSource
 from riot_ops.streams.dspbench.text import TextSource
@@ -21,10 +22,12 @@ __all__ = [
     "CallsSource",
     "CardsSource",
     "EarningsSource",
+    "MailsSource",
     "MotesSource",
     "RoundsSource",
     "TextSource",
     "TracesSource",
+    "TrainingMailsSource",
     "TweetsSource",
     "WeblogSource",
 ]
@@ -38,10 +41,12 @@ STREAMS: dict[str, Callable[..., WireSource]] = {
         CallsSource,
         CardsSource,
         EarningsSource,
+        MailsSource,
         MotesSource,
         RoundsSource,
         TextSource,
         TracesSource,
+        TrainingMailsSource,
         TweetsSource,
         WeblogSource,
     )

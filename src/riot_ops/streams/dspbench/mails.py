@@ -1,0 +1,172 @@
+"""Mails, as the spam filter of DSPBench reads them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.dspbench.text import SYLLABLES
+from riot_ops.streams.wire import Numbers, WireSource, joined_cells
+
+__all__ = ["MailsSource", "TrainingMailsSource"]
+
+#: The most frequent words of any mail, of spam, and of others.
+ALL = ("the", "to", "and", "you", "we", "in", "for", "is", "on", "your", "this", "please")
+SPAM = (
+    "free",
+    "cash",
+    "offer",
+    "click",
+    "winner",
+    "money",
+    "cheap",
+    "prize",
+    "credit",
+    "limited",
+    "guarantee",
+    "pills",
+)
+HAM = (
+    "meeting",
+    "report",
+    "project",
+    "contract",
+    "schedule",
+    "review",
+    "thanks",
+    "team",
+    "regards",
+    "attached",
+    "energy",
+    "gas",
+)
+#: How many of a mail's words are of these, and how many of its own kind; the rest is of the other kind.
+COMMON, OWN = 0.55, 0.44
+#: A mail has so many words at least and at most.
+FEWEST, MOST = 16, 45
+#: Words that one random number of 64 bits chooses, and how many of these a mail may need.
+PER_DRAW = 4
+DRAWS = -(-MOST // PER_DRAW)
+#: Frequencies are multiples of one part in so many.
+PARTS = 1 << 16
+
+
+class MailsSource(WireSource):
+    """Mails as JSON, some of them spam: ``{"id": "a00001", "message": "we meet at noon.", "spam": false}``.
+
+    Of the words of a mail 55 % are of any mail, 44 % of its own kind and 1 % of the other. Of each of these three
+    vocabularies the frequency of the word of rank r is proportional to 1/r (Zipf).
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of lines; None: without end.
+    seed : int, default 0
+    spam : float, 0 to 1, default 0.4
+        Share of the mails that are spam.
+    vocabulary : int, 1 to 5000, default 1000
+        Words in each of the three.
+    dirt : bool, default True
+        0.6 % of the lines are bad: cut off, without a message, without an id, or with a message in which no word is.
+
+    Shapes and rates
+    ----------------
+    A mail has 16 to 45 words; a line has about 270 bytes.
+
+    Examples
+    --------
+    >>> next(MailsSource(messages=1).read({"start": 0, "end": 1}))["payload"][0].as_py()[:60]
+    b'{"id": "a00000", "message": "lolobraka is kakakaka kalololo '
+    """
+
+    stream: ClassVar[str] = "mails"
+    domain: ClassVar[str] = "mails, some of them spam"
+    #: How ids begin, and from where on the uses of random numbers count: no mail is in both streams.
+    letter: ClassVar[str] = "a"
+    first_use: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        messages: int | None = None,
+        seed: int = 0,
+        *,
+        spam: float = 0.4,
+        vocabulary: int = 1000,
+        dirt: bool = True,
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        if not 0 <= spam <= 1:
+            raise ConfigError(f"spam must be from 0 to 1, got {spam!r}")
+        if not isinstance(vocabulary, int) or not 1 <= vocabulary <= 5000:
+            raise ConfigError(f"vocabulary must be a number from 1 to 5000, got {vocabulary!r}")
+        self.spam = spam
+        self.vocabulary = vocabulary
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        use = self.first_use
+        spam = self.uniforms(use + 1, numbers) < self.spam
+        lengths = FEWEST + (self.draws(use + 2, numbers) % np.uint64(MOST - FEWEST + 1)).astype(np.int64)
+        places = (numbers[:, None] * DRAWS + np.arange(DRAWS)).ravel()
+        parts = self.draws(use + 3, places).astype("<u8").view("<u2").reshape(numbers.size, -1)
+        words, by_kind = _lexicon(self.vocabulary)
+        chosen = by_kind[np.repeat(spam.astype(np.int64), lengths), parts[np.arange(parts.shape[1]) < lengths[:, None]]]
+        offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+        message = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), words.take(pa.array(chosen))), " ")
+        name = joined_cells(
+            f'{{"id": "{self.letter}',
+            pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width=5, padding="0"),
+            separator="",
+        )
+        tail = pa.array(['.", "spam": false}', '.", "spam": true}']).take(pa.array(spam.astype(np.int8)))
+
+        def bad(*cells: pa.Array | str) -> Callable[[Numbers], pa.Array]:
+            return lambda rows: joined_cells(
+                *(cell if isinstance(cell, str) else cell.take(pa.array(rows)) for cell in cells), "", separator=""
+            )
+
+        lines = joined_cells(name, '", "message": "', message, tail, separator="")
+        kinds = [
+            bad(name, '", "message": "', message),
+            bad(name, '", "spam": true}'),
+            bad('{"message": "', message, tail),
+            bad(name, '", "message": "?!', tail),
+        ]
+        return self.spoilt(numbers, lines, 0.006, kinds)
+
+
+class TrainingMailsSource(MailsSource):
+    """Other mails than those of the stream ``mails``, from which one learns what spam is; ids begin with t.
+
+    Its parameters are those of ``mails``: messages, seed, spam, vocabulary, dirt.
+
+    Examples
+    --------
+    >>> next(TrainingMailsSource(messages=1).read({"start": 0, "end": 1}))["payload"][0].as_py()[:60]
+    b'{"id": "t00000", "message": "the on kakaviren click lobraull'
+    """
+
+    stream: ClassVar[str] = "mails_training"
+    domain: ClassVar[str] = "mails to learn spam from"
+    letter: ClassVar[str] = "t"
+    first_use: ClassVar[int] = 10
+
+
+@functools.lru_cache(maxsize=4)
+def _lexicon(vocabulary: int) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """All words; and by kind of mail (0: no spam) the word of each part of the frequencies."""
+    made = np.array([a + b + c + d for a in SYLLABLES for b in SYLLABLES for c in SYLLABLES for d in SYLLABLES[:4]])
+    lists = [(*known, *made[i::3])[:vocabulary] for i, known in enumerate((ALL, HAM, SPAM))]
+    zipf = 1.0 / np.arange(1, vocabulary + 1)
+    zipf /= zipf.sum()
+    tables = []
+    for shares in ((COMMON, OWN, 1 - COMMON - OWN), (COMMON, 1 - COMMON - OWN, OWN)):
+        edges = np.cumsum(np.outer(shares, zipf).ravel())
+        tables.append(np.searchsorted(edges / edges[-1], (np.arange(PARTS) + 0.5) / PARTS))
+    return pa.array(np.concatenate(lists)), np.array(tables, np.int32)
