@@ -9,6 +9,7 @@ from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.machine_outlier import machine_outlier
 from riot_ops.dataflows.dspbench.reinforcement_learner import reinforcement_learner
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
+from riot_ops.dataflows.dspbench.smart_grid import smart_grid
 from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
@@ -42,6 +43,7 @@ __all__ = [
     "read_ticks",
     "reinforcement_learner",
     "sentiment_analysis",
+    "smart_grid",
     "spam_filter",
     "spike_detection",
     "stats",

@@ -4,6 +4,7 @@ from riot_ops.task import KeyedTask, StatelessTask, Task, ValueTask, find_task, 
 from riot_ops.tasks.filter.bloom_filter import BloomFilterCheck
 from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.deduplicate import Deduplicate
+from riot_ops.tasks.filter.in_order import InOrder
 from riot_ops.tasks.filter.map_match import MapMatch
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
@@ -53,6 +54,7 @@ from riot_ops.tasks.predictive.bayes_score import BayesScore
 from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
 from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
 from riot_ops.tasks.predictive.error_estimate import ErrorEstimate
+from riot_ops.tasks.predictive.history_median import HistoryMedian
 from riot_ops.tasks.predictive.lexicon_sentiment import LexiconSentiment
 from riot_ops.tasks.predictive.linear_regression_predict import LinearRegressionPredict
 from riot_ops.tasks.predictive.linear_regression_train import LinearRegressionTrain
@@ -61,6 +63,7 @@ from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.predictive.spam_counts import SpamCounts
 from riot_ops.tasks.statistical.accumulator import Accumulator
 from riot_ops.tasks.statistical.batch_outliers import BatchOutliers
+from riot_ops.tasks.statistical.batch_sums import BatchSums
 from riot_ops.tasks.statistical.block_average import BlockAverage
 from riot_ops.tasks.statistical.bounded_count import BoundedCount
 from riot_ops.tasks.statistical.center_distance import CenterDistance
@@ -72,10 +75,14 @@ from riot_ops.tasks.statistical.exponential_average import ExponentialAverage
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
 from riot_ops.tasks.statistical.running_count import RunningCount
+from riot_ops.tasks.statistical.running_median import RunningMedian
 from riot_ops.tasks.statistical.running_totals import RunningTotals
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
+from riot_ops.tasks.statistical.share_above import ShareAbove
+from riot_ops.tasks.statistical.slice_means import SliceMeans
 from riot_ops.tasks.statistical.sliding_sum import SlidingSum
 from riot_ops.tasks.statistical.sliding_totals import SlidingTotals
+from riot_ops.tasks.statistical.sliding_window import SlidingWindow
 from riot_ops.tasks.statistical.top_k import TopK
 from riot_ops.tasks.statistical.variance import Variance
 from riot_ops.tasks.statistical.weighted_average import WeightedAverage
@@ -92,6 +99,7 @@ __all__ = [
     "BargainIndex",
     "BatchFunction",
     "BatchOutliers",
+    "BatchSums",
     "BayesScore",
     "BlobDownload",
     "BlobUpload",
@@ -114,6 +122,8 @@ __all__ = [
     "FlatMapFunction",
     "FloorTime",
     "GeoLookup",
+    "HistoryMedian",
+    "InOrder",
     "Interpolation",
     "Join",
     "KalmanFilter",
@@ -142,12 +152,16 @@ __all__ = [
     "Ratio",
     "RemoteZip",
     "RunningCount",
+    "RunningMedian",
     "RunningTotals",
     "SecondOrderMoment",
     "SenMLParse",
+    "ShareAbove",
+    "SliceMeans",
     "SlidingRegression",
     "SlidingSum",
     "SlidingTotals",
+    "SlidingWindow",
     "SpamCounts",
     "SpikeFilter",
     "SqlInsert",

@@ -1,0 +1,47 @@
+"""Forecasts from the median of what was, against lists."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"), st.sampled_from([True, False, False, None]), st.sampled_from([None, 1.0, 2.0, 2.0, 9.0])
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.integers(1, 5))
+def test_forecasts_are_those_of_lists(steps, window):
+    rows = (
+        t.HistoryMedian(by=("key",), now="is_now", value="x", output="to_come", window=window)
+        .session()
+        .push_many({"key": key, "is_now": now, "x": x} for key, now, x in steps)
+    )
+    kept, wanted = {}, []
+    for key, now, x in steps:
+        past = kept.setdefault(key, [])
+        if x is None or now is None:
+            continue
+        if now:
+            latest = past[-window:]
+            wanted.append((key, x, (x + statistics.median(latest)) / 2 if latest else x))
+        else:
+            past.append(x)
+    assert [(row["key"], row["x"], row["to_come"]) for row in rows] == wanted
+
+
+def test_a_month_by_default():
+    session = t.HistoryMedian().session()
+    session.push_many({"open": False, "value": 100.0 if day < 17 else 0.0} for day in range(33))
+    assert session.push({"open": True, "value": 0.0}) == [{"open": True, "value": 0.0}]  # of 31 there are 15 of 100
+    with pytest.raises(ConfigError, match="window"):
+        t.HistoryMedian(window=0)

@@ -1,0 +1,125 @@
+"""Running medians, against sorting."""
+
+from __future__ import annotations
+
+import statistics
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from tests.search import depth
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+STEPS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1.0, 2.5, 2.5, 7.0, -3.0]), st.integers(0, 2)), max_size=50
+)
+
+
+def steps_to_rows(steps):
+    """Values are added, or (None) the oldest of the key is taken away; as rows and (key, time, values) behind each."""
+    queues, at, rows, wanted = {}, 0, [], []
+    for key, value, step in steps:
+        at += step
+        queue = queues.setdefault(key, [])
+        if value is None and not queue:
+            continue
+        action = 1 if value is not None else -1
+        rows.append(
+            {
+                "event_time": NOON + timedelta(seconds=at),
+                "key": key,
+                "x": queue[0] if action < 0 else value,
+                "do": action,
+            }
+        )
+        queue.append(value) if action > 0 else queue.pop(0)
+        wanted.append((key, at, statistics.median(queue) if queue else None, len(queue)))
+    return rows, wanted
+
+
+def found(rows):
+    return [(r["key"], (r["event_time"] - NOON) // timedelta(seconds=1), r["mid"], r["n"]) for r in rows]
+
+
+@given(STEPS, st.integers(1, 9))
+@settings(max_examples=depth(90), deadline=None)
+def test_medians_are_those_of_what_is_there(steps, batch_size):
+    rows, wanted = steps_to_rows(steps)
+    flow = ro.Dataflow("median")
+    kinds = {"event_time": "timestamp[us, tz=UTC]", "key": "string", "x": "double", "do": "int64"}
+    task = t.RunningMedian(by=("key",), value="x", action="do", output="mid", count="n")
+    source = flow.source("in", schema=kinds)
+    flow.sink("out", *(source.to(task.replace(emit=emit), id=emit) for emit in ("each", "time", "update")))
+    result = flow.run(rows or pa.table({name: [] for name in kinds}), batch_size=batch_size)
+    assert found(result["each"].to_pylist()) == wanted
+    last = {(key, at): (mid, n) for key, at, mid, n in wanted}
+    assert sorted(found(result["time"].to_pylist())) == sorted((*place, *of) for place, of in last.items())
+    updates = found(result["update"].to_pylist())
+    assert {(key, at): (mid, n) for key, at, mid, n in updates} == last
+    assert set(updates) <= set(wanted)
+
+
+def test_many_values_come_and_go():
+    rng = np.random.default_rng(4)
+    values, window = rng.integers(0, 300, 4000).astype(float), 501
+    adds = [(v, 1) for v in values.tolist()]
+    rows = [step for i, one in enumerate(adds) for step in ([(adds[i - window][0], -1)] if i >= window else []) + [one]]
+    table = pa.table({"value": [v for v, _ in rows], "action": [a for _, a in rows]})
+    session = t.RunningMedian().session()
+    parts = [session.push_batch(table.slice(i, 333)) for i in range(0, len(rows), 333)]
+    medians = np.concatenate([np.asarray(part["median"]) for part in parts])[np.array([a for _, a in rows]) > 0]
+    wanted = [np.median(values[max(0, i - window + 1) : i + 1]) for i in range(values.size)]
+    assert medians.tolist() == wanted
+
+
+def test_a_time_ends_with_a_later_one_or_the_stream():
+    session = t.RunningMedian(emit="time", scope="all").session()
+    out = [
+        session.push({"event_time": NOON + timedelta(seconds=s), "value": v, "action": 1})
+        for s, v in ((0, 1.0), (0, 3.0), (1, 8.0))
+    ]
+    assert [[(r["median"], r["count"], r["value"], r["scope"]) for r in rows] for rows in out] == [
+        [],
+        [],
+        [(2.0, 2, 3.0, "all")],
+    ]
+    assert [(r["median"], r["count"]) for r in session.flush()] == [(3.0, 3)]
+    lost = t.RunningMedian(emit="time", partial=False).session()
+    assert lost.push({"event_time": NOON, "value": 1.0, "action": 1}) + lost.flush() == []
+
+
+def test_without_actions_all_are_added():
+    rows = t.RunningMedian(action=None).session().push_many({"value": v} for v in (5, 1, 3, 3))
+    assert [(r["median"], r["count"]) for r in rows] == [(5.0, 1), (3.0, 2), (3.0, 3), (3.0, 4)]
+
+
+def test_the_largest_numbers_have_a_mean():
+    rows = t.RunningMedian(action=None).session().push_many({"value": v} for v in (1.7e308, 1.7e308))
+    assert rows[1]["median"] == 1.7e308
+
+
+def test_what_cannot_be_taken_away_is_an_error():
+    session = t.RunningMedian().session()
+    steps = [(1.0, 1), (2.0, 1), (2.0, -1), (3.0, -1), (1.0, -1), (None, 1), (4.0, None), (float("inf"), 1)]
+    rows = session.push_many({"value": v, "action": a} for v, a in steps)
+    assert [(r["median"], r["count"]) for r in rows] == [(1.0, 1), (1.5, 2), (2.0, 1)]
+    reasons = [e["reason"] for e in session.errors]
+    assert reasons == ["unknown_value", "unknown_value", "missing", "missing", "not_finite"]
+    timed = t.RunningMedian(emit="time").session()
+    timed.push_many({"event_time": at, "value": 1.0, "action": 1} for at in (NOON, None, NOON - timedelta(seconds=1)))
+    assert [e["reason"] for e in timed.errors] == ["no_event_time", "late"]
+
+
+def test_misuse_is_refused():
+    for wrong, message in (
+        ({"emit": "all"}, "emit"), ({"ttl": "1h"}, "has no use for ttl"), ({"output": "count"}, "must be different"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
+            t.RunningMedian(**wrong)
