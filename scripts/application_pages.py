@@ -11,6 +11,7 @@ from rich.console import Console
 
 from riot_ops.command.application_job import ApplicationJob
 from riot_ops.core.errors import MissingExtraError
+from riot_ops.core.operator import KeyedOperator
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import APPLICATIONS, Application
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -86,7 +87,7 @@ def _steps(one: Application, flow: Dataflow) -> str:
             fields = f"({', '.join(edge.distribution.fields)})" if edge.distribution.fields else ""
             spread = "" if edge.distribution.kind == "forward" else f" · {edge.distribution.kind}{fields}"
             reads.append(f"{edge.source}{spread}")
-        key = ", ".join(getattr(node.task, "by", ())) or "the whole stream" if node.task.stateful else ""
+        key = ", ".join(node.task.by) or "the whole stream" if isinstance(node.task, KeyedOperator) else ""
         taken = sum(rows.get(edge.source, 0) for edge in flow.inputs(node.id))
         kind = type(node.task).__name__
         lines.append(

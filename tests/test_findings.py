@@ -238,7 +238,7 @@ def test_bargains(results):
 def test_callers(results):
     (axes,) = drawn("voip_stream", results("voip_stream"))
     assert axes.collections[0].get_offsets().tolist() == [[10, 5], [1, 1]]
-    assert [text.get_text() for text in axes.texts] == ["1"]
+    assert [text.get_text() for text in axes.texts] == ["highest of 10 calls or more\n1: 5.00"]
 
 
 def test_delays_are_in_milliseconds(results):

@@ -113,10 +113,9 @@ def callers(figure: Any, results: Results) -> list[Any] | None:
     means = found.group_by("caller").aggregate([("score", "mean"), ("score", "count")])
     means = means.sort_by([("score_mean", "descending")])
     axes.scatter(means["score_count"], means["score_mean"], s=14, color=COLOURS[0], alpha=0.6)
-    for row in means.filter(pc.greater(means["score_count"], 9)).slice(0, LINES).to_pylist():
-        axes.annotate(
-            row["caller"], (row["score_count"], row["score_mean"]), (6, 4), textcoords="offset points", fontsize=8
-        )
+    highest = means.filter(pc.greater(means["score_count"], 9)).slice(0, LINES).to_pylist()
+    named = "\n".join(f"{row['caller']}: {row['score_mean']:.2f}" for row in highest)
+    axes.text(0.02, 0.97, f"highest of 10 calls or more\n{named}", transform=axes.transAxes, va="top", fontsize=8)
     axes.set_xscale("log")
     axes.set_title(f"Mean scores of {means.num_rows:,} callers")
     axes.set_xlabel("calls")

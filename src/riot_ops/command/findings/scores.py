@@ -86,15 +86,16 @@ def choices(figure: Any, results: Results) -> list[Any] | None:
         return None
     axes = figure.subplots()
     names = sorted(pc.unique(found["action"]).to_pylist())
-    seq = np.asarray(found["seq"], np.float64)
     shares = []
     for name in names:
-        at, share = _by_stretch(seq, np.asarray(pc.equal(found["action"], name)).astype(np.float64))
+        chosen = np.asarray(pc.equal(found["action"], name)).astype(np.float64)
+        at, share = _by_stretch(np.arange(1.0, chosen.size + 1), chosen, growing=True)
         shares.append(100 * share)
     axes.stackplot(at, *shares, labels=names, colors=COLOURS)
     axes.set_ylim(0, 100)
+    axes.set_xscale("log")
     axes.set_title(f"Choices in {found.num_rows:,} rounds")
-    axes.set_xlabel("event")
+    axes.set_xlabel("round")
     axes.set_ylabel("share (%)")
     return [axes]
 
@@ -131,8 +132,11 @@ def _measured(readings: pa.Table, house: Any) -> tuple[Any, Any]:
     return times(means["minute"]), means["value_mean_sum"]
 
 
-def _by_stretch(at: Any, values: Any) -> tuple[Any, Any]:
-    """Means over equal stretches of a stream."""
-    edges = np.linspace(0, at.size, min(STRETCHES, max(1, at.size // 20)) + 1).astype(np.int64)
+def _by_stretch(at: Any, values: Any, growing: bool = False) -> tuple[Any, Any]:
+    """Means over stretches of a stream, of one length or each longer than the one before."""
+    n = min(STRETCHES, max(1, at.size // 20)) + 1
+    edges = np.linspace(0, at.size, n).astype(np.int64)
+    if growing and at.size > 20:
+        edges = np.unique(np.append(0, np.geomspace(20, at.size, n).astype(np.int64)))
     middles = [at[(a + b) // 2] for a, b in itertools.pairwise(edges)]
     return np.array(middles), np.array([values[a:b].mean() for a, b in itertools.pairwise(edges)])
