@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
+from riot_ops.dataflows.dspbench.click_analytics import click_analytics
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
 from riot_ops.dataflows.dspbench.log_processing import log_processing
+from riot_ops.dataflows.dspbench.machine_outlier import machine_outlier
 from riot_ops.dataflows.dspbench.reinforcement_learner import reinforcement_learner
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
 from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
+from riot_ops.dataflows.dspbench.trending_topics import trending_topics
 from riot_ops.dataflows.dspbench.voip_stream import voip_stream
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.dspbench.yahoo_streaming import yahoo_streaming
@@ -140,6 +143,31 @@ APPLICATIONS: dict[str, Application] = {
             {"events": "adverts"},
             {"campaigns": ("window_start", "campaign_id", "count")},
             files=("ads",),
+        ),
+        Application(
+            "mo",
+            "dspbench",
+            machine_outlier,
+            {"usage": "usage"},
+            {"alerts": ("machine_id", "stream_score", "timestamp", "instance_score")},
+        ),
+        Application(
+            "tt",
+            "dspbench",
+            trending_topics,
+            {"tweets": "tweets"},
+            {"rankings": ("tick_time", "rank", "topic", "count")},
+        ),
+        Application(
+            "ca",
+            "dspbench",
+            click_analytics,
+            {"clicks": "visits"},
+            {
+                "visits": ("total_count", "total_unique"),
+                "locations": ("country", "country_total", "city", "city_total"),
+            },
+            files=("geo",),
         ),
         Application(
             "bi",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Split
 from riot_ops.streams.numbered import NumberedSource
 
-__all__ = ["WireSource", "decimals", "draws", "joined_cells", "moments", "normals", "picks", "uniforms"]
+__all__ = ["WireSource", "decimals", "draws", "joined_cells", "moments", "normals", "picks", "uniforms", "zipf"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -180,6 +181,17 @@ def normals(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
     spread = np.sqrt(8 * (256.0**2 - 1) / 12)
     whole: npt.NDArray[np.float64] = (parts.sum(axis=1, dtype=np.int64) - 8 * 127.5) / spread
     return whole
+
+
+@functools.lru_cache(maxsize=16)
+def zipf(n: int) -> npt.NDArray[np.float64]:
+    """Weights of so many ranks by Zipf's law.
+
+    >>> zipf(4).tolist()
+    [1.0, 0.5, 0.3333333333333333, 0.25]
+    """
+    weights: npt.NDArray[np.float64] = 1.0 / np.arange(1, n + 1)
+    return weights
 
 
 def decimals(values: npt.NDArray[Any], places: int) -> pa.Array:

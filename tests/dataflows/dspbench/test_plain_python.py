@@ -39,6 +39,14 @@ CASES = [
     ("tm", {"traces": f"{SYNTHETIC}/taxi-grid.csv"}, {"roads": f"{SYNTHETIC}/roads-grid.csv"}),
     ("tm", {}, {"integer": True, "history": 5, "sigma": 1.5}),
     ("tm", {}, {"width": 1.0, "tolerance": 2.0, "latitude": (39.7, 40.0), "longitude": (116.2, 116.6)}),
+    ("mo", {"usage": f"{SYNTHETIC}/machine-usage.csv"}, {}),
+    ("mo", {}, {"trigger": "top", "window": 3, "partial": False, "cpu_scale": 50.0, "memory_scale": 10.0}),
+    ("mo", {}, {"scorer": "decayed", "decay": 0.1, "trigger": "top"}),
+    ("mo", {}, {"scorer": "decayed", "trigger": "top", "partial": False}),
+    ("tt", {"tweets": f"{SYNTHETIC}/tweets.jsonl"}, {}),
+    ("tt", {}, {"window": "3s", "every": "1s", "k": 3, "partial": False, "normalise": True}),
+    ("ca", {"clicks": f"{SYNTHETIC}/click-stream.jsonl"}, {"geo": f"{SYNTHETIC}/geo-table.csv"}),
+    ("ca", {}, {"emit": "update"}),
 ]
 
 

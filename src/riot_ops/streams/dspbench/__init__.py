@@ -12,6 +12,8 @@ from riot_ops.streams.dspbench.rounds import EarningsSource, RoundsSource
 from riot_ops.streams.dspbench.text import TextSource
 from riot_ops.streams.dspbench.traces import TracesSource
 from riot_ops.streams.dspbench.tweets import TweetsSource
+from riot_ops.streams.dspbench.usage import UsageSource
+from riot_ops.streams.dspbench.visits import VisitsSource
 from riot_ops.streams.dspbench.weblog import WeblogSource
 from riot_ops.streams.wire import WireSource
 
@@ -29,6 +31,8 @@ __all__ = [
     "TracesSource",
     "TrainingMailsSource",
     "TweetsSource",
+    "UsageSource",
+    "VisitsSource",
     "WeblogSource",
 ]
 
@@ -48,6 +52,8 @@ STREAMS: dict[str, Callable[..., WireSource]] = {
         TracesSource,
         TrainingMailsSource,
         TweetsSource,
+        UsageSource,
+        VisitsSource,
         WeblogSource,
     )
 }

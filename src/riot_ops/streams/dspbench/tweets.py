@@ -6,12 +6,11 @@ import functools
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.streams.wire import Numbers, WireSource, joined_cells, moments
+from riot_ops.streams.wire import Numbers, WireSource, joined_cells, moments, zipf
 
 __all__ = ["TweetsSource"]
 
@@ -133,7 +132,7 @@ class TweetsSource(WireSource):
         kind = np.where(feeling < FEELING[0], 0, np.where(feeling < sum(FEELING), 1, 2 + np.repeat(language, every)))
         chosen = firsts[kind] + (self.draws(10, places) % sizes[kind].astype(np.uint64)).astype(np.int64)
         tag = within >= np.repeat(lengths, every)
-        rank = self.picks(11, places[tag], _zipf(self.topics))
+        rank = self.picks(11, places[tag], zipf(self.topics))
         chosen[tag] = len(words) + (rank + np.repeat(numbers // CHANGE, every)[tag]) % self.topics
         texts = pa.concat_arrays([words, _tags(self.topics)]).take(pa.array(chosen))
         lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends).astype(np.int32)), texts)
@@ -158,10 +157,3 @@ def _tags(topics: int) -> pa.Array:
     names = TOPICS.split()
     n = len(names)
     return pa.array([f"#{names[i % n]}{i // n or ''}" for i in range(topics)])
-
-
-@functools.lru_cache(maxsize=4)
-def _zipf(n: int) -> npt.NDArray[np.float64]:
-    """Weights of ranks."""
-    weights: npt.NDArray[np.float64] = 1.0 / np.arange(1, n + 1)
-    return weights

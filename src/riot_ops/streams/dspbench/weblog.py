@@ -7,13 +7,12 @@ import ipaddress
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.dspbench.networks import BLOCKS
-from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, normals, uniforms
+from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, normals, uniforms, zipf
 
 __all__ = ["WeblogSource", "addresses"]
 
@@ -87,8 +86,8 @@ class WeblogSource(WireSource):
         return 1000 / self.rate
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        visitor = self.picks(1, numbers, _zipf(self.visitors))
-        page = self.picks(2, numbers, _zipf(PAGES))
+        visitor = self.picks(1, numbers, zipf(self.visitors))
+        page = self.picks(2, numbers, zipf(PAGES))
         status = self.picks(3, numbers, list(STATUSES.values()))
         size = np.exp(8.5 + 1.2 * normals(self.seed, 4, numbers)).astype(np.int64)
         back = np.where(self.uniforms(5, numbers) < self.late, self.draws(6, numbers).astype(np.int64) % 30, 0)
@@ -129,13 +128,6 @@ def addresses(visitors: int, seed: int) -> pa.Array:
     private = np.uint64(10 << 24) + draws(seed, 52, numbers) % np.uint64(256)
     found = np.where(uniforms(seed, 53, numbers) < PRIVATE, private, chosen)
     return pa.array([str(ipaddress.IPv4Address(int(address))) for address in found])
-
-
-@functools.cache
-def _zipf(n: int) -> npt.NDArray[np.float64]:
-    """Weights of ranks."""
-    weights: npt.NDArray[np.float64] = 1.0 / np.arange(1, n + 1)
-    return weights
 
 
 @functools.cache

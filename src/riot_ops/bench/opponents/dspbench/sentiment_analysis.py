@@ -29,9 +29,11 @@ def tweets(lines: Iterable[bytes]) -> Iterator[tuple[str, datetime, str, str | N
         tweet = {**whole, **inner} if isinstance(inner, dict) else whole
         try:
             at = datetime.fromisoformat(tweet["created_at"])
-            yield str(tweet["id"]), at, tweet["text"], tweet.get("lang")
+            number, text = tweet["id"], tweet["text"]
         except (KeyError, TypeError, ValueError):
             continue
+        if number is not None and isinstance(text, str):
+            yield str(number), at, text, tweet.get("lang")
 
 
 def _lexicon(path: str | None) -> Lexicon:

@@ -1,0 +1,121 @@
+"""Machine outlier in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+__all__ = ["machine_outlier"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: By format: cells of a line, those of time, machine, processor and memory, the time's unit in µs, the largest load.
+_FORMATS = {"alibaba": (9, (1, 0, 2, 3), 1_000_000, 100.0), "google": (19, (0, 4, 5, 6), 1, 1.0)}
+
+#: Machine, processor, memory.
+Load = tuple[str, float, float]
+#: Machine, its score over time, that of this time.
+Score = tuple[str, float, float]
+
+
+def _batches(lines: Iterable[bytes], format: str) -> Iterator[tuple[int, list[Load]]]:
+    """The loads of each time; those of an earlier one are dropped."""
+    n, (time, machine, cpu, memory), unit, _ = _FORMATS[format]
+    now, batch = -1, list[Load]()
+    for line in lines:
+        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
+        if len(cells) != n or not cells[machine]:
+            continue
+        try:
+            at, load = int(cells[time]) * unit, (cells[machine], float(cells[cpu]), float(cells[memory]))
+        except ValueError:
+            continue
+        if not (math.isfinite(load[1]) and math.isfinite(load[2])) or (batch and at < now):
+            continue
+        if batch and at > now:
+            yield now, batch
+            batch = []
+        now = at
+        batch.append(load)
+    if batch:
+        yield now, batch
+
+
+def _distances(batch: list[Load], scales: tuple[float, float]) -> list[tuple[str, float]]:
+    """How far each machine is from the centre of all, and 1."""
+    points = [(cpu / scales[0], memory / scales[1]) for _, cpu, memory in batch]
+    x = math.fsum(point[0] for point in points) / len(points)
+    y = math.fsum(point[1] for point in points) / len(points)
+    return [(load[0], 1 + math.hypot(px - x, py - y)) for load, (px, py) in zip(batch, points, strict=True)]
+
+
+class _Windows:
+    """Sums of the latest scores of each machine."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.latest: dict[str, deque[float]] = {}
+
+    def add(self, scores: list[tuple[str, float]]) -> list[Score]:
+        found = []
+        for machine, score in scores:
+            latest = self.latest.get(machine)
+            if latest is None:
+                latest = self.latest[machine] = deque(maxlen=self.window)
+            latest.append(score)
+            found.append((machine, sum(latest), score))
+        return found
+
+
+class _Fading:
+    """Sums that fade, of all machines at every time."""
+
+    def __init__(self, decay: float) -> None:
+        self.keep = math.exp(-decay)
+        self.most = 0.5 / (1 - self.keep)
+        self.totals: dict[str, float] = {}
+        self.last: dict[str, float] = {}
+        self.clear = False
+
+    def add(self, scores: list[tuple[str, float]]) -> list[Score]:
+        if self.clear:
+            self.totals, self.clear = dict.fromkeys(self.totals, 0.0), False
+        for machine, score in scores:
+            self.totals[machine] = total = self.totals.get(machine, 0.0) * self.keep + score
+            self.last[machine] = score
+            self.clear = self.clear or total > self.most
+        return [(machine, total, self.last[machine]) for machine, total in self.totals.items()]
+
+
+def machine_outlier(
+    inputs: Mapping[str, Iterable[bytes]],
+    *,
+    format: str = "alibaba",
+    cpu_scale: float | None = None,
+    memory_scale: float | None = None,
+    scorer: str = "window",
+    window: int = 10,
+    decay: float = 0.02,
+    trigger: str = "median",
+    top: int = 3,
+    partial: bool = True,
+) -> dict[str, list[tuple[Any, ...]]]:
+    """``alerts``: machine_id, stream_score, timestamp, instance_score. ``inputs`` has ``usage``."""
+    largest = _FORMATS[format][3]
+    scales = cpu_scale or largest, memory_scale or largest
+    over_time: _Windows | _Fading = _Windows(window) if scorer == "window" else _Fading(decay)
+    times: list[list[tuple[Any, ...]]] = []
+    for at, batch in _batches(inputs["usage"], format):
+        scores = over_time.add(_distances(batch, scales))
+        when = _EPOCH + timedelta(microseconds=at)
+        if trigger == "median":
+            sums = sorted([score for _, score, _ in scores])
+            low, least = sums[0], min([score for *_, score in scores]) + 0.1
+            most = max(2 * sums[len(sums) // 2] - low, low + 2 * math.sqrt(2))
+            scores = [one for one in scores if one[1] > most and one[2] > least]
+        times.append([(machine, total, when, score) for machine, total, score in scores])
+    if not partial:  # each of the steps that wait for the end of a time loses the last one
+        del times[-(2 if scorer == "window" else 3) :]
+    return {"alerts": [row for rows in times for row in rows]}
