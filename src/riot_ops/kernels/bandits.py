@@ -9,15 +9,50 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["GREEDY", "INTERVAL", "OPTIMISTIC", "THOMPSON", "choose", "upper_bin"]
+__all__ = [
+    "BEYOND",
+    "BROKEN",
+    "GREEDY",
+    "INTERVAL",
+    "MISSING",
+    "OPTIMISTIC",
+    "THOMPSON",
+    "UNKNOWN",
+    "choose",
+    "judge",
+    "upper_bin",
+]
 
 #: How an action is chosen.
 INTERVAL, GREEDY, THOMPSON, OPTIMISTIC = 0, 1, 2, 3
+
+#: What is wrong with a record: its action, or its round or reward.
+UNKNOWN, MISSING, BEYOND, BROKEN = 1, 2, 3, 4
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
 _11, _27, _30, _31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
+
+
+@kernel
+def judge(named: Any, given: Any, rounds: Any, rewards: Any, low: Any, high: Any, most: Any, wrong: Any) -> Any:
+    """What is wrong with each record, 0 if nothing; returns whether anything is."""
+    found = False
+    for i in range(wrong.size):
+        named_one = named.size == 0 or named[i]
+        x = rewards[i] if named_one else rounds[i]
+        wrong[i] = 0
+        if named_one and given[i] < 0:
+            wrong[i] = UNKNOWN
+        elif np.isnan(x):
+            wrong[i] = MISSING
+        elif x < (low if named_one else -most) or x > (high if named_one else most):
+            wrong[i] = BEYOND
+        elif x != np.floor(x):
+            wrong[i] = BROKEN
+        found |= wrong[i] > 0
+    return found
 
 
 @kernel

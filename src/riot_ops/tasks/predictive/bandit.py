@@ -15,7 +15,18 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.parameters import Count, NonNegative
 from riot_ops.kernels.arrow import float_column
-from riot_ops.kernels.bandits import GREEDY, INTERVAL, OPTIMISTIC, THOMPSON, choose
+from riot_ops.kernels.bandits import (
+    BEYOND,
+    BROKEN,
+    GREEDY,
+    INTERVAL,
+    MISSING,
+    OPTIMISTIC,
+    THOMPSON,
+    UNKNOWN,
+    choose,
+    judge,
+)
 from riot_ops.kernels.strings import code_of
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
@@ -28,6 +39,7 @@ LEARNERS = {"interval": INTERVAL, "greedy": GREEDY, "thompson": THOMPSON, "optim
 EXACT = 1 << 53
 #: A sum of twelve uniform numbers less 6 is at most so far from 0.
 FARTHEST = 6.0
+_ALL = np.empty(0, np.bool_)
 
 
 @register
@@ -221,24 +233,20 @@ class Bandit(KeyedTask):
         }
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        wrong = np.zeros(batch.num_rows, np.bool_)
-
-        def reject(rows: npt.NDArray[np.bool_], reason: str, text: str) -> None:
-            dead.reject(batch, rows & ~wrong, reason, text)
-            np.logical_or(wrong, rows, out=wrong)
-
-        column = batch.column(self.action)
-        is_reward = ~np.asarray(column.is_null())
-        reject(is_reward & (code_of(column, self.actions) < 0), "unknown_action", f"{self.action} is not one of them")
-        for name, rows, (low, high) in (
-            (self.reward, is_reward, self.rewards),
-            (self.round, ~is_reward, (-EXACT, EXACT)),
+        column, wrong = batch.column(self.action), np.empty(batch.num_rows, np.int8)
+        named = np.asarray(column.is_valid()) if column.null_count else _ALL
+        rounds, rewards = (float_column(batch.column(name))[0] for name in (self.round, self.reward))
+        low, high = self.rewards
+        if not judge(
+            named, code_of(column, self.actions), rounds, rewards, float(low), float(high), float(EXACT), wrong
         ):
-            values, _ = float_column(batch.column(name))
-            reject(rows & np.isnan(values), "missing", f"{name} is missing")
-            reject(rows & ((values < low) | (values > high)), "out_of_range", f"{name} is not within {low} and {high}")
-            reject(rows & (values != np.floor(values)), "not_whole", f"{name} is no whole number")
-        return batch.filter(pa.array(~wrong)) if wrong.any() else batch
+            return batch
+        dead.reject(batch, wrong == UNKNOWN, "unknown_action", f"{self.action} is none of {', '.join(self.actions)}")
+        what = f"{self.round} or {self.reward}"
+        dead.reject(batch, wrong == MISSING, "missing", f"{what} is missing")
+        dead.reject(batch, wrong == BEYOND, "out_of_range", f"{what} is out of range: rewards are from {low} to {high}")
+        dead.reject(batch, wrong == BROKEN, "not_whole", f"{what} is no whole number")
+        return batch.filter(pa.array(wrong == 0))
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
@@ -263,11 +271,11 @@ class Bandit(KeyedTask):
             self.action: pa.array(self.actions, pa.string()).take(pa.array(chosen[events])),
             self.reward: pa.array(earned[events], mask=earned[events] < 0),
         }
-        out = batch if events.all() else batch.filter(pa.array(events))
         schema = self.output_schema(batch.schema)
-        return pa.RecordBatch.from_arrays(
-            [made[f.name] if f.name in made else out.column(f.name) for f in schema], schema=schema
-        )
+        rest = batch.select([name for name in schema.names if name not in made])
+        rest = rest if events.all() else rest.filter(pa.array(events))
+        columns = [made[f.name] if f.name in made else rest.column(f.name) for f in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
