@@ -23,9 +23,12 @@ class Opponent:
         Those of the builder that make it put out the same.
     python : bool
         Whether state, or some of the work, is in Python; else all of it is expressions of the JVM.
+    open_end : bool
+        Whether windows that are open at the end of the input are not put out.
     """
 
     by: str
     mode: Literal["append", "update"] = "append"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     python: bool = True
+    open_end: bool = False
