@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import functions as f
 
 from riot_ops.bench.opponents.dspbench_spark.opponent import Opponent
-from riot_ops.streams.dspbench.ads import campaigns
+from riot_ops.streams.dspbench.adverts import campaigns
 
 __all__ = ["OPPONENT", "yahoo_streaming"]
 
