@@ -14,10 +14,10 @@ from riot_ops.bench.opponents.dspbench_spark.opponent import Opponent
 
 __all__ = ["OPPONENT", "voip_stream"]
 
-OPPONENT = Opponent("split, explode, transformWithStateInPandas per number, and once more over all for the average")
+OPPONENT = Opponent("split, transformWithStateInPandas over all for the average, then per number")
 FAST, SLOW, ALPHA = -math.log(0.9672), -math.log(0.9917), 2.0 / 86_401.0
 FOFIR, URL, ACD = (2.0, 10.0), (0.5, 1.0), (5.0, 10.0)
-RATES = "number long, caller string, time double, duration double, fofir double, url double, talk double"
+CALLS = "caller string, callee string, time double, duration double, established boolean, average double"
 SCORES = "caller string, timestamp timestamp, score double, fofir double, url double, acd double"
 
 
@@ -55,53 +55,54 @@ class PerNumber(StatefulProcessor):
         stored = self._state.get()
         rates = _Rates(None if stored is None else list(stored[0]))
         callees = set() if stored is None else set(stored[1])
-        frame = pd.concat(list(rows)).sort_values(["number", "received"], ascending=[True, False])
-        columns = (frame[c].tolist() for c in ("number", "received", "callee", "time", "duration", "established"))
         found = []
-        for number, received, callee, now, duration, established in zip(*columns, strict=True):
-            if received:
-                rates.add(0, 1.0, now, FAST)
-                continue
-            new = callee not in callees
-            callees.add(callee)
-            if not established:
-                found.append((number, key[0], now, duration, None, None, None))
-                continue
-            ecr = rates.add(1, 1.0, now, FAST)
-            rcr = rates.read(0, now, FAST)
-            encr = rates.add(2, 1.0, now, FAST) if new else rates.read(2, now, FAST)
-            ecr24 = rates.add(3, 1.0, now, SLOW)
-            ct24 = rates.add(4, duration, now, SLOW) if new else rates.read(4, now, SLOW)
-            fofir = _ramp(ecr / rcr, FOFIR) if rcr else 1.0
-            url = _ramp(encr / ecr, URL) if ecr else 0.0
-            found.append((number, key[0], now, duration, fofir, url, ct24 / ecr24 if ecr24 else 0.0))
+        for frame in rows:
+            columns = (frame[c].tolist() for c in ("received", "callee", "time", "duration", "established", "average"))
+            for received, callee, now, duration, established, average in zip(*columns, strict=True):
+                if received:
+                    rates.add(0, 1.0, now, FAST)
+                    continue
+                new = callee not in callees
+                callees.add(callee)
+                if established:
+                    found.append(
+                        (key[0], pd.Timestamp(now, unit="s"), *self._scores(rates, new, now, duration, average))
+                    )
         self._state.update((rates.values, list(callees)))
-        yield pd.DataFrame(found, columns=[part.split()[0] for part in RATES.split(", ")])
+        yield pd.DataFrame(found, columns=[part.split()[0] for part in SCORES.split(", ")])
+
+    def _scores(self, rates: _Rates, new: bool, now: float, duration: float, average: float) -> tuple[float, ...]:
+        ecr = rates.add(1, 1.0, now, FAST)
+        rcr = rates.read(0, now, FAST)
+        encr = rates.add(2, 1.0, now, FAST) if new else rates.read(2, now, FAST)
+        ecr24 = rates.add(3, 1.0, now, SLOW)
+        ct24 = rates.add(4, duration, now, SLOW) if new else rates.read(4, now, SLOW)
+        fofir = _ramp(ecr / rcr, FOFIR) if rcr else 1.0
+        url = _ramp(encr / ecr, URL) if ecr else 0.0
+        acd = _ramp(ct24 / ecr24 / average, ACD) if ecr24 and average else 0.0
+        return 2.0 * fofir + 3.0 * url + 3.0 * acd, fofir, url, acd
 
     def close(self) -> None:
         pass
 
 
-class Scores(StatefulProcessor):
-    """The scores of all calls, by their average duration so far."""
+class Average(StatefulProcessor):
+    """The average duration of all calls so far."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("average", "average double, n long")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         average, n = self._state.get() or (0.0, 0)
-        found = []
-        for row in pd.concat(list(rows)).sort_values("number").itertuples(index=False):
-            n += 1
-            average += (row.duration - average) * (1.0 / n if n <= 10 else ALPHA)
-            if math.isnan(row.fofir):
-                continue
-            acd = _ramp(row.talk / average, ACD) if average and row.talk else 0.0
-            score = 2.0 * row.fofir + 3.0 * row.url + 3.0 * acd
-            time = pd.Timestamp(row.time, unit="s")
-            found.append((row.caller, time, score, row.fofir, row.url, acd))
+        for frame in rows:
+            averages = []
+            for duration in frame["duration"].tolist():
+                n += 1
+                average += (duration - average) * (1.0 / n if n <= 10 else ALPHA)
+                averages.append(average)
+            frame["average"] = averages
+            yield frame[[part.split()[0] for part in CALLS.split(", ")]]
         self._state.update((average, n))
-        yield pd.DataFrame(found, columns=[part.split()[0] for part in SCORES.split(", ")])
 
     def close(self) -> None:
         pass
@@ -112,10 +113,9 @@ def voip_stream(inputs: Mapping[str, Any]) -> Any:
     cells = f.split("value", "[,;]")
     calls = (
         inputs["calls"]
-        .select(f.monotonically_increasing_id().alias("number"), cells.alias("cells"))
+        .select(cells.alias("cells"))
         .where(f.size("cells") == 8)
         .select(
-            "number",
             f.col("cells")[0].alias("caller"),
             f.col("cells")[1].alias("callee"),
             f.col("cells")[2].try_cast("timestamp").cast("double").alias("time"),
@@ -127,16 +127,18 @@ def voip_stream(inputs: Mapping[str, Any]) -> Any:
         .where(f.col("established").isin("true", "1", "false", "0"))
         .withColumn("established", f.col("established").isin("true", "1"))
     )
+    calls = (
+        calls.withColumn("all", f.lit(True))
+        .groupBy("all")
+        .transformWithStateInPandas(Average(), outputStructType=CALLS, outputMode="append", timeMode="None")
+    )
     ends = f.array(
         f.struct(f.col("caller").alias("who"), f.lit(False).alias("received")),
         f.when(f.col("established"), f.struct(f.col("callee").alias("who"), f.lit(True).alias("received"))),
     )
     of_numbers = calls.withColumn("end", f.explode(ends)).where(f.col("end").isNotNull()).select("*", "end.*")
-    rates = of_numbers.groupBy("who").transformWithStateInPandas(
-        PerNumber(), outputStructType=RATES, outputMode="append", timeMode="None"
-    )
     return (
-        rates.withColumn("all", f.lit(True))
-        .groupBy("all")
-        .transformWithStateInPandas(Scores(), outputStructType=SCORES, outputMode="append", timeMode="None")
+        of_numbers.drop("end")
+        .groupBy("who")
+        .transformWithStateInPandas(PerNumber(), outputStructType=SCORES, outputMode="append", timeMode="None")
     )
