@@ -42,7 +42,8 @@ def _finder() -> Any:
         near = distance[np.arange(best.size), best] < math.hypot(WIDTH, TOLERANCE)
         return pd.Series(np.where(near, ids[best], -1))
 
-    return f.pandas_udf(find, "long")  # type: ignore[call-overload]
+    functions: Any = f
+    return functions.pandas_udf(find, "long")
 
 
 class PerRoad(StatefulProcessor):
