@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench.ads_analytics import ads_analytics
 from riot_ops.dataflows.dspbench.bargain_index import bargain_index
 from riot_ops.dataflows.dspbench.click_analytics import click_analytics
 from riot_ops.dataflows.dspbench.fraud_detection import fraud_detection
@@ -168,6 +169,14 @@ APPLICATIONS: dict[str, Application] = {
                 "locations": ("country", "country_total", "city", "city_total"),
             },
             files=("geo",),
+        ),
+        Application(
+            "ad",
+            "dspbench",
+            ads_analytics,
+            {"clicks": "adclicks", "impressions": "adclicks"},
+            {"ctr": ("query_id", "ad_id", "ctr", "impressions", "clicks")},
+            one_file=True,
         ),
         Application(
             "bi",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from riot_ops.streams.dspbench.adclicks import AdclicksSource
 from riot_ops.streams.dspbench.adverts import AdvertsSource
 from riot_ops.streams.dspbench.bars import BarsSource
 from riot_ops.streams.dspbench.calls import CallsSource
@@ -19,6 +20,7 @@ from riot_ops.streams.wire import WireSource
 
 __all__ = [
     "STREAMS",
+    "AdclicksSource",
     "AdvertsSource",
     "BarsSource",
     "CallsSource",
@@ -40,6 +42,7 @@ __all__ = [
 STREAMS: dict[str, Callable[..., WireSource]] = {
     kind.stream: kind
     for kind in (
+        AdclicksSource,
         AdvertsSource,
         BarsSource,
         CallsSource,

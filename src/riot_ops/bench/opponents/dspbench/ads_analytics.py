@@ -1,0 +1,86 @@
+"""Ads analytics in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from riot_ops.core.parameters import duration
+
+__all__ = ["ads_analytics"]
+
+Pair = tuple[int, int]
+MOST = 2**31 - 1
+
+
+def _span(given: str | timedelta) -> timedelta:
+    return duration(given) if isinstance(given, str) else given
+
+
+def _read(line: bytes, cell: int) -> tuple[Pair, int] | None:
+    cells = line.rstrip(b"\r\n").split(b"\t")
+    if len(cells) != 12:
+        return None
+    try:
+        pair, n = (int(cells[7]), int(cells[3])), int(cells[cell])
+    except ValueError:
+        return None
+    return (pair, n) if 0 < n <= MOST else None
+
+
+def ads_analytics(
+    inputs: Mapping[str, Iterable[bytes]],
+    *,
+    tick_every: int | None = None,
+    window: str | timedelta = "10s",
+    every: str | timedelta = "2s",
+    emit: str = "tick",
+) -> dict[str, list[tuple[Any, ...]]]:
+    """``ctr``: query_id, ad_id, ctr, impressions, clicks. ``inputs`` has ``clicks`` and ``impressions``."""
+    size = max(2, _span(window) // _span(every))
+    slots: deque[dict[Pair, list[int]]] = deque([{}], maxlen=size)
+    totals: dict[Pair, list[int]] = {}  # impressions and clicks
+    found: list[tuple[Any, ...]] = []
+    last: dict[Pair, tuple[Any, ...]] = {}
+
+    def put_out() -> None:
+        for (query, ad), (shown, clicked) in totals.items():
+            if shown or not clicked:
+                found.append((query, ad, clicked / shown if clicked else 0.0, shown, clicked))
+
+    def tick() -> None:
+        """Put out what is known; forget what has nothing left, and the oldest slot."""
+        put_out()
+        for pair in [pair for pair, (shown, clicked) in totals.items() if not shown and not clicked]:
+            del totals[pair]
+        if len(slots) == size:
+            for pair, counts in slots[0].items():
+                totals[pair][0] -= counts[0]
+                totals[pair][1] -= counts[1]
+        slots.append({})
+
+    pairs = itertools.zip_longest(inputs["clicks"], inputs["impressions"])
+    seen = False
+    for number, (clicks, impressions) in enumerate(pairs):
+        seen = True
+        if tick_every and number and number % tick_every == 0:
+            tick()
+        for line, cell in ((clicks, 0), (impressions, 1)):
+            record = None if line is None else _read(line, cell)
+            if record is None:
+                continue
+            pair, n = record
+            for counts in (totals.setdefault(pair, [0, 0]), slots[-1].setdefault(pair, [0, 0])):
+                counts[1 - cell] += n
+            if emit != "tick":
+                shown, clicked = totals[pair]
+                if shown:
+                    row = (*pair, clicked / shown, shown, clicked)
+                    found.append(row)
+                    last[pair] = row
+    if emit == "tick" and seen:
+        put_out()
+    return {"ctr": list(last.values()) if emit == "update" else found}
