@@ -17,6 +17,7 @@ from riot_ops.dataflows.dspbench.trending_topics import trending_topics
 from riot_ops.dataflows.dspbench.voip_stream import voip_stream
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.dspbench.yahoo_streaming import yahoo_streaming
+from riot_ops.dataflows.neptune.equipment_monitoring import equipment_monitoring
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.micro import micro
 from riot_ops.dataflows.riotbench.pred import pred
@@ -34,6 +35,7 @@ __all__ = [
     "application",
     "bargain_index",
     "click_analytics",
+    "equipment_monitoring",
     "etl",
     "fraud_detection",
     "log_processing",

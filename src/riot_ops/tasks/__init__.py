@@ -42,6 +42,7 @@ from riot_ops.tasks.parse.geo_lookup import GeoLookup
 from riot_ops.tasks.parse.number_time import NumberTime
 from riot_ops.tasks.parse.parse_json import ParseJSON
 from riot_ops.tasks.parse.parse_lines import ParseLines
+from riot_ops.tasks.parse.parse_table import ParseTable
 from riot_ops.tasks.parse.project import Project
 from riot_ops.tasks.parse.quartile_label import QuartileLabel
 from riot_ops.tasks.parse.senml_parse import SenMLParse
@@ -67,6 +68,7 @@ from riot_ops.tasks.statistical.batch_sums import BatchSums
 from riot_ops.tasks.statistical.block_average import BlockAverage
 from riot_ops.tasks.statistical.bounded_count import BoundedCount
 from riot_ops.tasks.statistical.center_distance import CenterDistance
+from riot_ops.tasks.statistical.changes import Changes
 from riot_ops.tasks.statistical.clipped_average import ClippedAverage
 from riot_ops.tasks.statistical.decayed_scores import DecayedScores
 from riot_ops.tasks.statistical.decaying_rate import DecayingRate
@@ -74,6 +76,8 @@ from riot_ops.tasks.statistical.distinct_count import DistinctCount
 from riot_ops.tasks.statistical.exponential_average import ExponentialAverage
 from riot_ops.tasks.statistical.interpolation import Interpolation
 from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
+from riot_ops.tasks.statistical.pair_delay import PairDelay
+from riot_ops.tasks.statistical.reorder import Reorder
 from riot_ops.tasks.statistical.running_count import RunningCount
 from riot_ops.tasks.statistical.running_median import RunningMedian
 from riot_ops.tasks.statistical.running_totals import RunningTotals
@@ -84,6 +88,7 @@ from riot_ops.tasks.statistical.sliding_sum import SlidingSum
 from riot_ops.tasks.statistical.sliding_totals import SlidingTotals
 from riot_ops.tasks.statistical.sliding_window import SlidingWindow
 from riot_ops.tasks.statistical.top_k import TopK
+from riot_ops.tasks.statistical.trend import Trend
 from riot_ops.tasks.statistical.variance import Variance
 from riot_ops.tasks.statistical.weighted_average import WeightedAverage
 from riot_ops.tasks.statistical.window import Aggregate, Window
@@ -108,6 +113,7 @@ __all__ = [
     "BloomFilterTrain",
     "BoundedCount",
     "CenterDistance",
+    "Changes",
     "ClippedAverage",
     "CsvToSenML",
     "DecayedScores",
@@ -142,8 +148,10 @@ __all__ = [
     "MultiLinePlot",
     "NoOp",
     "NumberTime",
+    "PairDelay",
     "ParseJSON",
     "ParseLines",
+    "ParseTable",
     "PiViete",
     "Project",
     "QuartileLabel",
@@ -151,6 +159,7 @@ __all__ = [
     "RangeFilter",
     "Ratio",
     "RemoteZip",
+    "Reorder",
     "RunningCount",
     "RunningMedian",
     "RunningTotals",
@@ -173,6 +182,7 @@ __all__ = [
     "TimeFields",
     "Tokenize",
     "TopK",
+    "Trend",
     "Unpivot",
     "ValueFilter",
     "ValueTask",

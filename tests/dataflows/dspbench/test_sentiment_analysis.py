@@ -8,7 +8,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
@@ -59,6 +59,7 @@ def stored(tmp_path_factory):
     ],
     ids=["basic", "phrases", "counts", "neutral"],
 )
+@settings(max_examples=25)
 @given(lines=lines, batch_size=st.integers(1, 5))
 def test_it_is_the_reference(stored, options, lines, batch_size):
     wanted = [row for row in reference(lines, LEXICON, **options) if "yesterday" not in lines[row[0]]]

@@ -7,7 +7,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
@@ -47,6 +47,7 @@ def found(rows):
     [{}, {"emit_empty": True, "words": 2, "unknown": 0.45}, {"threshold": 0.4, "least": 0.2, "emit_empty": True}],
     ids=["default", "two words", "threshold"],
 )
+@settings(max_examples=25)
 @given(
     training=st.lists(known | dirt, max_size=6),
     analysis=st.lists(asked | dirt, max_size=5),

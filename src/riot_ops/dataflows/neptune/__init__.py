@@ -1,0 +1,1 @@
+"""Applications around the stream graphs of Neptune."""

@@ -1,0 +1,91 @@
+"""Equipment monitoring: how long valves take to follow their sensors, and whether that grows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from riot_ops import tasks as t
+from riot_ops.core.parameters import duration
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["COLUMNS", "PAIRS", "equipment_monitoring"]
+
+
+def _time(given: timedelta | str) -> timedelta:
+    return duration(given) if isinstance(given, str) else given
+
+
+def _numbered(prefix: str, first: int, last: int) -> tuple[str, ...]:
+    return tuple(f"{prefix}{i:02d}" for i in range(first, last + 1))
+
+
+#: The columns of the DEBS 2012 Grand Challenge, in order.
+COLUMNS = (
+    "ts", "index", *_numbered("mf", 1, 3), *_numbered("pc", 13, 15), *_numbered("pc", 25, 27), "res",
+    *_numbered("bm", 5, 10), *_numbered("pp", 1, 36), *_numbered("pc", 1, 6), *_numbered("pc", 19, 24),
+)  # fmt: skip
+#: Sensors and the valves that follow them.
+PAIRS = (("bm05", "bm08"), ("bm06", "bm09"), ("bm07", "bm10"))
+
+
+def equipment_monitoring(
+    *,
+    window: timedelta | str = timedelta(days=1),
+    growth: float = 0.01,
+    baseline: Literal["min", "first", "mean"] = "min",
+    lateness: timedelta | str = timedelta(seconds=1),
+    max_pending: int = 16,
+    delimiter: str = "\t,",
+) -> Dataflow:
+    r"""Build equipment monitoring: readings → changes of state → delays of valves behind sensors → their trend.
+
+    The source ``readings`` has lines of 66 cells, in the order of the DEBS 2012 Grand Challenge or as a header says.
+    Result streams are ``delays`` (``pair``, ``ts``, ``delay``), ``monitor`` (and ``count``, ``mean``, ``min``, ``max``,
+    ``slope`` per hour, ``intercept``, ``alarm``) and ``alarms`` (those of monitor with an alarm); times and delays are
+    in ns. A sensor's change that no valve follows is in the errors stream as ``missed``, a valve's without a sensor as
+    ``unmatched_effect``.
+
+    Parameters
+    ----------
+    window : timedelta or text, default 86400.0
+        How far back the monitor looks.
+    growth : float >= 0, default 0.01
+        Share by which a delay may exceed the baseline without an alarm.
+    baseline : "min", "first" or "mean", default "min"
+        Smallest, oldest or mean delay of the window.
+    lateness : timedelta or text, default 1.0
+        How far readings may be out of order; later ones go to the errors stream.
+    max_pending : int >= 1, default 16
+        Changes of a sensor that may wait for their valve.
+    delimiter : str, default "\t,"
+        The characters each of which stands between two cells.
+
+    References
+    ----------
+    .. [1] T. Buddhika, *Real-time stream processing in sensing environments*, thesis, 2015.
+    .. [2] Z. Jerzak et al., *The DEBS 2012 Grand Challenge*, DEBS 2012.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> lines = ["ts,bm05,bm06,bm07,bm08,bm09,bm10", "0,0,0,0,0,0,0", "10000000,1,0,0,0,0,0", "210000000,1,0,0,1,0,0"]
+    >>> readings = pa.table({"payload": [line.encode() for line in lines], "event_time": pa.nulls(4)})
+    >>> row = equipment_monitoring().run(readings)["delays"].to_pylist()[0]
+    >>> row["pair"], row["ts"], row["delay"]
+    ('bm05-bm08', 210000000, 200000000)
+    """
+    flow = Dataflow("equipment_monitoring")
+    states = tuple(sensor for sensor, _ in PAIRS) + tuple(valve for _, valve in PAIRS)
+    fields = {"event_time": ("ts", "ns"), "ts": ("ts", "int64"), **{name: (name, "bool") for name in states}}
+    read = t.ParseTable(fields=fields, columns=COLUMNS, delimiter=delimiter)
+    lines = flow.source("readings").to(read, id="read")
+    readings = lines.to(t.Reorder(delay=_time(lateness), time="key", order="ts"), id="ordered")
+    changes = readings.to(t.Changes(fields=states, keep=("ts",)), id="state_change")
+    known = {name: (f"{s}-{v}", role) for s, v in PAIRS for name, role in ((s, "cause"), (v, "effect"))}
+    named = changes.to(t.Annotate(table=known, field="field", columns=("pair", "role")), id="pairs")
+    delays = named.hash("pair").to(t.PairDelay(by=("pair",), time="ts", max_pending=max_pending), id="delays")
+    trend = t.Trend(by=("pair",), value="delay", time="ts", size=_time(window), growth=growth, baseline=baseline)
+    monitor = delays.to(trend, id="monitor")
+    alarms = monitor.to(t.ValueFilter(field="alarm", values=(True,)), id="alarms")
+    return flow.sink("delays_sink", delays).sink("monitor_sink", monitor).sink("alarms_sink", alarms)

@@ -1,0 +1,53 @@
+"""Lines of tables with headers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+TASK = t.ParseTable(fields={"k": ("a", "string"), "v": ("b", "double", None)}, columns=("a", "b", "c"))
+
+
+def read(lines, cut, task=TASK):
+    session, rows = task.session(), []
+    for start in range(0, len(lines), cut):
+        batch = pa.RecordBatch.from_pydict({"payload": pa.array(lines[start : start + cut])})
+        rows += session.push_batch(batch).to_pylist()
+    return [(row["k"], row["v"]) for row in rows], [e["reason"] for e in session.errors]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 100])
+def test_the_last_header_counts(cut):
+    lines = ["x,1,2", "b, a\r\n", "2,y", "a,c", "3,z", "c,b,a,d", "0,4,w,", "0,5,q", "a,b,c", "a,,7"]
+    found, errors = read(lines, cut)
+    assert found == [("x", 1.0), ("y", 2.0), ("z", 3.0), ("w", 4.0), ("a", None)]
+    assert errors == ["bad_number", "wrong_cells"]  # "a,c" names too little for a header
+
+
+def test_bytes_delimiters_and_no_lines():
+    task = TASK.replace(delimiter="\t;")
+    assert read([b"b\ta", b"1;x", b"\xff\tb"], 2, task) == ([("x", 1.0)], ["invalid_utf8"])
+    assert read([], 1) == ([], [])
+    empty = pa.RecordBatch.from_pydict({"payload": pa.array([None, None], pa.string())})
+    assert TASK.session().push_batch(empty).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"fields": {}}, "fields must"),
+        ({"fields": {"k": ("z", "string")}}, "none of columns"),
+        ({"fields": {"k": "a"}}, "none of columns"),
+        ({"columns": ("a", "a", "b")}, "twice"),
+        ({"by": "k"}, "no use"),
+        ({"ttl": "1s"}, "no use"),
+        ({"fields": {"k": ("a", "text")}}, "kind"),
+    ],
+    ids=str,
+)
+def test_misuse_is_refused(parameters, said):
+    with pytest.raises(ConfigError, match=said):
+        TASK.replace(**parameters)
