@@ -75,7 +75,7 @@ def assert_same(result, texts, *, window=3600, length=60, every=30, partial=True
     assert [row[5] for row in got] == pytest.approx([row[5] for row in wanted], rel=1e-12)
 
 
-@given(lines(), st.sampled_from([10, 45, 3600]), st.integers(1, 9))
+@given(lines(), st.sampled_from([10, 45, 3600]), st.integers(3, 20))
 @settings(max_examples=depth(60), deadline=None)
 def test_results_are_those_of_the_reference(texts, window, batch_size):
     flow = smart_grid(window=timedelta(seconds=window))

@@ -14,55 +14,73 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import float_column, int_column, replace_column
+from riot_ops.kernels.arrow import float_column, joined, replace_column
 from riot_ops.kernels.heaps import include, leave_out, middle
+from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field, microseconds
+from riot_ops.kernels.windows import NEVER
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
 __all__ = ["RunningMedian"]
 
 Numbers = npt.NDArray[np.int64]
-#: Marks rows that are held: whether the value is among the values of its key, and whether the row is the last of a
-#: time that may go on.
-ROLE = "_role"
-VALUE, LAST = 1, 2
-#: What is wrong with a row.
-FINE, UNKNOWN, LATE = 0, 1, 2
+#: Where a value that is held stands in the heaps of its key.
+PLACE, ABOVE = "_place", "_above"
+#: What is wrong with a row; GONE: its value has been taken away.
+FINE, UNKNOWN, LATE, GONE = 0, 1, 2, 3
+
+
+@kernel
+def _take_up(
+    slots: Any, held: Any, base: Any, low: Any, high: Any, place: Any, above: Any, lows: Any, highs: Any, head: Any,
+    tail: Any, after: Any,
+) -> None:  # fmt: skip
+    """The heaps and queues of the values that are held."""
+    n = slots.size
+    for i in range(held):
+        s = slots[i]
+        if above[i]:
+            high[base[s] + place[i]] = i
+            highs[s] += 1
+        else:
+            low[base[s] + place[i]] = i
+            lows[s] += 1
+        after[i] = n
+        if head[s] >= n:
+            head[s] = i
+        else:
+            after[tail[s]] = i
+        tail[s] = i
 
 
 @kernel
 def _follow(
-    values: Any, actions: Any, roles: Any, slots: Any, times: Any, held: Any, each: Any, base: Any, low: Any, high: Any,
-    place: Any, above: Any, lows: Any, highs: Any, head: Any, tail: Any, after: Any, last: Any, wrong: Any, rows: Any,
-    medians: Any, counts: Any,
+    values: Any, actions: Any, slots: Any, times: Any, held: Any, each: Any, base: Any, low: Any, high: Any, place: Any,
+    above: Any, lows: Any, highs: Any, head: Any, tail: Any, after: Any, last: Any, last_time: Any, wrong: Any,
+    rows: Any, medians: Any, counts: Any,
 ) -> Any:  # fmt: skip
     """Medians and numbers of values: behind each row, or of each time when a later one begins; returns how many.
 
     The values of a key are a queue from ``head`` to ``tail``, each with the one ``after`` it; ``head`` behind the end
-    of the rows is none. ``last`` is the last row of each key that was fine.
+    of the rows is none. ``last`` is the last row of each key that was fine, and ``last_time`` its time.
     """
     n = values.size
     found = 0
-    for i in range(n):
+    for i in range(held, n):
         s = slots[i]
-        if i < held:
-            if roles[i] & LAST:
-                last[s] = i
-            if not roles[i] & VALUE:
-                continue
-        elif not each and last[s] >= 0 and times[i] < times[last[s]]:
+        if not each and times[i] < last_time[s]:
             wrong[i] = LATE
             continue
-        if i >= held and actions[i] < 0 and (head[s] >= n or values[head[s]] != values[i]):
+        if actions[i] < 0 and (head[s] >= n or values[head[s]] != values[i]):
             wrong[i] = UNKNOWN
             continue
-        if i >= held and not each and last[s] >= 0 and times[i] > times[last[s]]:
+        if not each and last_time[s] != NEVER and times[i] > last_time[s]:
             rows[found] = last[s]
             counts[found] = lows[s] + highs[s]
             medians[found] = middle(values, low, high, base[s], lows, highs, s) if counts[found] else np.nan
             found += 1
-        if i < held or actions[i] > 0:
+        if actions[i] > 0:
             include(values, low, high, place, above, base[s], lows, highs, s, i)
             after[i] = n
             if head[s] >= n:
@@ -72,11 +90,10 @@ def _follow(
             tail[s] = i
         else:
             leave_out(values, low, high, place, above, base[s], lows, highs, s, head[s])
-            wrong[head[s]] = -1  # no longer among the values
+            wrong[head[s]] = GONE
             head[s] = after[head[s]]
-        if i < held:
-            continue
         last[s] = i
+        last_time[s] = times[i]
         if each:
             rows[found] = i
             counts[found] = lows[s] + highs[s]
@@ -119,8 +136,8 @@ class RunningMedian(KeyedTask):
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[m], 1:0/1; O(log values) time per record, and per batch O(values) to take them up. The state
-    is the records whose values are there.
+    float64[n] -> float64[m], 1:0/1; O(log values) time per record, and per batch O(values) to take them up (few ns
+    each). The state is a row per value, and the latest records.
 
     Missing values
     --------------
@@ -181,7 +198,7 @@ class RunningMedian(KeyedTask):
         return schema if self.scope is None else with_field(schema, pa.field("scope", pa.string()))
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"held": StateField("rows", initial=None)}
+        return {"held": StateField("rows", initial=None), "latest": StateField("rows", initial=None)}
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         wrong = np.zeros(batch.num_rows, np.bool_)
@@ -198,58 +215,69 @@ class RunningMedian(KeyedTask):
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
-        n, held = batch.num_rows, 0 if state["held"][0] is None else state["held"][0].num_rows
-        roles = np.zeros(n, np.int64)
-        if ROLE in batch.schema.names:
-            roles, batch = int_column(batch.column(ROLE)), batch.drop_columns([ROLE])
+        before, latest = state["held"][0], state["latest"][0]
+        held = 0 if before is None else before.num_rows
+        n, new = batch.num_rows, batch.slice(held)
+        new = new.drop_columns([name for name in (PLACE, ABOVE) if name in new.schema.names])
+        slots, of_latest = self._numbers(batch, slots, latest)
+        keys = int(max(slots.max(initial=-1), of_latest.max(initial=-1))) + 1
         values, _ = float_column(batch.column(self.value))
         actions = np.ones(n) if self.action is None else float_column(batch.column(self.action))[0]
         times = np.zeros(n, np.int64) if self.emit == "each" else microseconds(batch.column("event_time"))[0]
-        keys = int(slots.max()) + 1 if n else 0
         sizes = np.bincount(slots, minlength=keys)
+        base, head, tail = np.cumsum(sizes) - sizes, np.full(keys, n), np.full(keys, n)
         low, high, place, after, rows, counts = (np.empty(n, np.int64) for _ in range(6))
-        lows, highs = np.zeros(keys, np.int64), np.zeros(keys, np.int64)
-        last, wrong, medians = np.full(keys, -1), np.zeros(n, np.int8), np.empty(n)
+        lows, highs, above = np.zeros(keys, np.int64), np.zeros(keys, np.int64), np.empty(n, np.bool_)
+        if before is not None:
+            place[:held] = before.column(PLACE).to_numpy()
+            above[:held] = before.column(ABOVE).to_numpy(zero_copy_only=False)
+        last, last_time = np.full(keys, -1), np.full(keys, NEVER)
+        if latest is not None:  # they stand before the new rows, as if these went on with them
+            last[of_latest] = held - latest.num_rows + np.arange(latest.num_rows)
+            last_time[of_latest] = microseconds(latest.column("event_time"))[0]
+            new = joined([latest, new])
+        wrong, medians = np.zeros(n, np.int8), np.empty(n)
+        heaps = base, low, high, place, above, lows, highs, head, tail, after
+        _take_up(slots, held, *heaps)
         found = _follow(
-            values, actions, roles, slots, times, held, self.emit != "time", np.cumsum(sizes) - sizes, low, high, place,
-            np.empty(n, np.bool_), lows, highs, np.full(keys, n), np.full(keys, n), after, last, wrong, rows, medians,
+            values, actions, slots, times, held, self.emit != "time", *heaps, last, last_time, wrong, rows, medians,
             counts,
         )  # fmt: skip
+        first = n - new.num_rows  # the number of the first of the new rows and the latest before them
         for mark, reason, text in (
             (UNKNOWN, "unknown_value", "it is not the oldest value"), (LATE, "late", "a later time has begun"),
         ):  # fmt: skip
-            dead.reject(batch, wrong == mark, reason, text)
-        self._hold(batch, state, held, roles, actions, wrong, last)
+            dead.reject(new, np.flatnonzero(wrong == mark) - first, reason, text)
+        there = np.flatnonzero((wrong == FINE) & ((np.arange(n) < held) | (actions > 0)))
+        kept = _only(new.schema, batch, {*self.by, self.value}, there)
+        kept = kept.append_column(PLACE, pa.array(place[there])).append_column(ABOVE, pa.array(above[there]))
+        if self.emit == "time":
+            state["latest"][0] = new.take(pa.array(np.sort(last[last_time != NEVER]) - first))
+        state["held"][0] = kept if kept.num_rows or self.emit == "time" else None
         rows, medians, counts = rows[:found], medians[:found], counts[:found]
         if self.emit == "update":
             rows, medians, counts = _last_of_times(rows, medians, counts, slots, times)
-        return self._output(batch.take(pa.array(rows)), medians, counts)
+        return self._output(new.take(pa.array(rows - first)), medians, counts)
+
+    def _numbers(self, batch: pa.RecordBatch, slots: Numbers, latest: pa.RecordBatch | None) -> tuple[Numbers, Numbers]:
+        """The numbers of the keys of the rows, and of the latest rows."""
+        if latest is None:
+            return slots, np.empty(0, np.int64)
+        columns = [joined([one.select([name]) for one in (latest, batch)]).column(0) for name in self.by]
+        numbers = key_numbers(columns, latest.num_rows + batch.num_rows)
+        return numbers[latest.num_rows :], numbers[: latest.num_rows]
 
     def end(self, held: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch | None:
         """Of each key the time that was still going on."""
-        if self.emit != "time" or not self.partial:
+        latest = state["latest"][0]
+        if not self.partial or latest is None:
             return None
-        roles = int_column(held.column(ROLE))
-        rows = np.flatnonzero(roles & LAST)
+        slots, of_latest = self._numbers(held, slots, latest)
         values, _ = float_column(held.column(self.value))
-        alive = (roles & VALUE) > 0
-        found = [values[alive & (slots == slots[row])] for row in rows]
+        found = [values[slots == slot] for slot in of_latest]
         medians = np.array([np.nan if not one.size else np.median(one / 2) * 2 for one in found])
-        state["held"][0] = None
-        counts = np.array([one.size for one in found], np.int64)
-        return self._output(held.drop_columns([ROLE]).take(pa.array(rows)), medians, counts)
-
-    def _hold(
-        self, batch: pa.RecordBatch, state: State, held: int, roles: Numbers, actions: Any, wrong: Any, last: Numbers
-    ) -> None:
-        kept = np.where(np.arange(roles.size) < held, roles & VALUE, actions > 0).astype(np.int64)
-        kept[wrong != FINE] = 0
-        if self.emit == "time":
-            kept[last[last >= 0]] |= LAST
-        rows = np.flatnonzero(kept)
-        state["held"][0] = None
-        if rows.size:
-            state["held"][0] = batch.take(pa.array(rows)).append_column(ROLE, pa.array(kept[rows]))
+        state["held"][0] = state["latest"][0] = None
+        return self._output(latest, medians, np.array([one.size for one in found], np.int64))
 
     def _output(self, batch: pa.RecordBatch, medians: npt.NDArray[np.float64], counts: Numbers) -> pa.RecordBatch:
         batch = replace_column(replace_column(batch, self.output, medians), self.count, pa.array(counts))
@@ -277,6 +305,13 @@ class RunningMedian(KeyedTask):
         yield Case(cls(by=("key",)), batch)
         yield Case(cls(by=("key",), emit="time", output="middle", count="n", scope="keys"), batch)
         yield Case(cls(emit="time"), batch.filter(pc.equal(batch.column("key"), "a")))
+
+
+def _only(schema: pa.Schema, batch: pa.RecordBatch, names: set[str], rows: Numbers) -> pa.RecordBatch:
+    """Some columns of some rows; the others are null."""
+    taken = pa.array(rows)
+    columns = [batch.column(f.name).take(taken) if f.name in names else pa.nulls(rows.size, f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def _last_of_times(

@@ -165,9 +165,18 @@ class SlidingWindow(KeyedTask):
         columns[self.action] = pa.array(np.where(left, -1, 1))
         columns[next_sub(batch.schema.names)] = pa.array(places)
         stay = np.flatnonzero(~gone & ~late)
-        state["held"][0] = batch.take(pa.array(stay)) if stay.size else None
+        state["held"][0] = self._kept(batch, stay) if stay.size else None
         schema = self.output_schema(batch.schema)
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _kept(self, batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
+        """Rows that stay, without the order that they came in: they leave in that of others."""
+        taken = pa.array(rows)
+        order = {*carried(batch.schema.names)} - {"event_time", *self.by}
+        columns = [
+            pa.nulls(rows.size, f.type) if f.name in order else batch.column(f.name).take(taken) for f in batch.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
