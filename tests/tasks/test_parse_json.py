@@ -78,6 +78,47 @@ def test_what_python_cannot_read_is_rejected(value, place, put, dropped):
     assert (errors == []) == reads, line
 
 
+ALIKE = (
+    '{{"id": {}, "data": {{"id": {}, "n": 1}}, "n": {}}}',
+    '{{"n": {}, "x": [{}, {{"id": {}}}]}}',
+    '{{"id": {}, "id": {}, "data": {}}}',
+    '{{"data": {}, "data": {{"id": {}}}, "id": {}}}',
+    '{{"data": {{"id": {}}}, "data": {}, "id": {}}}\r\n',
+)
+cells = st.sampled_from(
+    ['"a"', '"' + "b" * 9 + '"', '"\\n"', '""', "7", "-0.5", "true", "null", "{}", '{"id": 4}', "tru", "01"]
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ALIKE[:2]) | st.sampled_from(ALIKE), cells, cells, cells), max_size=8),
+    st.none() | st.tuples(st.integers(0, 400), st.sampled_from(['"', "}", " ", "", "\x01"])),
+)
+def test_a_line_is_read_as_if_it_were_alone(parts, put):
+    text = "\0".join(shape.format(*cells) for shape, *cells in parts)
+    if put:  # one character more, another, or one less
+        place, what = put
+        text = text[:place] + what + text[place + len(text) % 2 :]
+    lines = [line.encode() for line in text.split("\0")]
+    paths = ("id", "data.id", "n", "x")
+    fields = {path.replace(".", "_"): (path, "string", "nothing") for path in paths}
+    rows, errors = read(lines, fields=fields)
+    good = {row.pop("seq"): row for row in rows}
+    for i, line in enumerate(lines):
+        alone, wrong = read([line], fields=fields)
+        assert [{**row, "seq": 0} for row in [good[i]]] == alone if i in good else not alone
+        assert [reason for number, reason in errors if number == i] == [reason for _, reason in wrong]
+
+
+def test_more_values_than_a_pattern_has():
+    lines = [
+        json.dumps({**{f"x{i}": i for i in range(n)}, "n": str(n)}).encode() for n in (63, 63, 64, 64, 65, 200, 200)
+    ]
+    rows, errors = read(lines, fields={"n": ("n", "string")})
+    assert [row["n"] for row in rows] == ["63", "63", "64", "64", "65", "200", "200"]
+    assert not errors
+
+
 def test_by_hand():
     fields = {
         "id": (("data.id", "id"), "string"),

@@ -1,4 +1,9 @@
-"""Lines of JSON objects to fields: where the wanted values stand."""
+"""Lines of JSON objects to fields: where the wanted values stand.
+
+Who writes lines writes them alike: the names, and all else between the values, are those of the line before. So a line
+is first held against the last one that was read, eight bytes at a time, and only its values are looked at; a line that
+differs is read byte by byte, and is the pattern of those that follow.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.numbers import byte
-from riot_ops.kernels.strings import name_table, same_bytes
+from riot_ops.kernels.numbers import HIGH, byte, load8, lowest, zero_bytes
+from riot_ops.kernels.strings import name_table, same_bytes, same_words
 
-__all__ = ["ABSENT", "NESTED", "PLAIN", "TEXT", "find_values", "paths_table"]
+__all__ = ["ABSENT", "NESTED", "PIECES", "PLAIN", "TEXT", "find_values", "paths_table"]
 
 #: What stands at a path: nothing or null, text, a number or a truth value, an object or a list.
 ABSENT, TEXT, PLAIN, NESTED = 0, 1, 2, 3
 #: How deep objects and lists may lie in one another; deeper ones are for Python.
 DEPTH = 64
+#: Most pieces of a pattern: what stands between values.
+PIECES = 65
 
 _VALUE, _KEY, _BEHIND = 0, 1, 2
+_NOUGHT = np.uint64(0)
+_QUOTES = np.uint64(0x2222222222222222)
+_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_BLANKS = np.uint64(0x2020202020202020)
 
 
 @kernel
@@ -33,6 +44,14 @@ def _space(data: Any, p: Any, end: Any) -> Any:
 @kernel
 def _text(data: Any, p: Any, end: Any) -> Any:
     """The end of the text that begins behind the quote before p; -1 where it is for Python, or none."""
+    last = min(end, data.size - 7)
+    while p < last:
+        w = load8(data, p)
+        special = zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _BACKSLASHES) | ((w - _BLANKS) & ~w & HIGH)
+        if special != _NOUGHT:
+            p += lowest(special)
+            return p if p < end and byte(data, p) == 34 else -1
+        p += 8
     while p < end:
         b = byte(data, p)
         if b == 34:
@@ -88,16 +107,58 @@ def _word(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
+def _scalar(data: Any, p: Any, end: Any) -> Any:
+    """``(kind, end)`` of what is no text, object or list at p, the end -1 where there is none."""
+    b = byte(data, p)
+    if b == 116 or b == 102 or b == 110:
+        return ABSENT if b == 110 else PLAIN, _word(data, p, end)
+    return PLAIN, _number(data, p, end)
+
+
+@kernel
+def _like_the_last(
+    data: Any, p: Any, end: Any, pattern: Any, pieces: Any, i: Any, at_starts: Any, at_ends: Any, kinds: Any
+) -> Any:
+    """Whether the line i from p on is like the pattern; then where its values are."""
+    for j in range(pieces):
+        size = pattern[1, j] - pattern[0, j]
+        if end - p < size or not same_words(data, p, pattern[0, j], size):
+            return False
+        p += size
+        if j == pieces - 1:
+            break
+        begin = p
+        if pattern[3, j] == TEXT:
+            kind = TEXT
+            p = _text(data, p, end)
+        else:
+            if p >= end:
+                return False
+            kind, p = _scalar(data, p, end)
+        if p < 0:
+            return False
+        node = pattern[2, j]
+        if node > 0:
+            at_starts[node, i] = begin
+            at_ends[node, i] = p
+            kinds[node, i] = kind
+    return p == end
+
+
+@kernel
 def find_values(
     data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, above: Any,
-    lists: Any, nodes: Any,
+    lists: Any, nodes: Any, pattern: Any,
     at_starts: Any, at_ends: Any, kinds: Any, good: Any,
 ) -> None:  # fmt: skip
     """Where in each line the value of each node is, see :func:`paths_table`; of several of one name the last counts.
 
     ``good`` says which lines were read to their end: the others may have escapes, or be no JSON.
-    ``lists`` (1: a list, 0: an object) and ``nodes`` are room for what is open, as deep as it may be.
+    ``lists`` (1: a list, 0: an object) and ``nodes`` are room for what is open, as deep as it may be; ``pattern`` for
+    the start and the end of each piece between values, and the node and the kind of the value behind it.
     """
+    pieces = 0  # of the pattern; 0: there is none
+    model = 0  # the line that it is of
     for i in range(starts.size):
         good[i] = False
         for n in range(above.size):
@@ -105,10 +166,24 @@ def find_values(
         if valid.size > 0 and not valid[i]:
             continue
         end = ends[i]
+        if pieces > 0:
+            for n in range(above.size):
+                if kinds[n, model] == NESTED:
+                    kinds[n, i] = NESTED
+            if _like_the_last(data, starts[i], end, pattern, pieces, i, at_starts, at_ends, kinds):
+                good[i] = True
+                continue
+            for n in range(above.size):
+                at_starts[n, i] = 0
+                at_ends[n, i] = 0
+                kinds[n, i] = ABSENT
         p = _space(data, starts[i], end)
         depth = 0
         node = 0
         state = _VALUE
+        pieces = 0
+        piece = starts[i]
+        once = True  # whether no name that is wanted came twice
         while p <= end:
             if state == _BEHIND:
                 p = _space(data, p, end)
@@ -154,6 +229,7 @@ def find_values(
                     if depth == nodes.size:
                         break
                     if node >= 0:
+                        once = once and kinds[node, i] == ABSENT and at_ends[node, i] == 0
                         kinds[node, i] = NESTED
                     lists[depth] = 1 if b == 91 else 0
                     nodes[depth] = node if b == 123 else -1
@@ -172,20 +248,33 @@ def find_values(
                     stop = _text(data, begin, end)
                     p = stop + 1
                     kind = TEXT
-                elif b == 116 or b == 102 or b == 110:
-                    stop = _word(data, p, end)
-                    p = stop
-                    kind = ABSENT if b == 110 else PLAIN
                 else:
-                    stop = _number(data, p, end)
+                    kind, stop = _scalar(data, p, end)
                     p = stop
                 if stop < 0:
                     break
+                if pieces < PIECES - 1:
+                    pattern[0, pieces] = piece
+                    pattern[1, pieces] = begin
+                    pattern[2, pieces] = node
+                    pattern[3, pieces] = kind
+                    piece = stop
+                    pieces += 1
+                else:
+                    once = False
                 if node > 0:
+                    once = once and kinds[node, i] == ABSENT and at_ends[node, i] == 0
                     at_starts[node, i] = begin
                     at_ends[node, i] = stop
                     kinds[node, i] = kind
                 state = _BEHIND
+        if good[i] and once:
+            pattern[0, pieces] = piece
+            pattern[1, pieces] = end
+            pieces += 1
+            model = i
+        else:
+            pieces = 0
 
 
 def paths_table(paths: Iterable[str]) -> tuple[Any, npt.NDArray[np.int64], dict[str, int]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import byte_spans, readonly
-from riot_ops.kernels.json_fields import ABSENT, DEPTH, NESTED, PLAIN, TEXT, find_values, paths_table
+from riot_ops.kernels.json_fields import ABSENT, DEPTH, NESTED, PIECES, PLAIN, TEXT, find_values, paths_table
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask, Numbers
 
@@ -29,7 +29,7 @@ class JsonLines(CellLines):
         at = np.zeros((2, above.size, n), np.int64)
         kinds, read = np.zeros((above.size, n), np.int8), np.zeros(n, np.bool_)
         room = np.empty((2, DEPTH), np.int64)
-        found = (*room, *at, kinds, read)
+        found = (*room, np.empty((4, PIECES), np.int64), *at, kinds, read)
         names: tuple[Any, ...] = (*table, readonly(above))
         find_values(self.data, starts, ends, valid, *(*names, *found))
         self.good = np.ones(n, np.bool_)
