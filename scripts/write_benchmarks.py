@@ -59,7 +59,11 @@ def number(value: float) -> str:
 
 def written(text: str, found: Sequence[Measure]) -> str:
     """The document with the measures in its tables; new ones stand behind the last of their suite."""
-    plain = {m.measure: m for m in found if m.measure.partition("/")[0] not in PAPER or "/probe-cost/" in m.measure}
+    plain = {
+        m.measure: m
+        for m in found
+        if (m.measure.partition("/")[0] not in PAPER or "/probe-cost/" in m.measure) and "/operator/" not in m.measure
+    }
     lines: list[str] = []
     last: dict[str, int] = {}
     for line in text.splitlines():
