@@ -22,8 +22,8 @@ __all__ = ["DeadLetters", "json_text", "records_as_json"]
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
 #: Fewer records than this are written as JSON one by one, more by columns, which is a hundred times faster for many.
 FEW = 16
-#: Characters for which JSON has escapes.
-ESCAPED = r'["\\\x00-\x1f]'
+#: Characters that become longer escapes in JSON than those with a backslash before them.
+CONTROLS = r"[\x00-\x1f]"
 
 
 class DeadLetters:
@@ -166,7 +166,9 @@ def _tokens(column: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
             text.validate(full=True)
         except pa.ArrowInvalid:
             return None, None
-        hard = pc.fill_null(pc.match_substring_regex(text, ESCAPED), False)
+        hard = pc.fill_null(pc.match_substring_regex(text, CONTROLS), False)
+        for sign in ("\\", '"'):
+            text = pc.replace_substring(text, sign, "\\" + sign)
         texts = pc.binary_join_element_wise('"', text, '"', "")
     elif kind == TIMESTAMP:
         if not pc.all(pc.equal(_in_range(column), True)).as_py():
