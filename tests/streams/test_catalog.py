@@ -12,6 +12,7 @@ from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
 from riot_ops.core.schema import SCHEMAS
 from riot_ops.core.sink import MemorySink
 from riot_ops.streams import CATALOG, rates
+from riot_ops.streams.dspbench import STREAMS
 from riot_ops.streams.figure import draw_rates
 from tests.streams.records import table
 
@@ -154,7 +155,7 @@ def test_the_command_lists_the_streams(command):
     assert code == 0
     assert all(name in out for name in CATALOG)
     code, out, _ = command("streams", "--json")
-    assert [f["name"] for f in json.loads(out)] == list(CATALOG)
+    assert [f["name"] for f in json.loads(out)] == [*CATALOG, *STREAMS]
     code, out, _ = command("streams", "fit", "--speedup", "10", "--json")
     figures = json.loads(out)
     assert figures["rate"]["mean"] == 5000

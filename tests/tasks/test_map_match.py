@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,17 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.models import Roads, grid_roads, read_roads
 from riot_ops.models.roads import BEIJING, RoadIndex
-from tests.reference.dspbench.traffic_monitoring import nearest
+from tests.reference.dspbench.traffic_monitoring import distance, nearest
 
 places = st.floats(-0.01, 0.01).map(lambda x: round(x, 5))
 networks = st.dictionaries(
     st.integers(1, 20), st.lists(st.tuples(places, places), min_size=2, max_size=5), min_size=1, max_size=6
 )
+
+
+def away(lat, lon, points):
+    """How far a road is, in metres."""
+    return min(distance(lat, lon, a, b) for a, b in pairwise(points))
 
 
 @given(networks, st.sampled_from([0.0, 60.0, -85.0]), st.integers(0, 1 << 32), st.sampled_from([5.0, 300.0]))
@@ -32,9 +38,22 @@ def test_the_nearest_road(network, up, seed, width):
     near = ends[rng.integers(0, len(ends), 30)] + rng.normal(0, 2e-4, (30, 2))
     points = np.concatenate([near, rng.uniform(-0.02, 0.02, (30, 2)) + np.array([0, up])])
     ids = [*index.roads.ids, None]
-    assert [ids[i] for i in index.find(points[:, 1], points[:, 0])] == [
-        nearest(y, x, network, width=width) for x, y in points
-    ]
+    for place, (x, y) in zip(index.find(points[:, 1], points[:, 0]), points, strict=True):
+        found, wanted = ids[place], nearest(y, x, network, width=width)
+        if found != wanted:  # as near, but for rounding
+            assert None not in (found, wanted)
+            assert nearest(y, x, {found: network[found], wanted: network[wanted]}, width=width) == wanted
+            assert away(y, x, network[found]) == pytest.approx(away(y, x, network[wanted]), abs=1e-6)
+
+
+def test_where_roads_meet_the_smallest_id_counts():
+    """Exactly: the end of one is the beginning of another, and both are as far from a point beyond."""
+    network = {2: [(0.0, 0.00781), (0.0, 0.0)], 1: [(0.0, 0.0), (0.001, 0.01)], 3: [(-0.003, 0.002), (0.0, 0.0)]}
+    index = RoadIndex(Roads.of([(road, np.nan, points) for road, points in network.items()]), 300.0)
+    rng = np.random.default_rng(5)
+    below = -rng.uniform(1e-5, 1e-3, 200)
+    beside = rng.uniform(0, 0.5, 200) * below  # nearest to the common end of all three
+    assert index.find(below, beside).tolist() == [0] * 200
 
 
 def test_own_widths_and_ties():

@@ -111,6 +111,9 @@ def match(
                 t = min(max(-(ax * dx + ay * dy) / square, 0.0), 1.0)
             px = ax + t * dx
             py = ay + t * dy
+            if t == 1.0:  # exactly the end, which is as far as the beginning of the next segment
+                px = (x2[s] - x) * east
+                py = (y2[s] - y) * METRES
             distance = px * px + py * py
             if distance < best:
                 best = distance
