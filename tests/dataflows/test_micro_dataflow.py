@@ -14,9 +14,9 @@ from riot_ops.task import tasks
 CODES = [kind.code for kind in tasks()]
 
 
-#: Tasks that reject some of their example's records when these come again and again, each a message of its own: one sums
-#: up what may be missing, one needs all words of a message, others find records of an earlier time late.
-SOME_REJECTED = {"KFN", "BAY", "BOL", "CDT", "DCS"}
+#: Tasks that reject some of their example's records when these come again and again, each a message of its own: some want
+#: numbers that may be missing, a header line first, or all parts of a message, and others find earlier times late.
+SOME_REJECTED = {"BAY", "BOL", "BSM", "CDT", "DCS", "KFN", "PDL", "PTB", "RDR", "SLW", "TPK", "TRD"}
 
 
 @pytest.mark.parametrize("code", CODES)
