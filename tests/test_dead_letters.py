@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -33,7 +35,7 @@ def test_many_records_become_the_text_of_each(rows):
     "column",
     [
         pa.array([b"\xff"] * 20),
-        pa.array([2.5, float("nan")] * 10),
+        pa.array([2.5, float("nan"), 1e16, -0.0, None, -math.inf, 1e-7, 3.0, 0.1, 5e-324] * 2),
         pa.array([[1]] * 20),
         pa.array([2**62] * 20, pa.timestamp("us", "UTC")),
         pa.array([5] * 20, pa.timestamp("s")),

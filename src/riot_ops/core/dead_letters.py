@@ -160,6 +160,8 @@ def _tokens(column: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
     hard = None
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         texts = column.cast(pa.string())
+    elif pa.types.is_float64(kind):
+        texts = pa.array([json.dumps(value) for value in column.to_pylist()])
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
         try:
             text = pa.array(column).cast(pa.string())
