@@ -110,6 +110,28 @@ def test_a_line_is_read_as_if_it_were_alone(parts, put):
         assert [reason for number, reason in errors if number == i] == [reason for _, reason in wrong]
 
 
+ESCAPES = ('\\"', "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0041", "\\u00fC", "\\u20ac", "\\ud83d\\ude00")
+
+
+@given(st.lists(st.lists(st.sampled_from((*ESCAPES, "a", "ü", "b" * 9)), max_size=4), min_size=1, max_size=6))
+def test_escapes(texts):
+    lines = [f'{{"x": "\\n", "id": "{"".join(text)}", "no": ["\\"", "{"".join(text)}"]}}'.encode() for text in texts]
+    rows, errors = read(lines, fields={"id": ("id", "string"), "x": ("x", "string")})
+    assert [row["id"] for row in rows] == [json.loads(line)["id"] for line in lines]
+    assert {row["x"] for row in rows} == {"\n"}
+    assert not errors
+
+
+@pytest.mark.parametrize(
+    "wrong", ["\\", "\\x", "\\u", "\\u12", "\\u12g4", "\\u12:4", "\\U0041", "\\ud800", "\\udc00x", "\\n\x01"]
+)
+def test_what_is_no_escape(wrong):
+    line = f'{{"id": "a{wrong}"}}'.encode()
+    rows, errors = read([b'{"id": "b\\n"}', line, b'{"i\\u0064": "c"}'], fields={"id": ("id", "string")})
+    assert [row["id"] for row in rows] == ["b\n", "c"]
+    assert errors == [(1, "not_json")]
+
+
 def test_more_values_than_a_pattern_has():
     lines = [
         json.dumps({**{f"x{i}": i for i in range(n)}, "n": str(n)}).encode() for n in (63, 63, 64, 64, 65, 200, 200)

@@ -17,10 +17,10 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import HIGH, byte, load8, lowest, zero_bytes
 from riot_ops.kernels.strings import name_table, same_bytes, same_words
 
-__all__ = ["ABSENT", "NESTED", "PIECES", "PLAIN", "TEXT", "find_values", "paths_table"]
+__all__ = ["ABSENT", "ESCAPED", "NESTED", "PIECES", "PLAIN", "TEXT", "find_values", "paths_table"]
 
-#: What stands at a path: nothing or null, text, a number or a truth value, an object or a list.
-ABSENT, TEXT, PLAIN, NESTED = 0, 1, 2, 3
+#: What stands at a path: nothing or null, text, a number or a truth value, an object or a list, text with escapes.
+ABSENT, TEXT, PLAIN, NESTED, ESCAPED = 0, 1, 2, 3, 4
 #: How deep objects and lists may lie in one another; deeper ones are for Python.
 DEPTH = 64
 #: Most pieces of a pattern: what stands between values.
@@ -43,7 +43,7 @@ def _space(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _text(data: Any, p: Any, end: Any) -> Any:
-    """The end of the text that begins behind the quote before p; -1 where it is for Python, or none."""
+    """The end of the text that begins behind the quote before p; -1 where it has escapes, or is none."""
     last = min(end, data.size - 7)
     while p < last:
         w = load8(data, p)
@@ -60,6 +60,44 @@ def _text(data: Any, p: Any, end: Any) -> Any:
             return -1
         p += 1
     return -1
+
+
+@kernel
+def _escape(data: Any, p: Any, end: Any) -> Any:
+    """Behind the escape at p; -1 where it is none, or half of a pair of surrogates, which is for Python."""
+    if p + 1 >= end:
+        return -1
+    b = byte(data, p + 1)
+    if b != 117:
+        return p + 2 if b in (34, 47, 92, 98, 102, 110, 114, 116) else -1
+    if p + 6 > end:
+        return -1
+    code = 0
+    for i in range(p + 2, p + 6):
+        b = byte(data, i)
+        if b >= 48 and b <= 57:
+            code = code << 4 | (b - 48)
+        elif (b | 32) >= 97 and (b | 32) <= 102:
+            code = code << 4 | ((b | 32) - 87)
+        else:
+            return -1
+    return -1 if code >> 11 == 0x1B else p + 6
+
+
+@kernel
+def _string(data: Any, p: Any, end: Any) -> Any:
+    """``(kind, end)`` of the text that begins behind the quote before p; -1 where it is for Python."""
+    q = _text(data, p, end)
+    if q >= 0:
+        return TEXT, q
+    while p >= 0 and p < end:
+        b = byte(data, p)
+        if b == 34:
+            return ESCAPED, p
+        if b < 32:
+            break
+        p = _escape(data, p, end) if b == 92 else p + 1
+    return ESCAPED, -1
 
 
 @kernel
@@ -129,8 +167,7 @@ def _like_the_last(
             break
         begin = p
         if pattern[3, j] == TEXT:
-            kind = TEXT
-            p = _text(data, p, end)
+            kind, p = _string(data, p, end)
         else:
             if p >= end:
                 return False
@@ -153,7 +190,7 @@ def find_values(
 ) -> None:  # fmt: skip
     """Where in each line the value of each node is, see :func:`paths_table`; of several of one name the last counts.
 
-    ``good`` says which lines were read to their end: the others may have escapes, or be no JSON.
+    ``good`` says which lines were read to their end: the others may have names with escapes, or be no JSON.
     ``lists`` (1: a list, 0: an object) and ``nodes`` are room for what is open, as deep as it may be; ``pattern`` for
     the start and the end of each piece between values, and the node and the kind of the value behind it.
     """
@@ -245,9 +282,8 @@ def find_values(
                     continue
                 if b == 34:
                     begin += 1
-                    stop = _text(data, begin, end)
+                    kind, stop = _string(data, begin, end)
                     p = stop + 1
-                    kind = TEXT
                 else:
                     kind, stop = _scalar(data, p, end)
                     p = stop
@@ -257,7 +293,7 @@ def find_values(
                     pattern[0, pieces] = piece
                     pattern[1, pieces] = begin
                     pattern[2, pieces] = node
-                    pattern[3, pieces] = kind
+                    pattern[3, pieces] = TEXT if kind == ESCAPED else kind
                     piece = stop
                     pieces += 1
                 else:

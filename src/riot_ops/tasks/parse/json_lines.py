@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import byte_spans, readonly
-from riot_ops.kernels.json_fields import ABSENT, DEPTH, NESTED, PIECES, PLAIN, TEXT, find_values, paths_table
+from riot_ops.kernels.json_fields import ABSENT, DEPTH, ESCAPED, NESTED, PIECES, PLAIN, TEXT, find_values, paths_table
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask, Numbers
 
@@ -36,6 +36,7 @@ class JsonLines(CellLines):
         self._spoiled = not_utf8(lines)
         self._null = ~valid if valid.size else np.zeros(n, np.bool_)
         self._no_json = np.zeros(n, np.bool_)
+        self._unescape(read & ~self._spoiled, at, kinds)
         self._decode(np.flatnonzero(~(read | self._spoiled | self._null)), starts, ends, nodes, at, kinds)
         chosen = [self._first_of([nodes[path] for path in one], kinds) for one in paths]
         self._starts, self._ends = ([part[place] for place in chosen] for part in at)
@@ -58,10 +59,24 @@ class JsonLines(CellLines):
     def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
         return ~self.absent(cell)
 
+    def _unescape(self, rows: Mask, at: Any, kinds: Any) -> None:
+        """What texts with escapes in these lines stand for goes behind the data."""
+        nodes, places = np.nonzero((kinds == ESCAPED) & rows)
+        if not nodes.size:
+            return
+        spans = zip(at[0, nodes, places].tolist(), at[1, nodes, places].tolist(), strict=True)
+        quoted = [self.data[start - 1 : end + 1].tobytes() for start, end in spans]
+        texts = [msgspec.json.decode(text, type=str).encode() for text in quoted]
+        ends = self.data.size + np.cumsum([len(text) for text in texts])
+        at[0, nodes, places] = np.append(self.data.size, ends[:-1])
+        at[1, nodes, places] = ends
+        kinds[nodes, places] = TEXT
+        self.data = readonly(np.concatenate([self.data, np.frombuffer(b"".join(texts), np.uint8)]))
+
     def _decode(
         self, rows: Numbers, starts: Numbers, ends: Numbers, nodes: dict[str, int], at: Any, kinds: Any
     ) -> None:
-        """Lines with escapes by a library: their values go behind the data."""
+        """Lines that are not read yet, by a library: their values go behind the data."""
         more = bytearray()
         for row in rows:
             try:

@@ -36,8 +36,9 @@ class ParseJSON(FieldTable):
 
     Shapes and rates
     ----------------
-    text[n] -> record[n], 1:1; O(bytes) time, no state. Lines with escapes are read by a library, the others by a loop.
-    A number may be given as text, and text as a number. Of several values of one name the last counts.
+    text[n] -> record[n], 1:1; O(bytes) time, no state. A loop reads lines; a library texts with escapes, and lines
+    with escapes in names. A number may be given as text, and text as a number. Of several values of one name the last
+    counts.
 
     Missing values
     --------------
