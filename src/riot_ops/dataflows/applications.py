@@ -15,6 +15,7 @@ from riot_ops.dataflows.dspbench.log_processing import log_processing
 from riot_ops.dataflows.dspbench.machine_outlier import machine_outlier
 from riot_ops.dataflows.dspbench.reinforcement_learner import reinforcement_learner
 from riot_ops.dataflows.dspbench.sentiment_analysis import sentiment_analysis
+from riot_ops.dataflows.dspbench.smart_grid import smart_grid
 from riot_ops.dataflows.dspbench.spam_filter import spam_filter
 from riot_ops.dataflows.dspbench.spike_detection import spike_detection
 from riot_ops.dataflows.dspbench.traffic_monitoring import traffic_monitoring
@@ -151,6 +152,16 @@ APPLICATIONS: dict[str, Application] = {
             machine_outlier,
             {"usage": "usage"},
             {"alerts": ("machine_id", "stream_score", "timestamp", "instance_score")},
+        ),
+        Application(
+            "sm",
+            "dspbench",
+            smart_grid,
+            {"readings": "meters"},
+            {
+                "outliers": ("window_start", "window_end", "house_id", "percentage"),
+                "predictions": ("timestamp", "house_id", "household_id", "plug_id", "predicted_load"),
+            },
         ),
         Application(
             "tt",

@@ -8,6 +8,7 @@ from riot_ops.streams.dspbench.bars import BarsSource
 from riot_ops.streams.dspbench.calls import CallsSource
 from riot_ops.streams.dspbench.cards import CardsSource
 from riot_ops.streams.dspbench.mails import MailsSource, TrainingMailsSource
+from riot_ops.streams.dspbench.meters import MetersSource
 from riot_ops.streams.dspbench.motes import MotesSource
 from riot_ops.streams.dspbench.rounds import EarningsSource, RoundsSource
 from riot_ops.streams.dspbench.text import TextSource
@@ -27,6 +28,7 @@ __all__ = [
     "CardsSource",
     "EarningsSource",
     "MailsSource",
+    "MetersSource",
     "MotesSource",
     "RoundsSource",
     "TextSource",
@@ -49,6 +51,7 @@ STREAMS: dict[str, Callable[..., WireSource]] = {
         CardsSource,
         EarningsSource,
         MailsSource,
+        MetersSource,
         MotesSource,
         RoundsSource,
         TextSource,

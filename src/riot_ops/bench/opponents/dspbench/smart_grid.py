@@ -1,0 +1,246 @@
+"""Smart grid in plain Python."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import statistics
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from riot_ops.core.parameters import duration
+
+__all__ = ["smart_grid"]
+
+_DAY = 86_400
+#: House, household, plug.
+Plug = tuple[int, int, int]
+Reading = tuple[int, float, int, Plug]
+
+
+def _readings(lines: Iterable[bytes]) -> Iterator[Reading]:
+    """Time, value, property and plug; what is bad or late is passed over."""
+    now = -1
+    for line in lines:
+        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
+        if len(cells) != 7:
+            continue
+        try:
+            time, value, kind = int(cells[1]), float(cells[2]), int(cells[3])
+            plug = int(cells[6]), int(cells[5]), int(cells[4])
+        except ValueError:
+            continue
+        if time < now or not math.isfinite(value):
+            continue
+        now = time
+        yield time, value, kind, plug
+
+
+class _Median:
+    """The median of numbers that come and go: two heaps, from which numbers that have gone are taken when on top."""
+
+    def __init__(self) -> None:
+        self.low: list[float] = []  # negative
+        self.high: list[float] = []
+        self.gone_low: Counter[float] = Counter()
+        self.gone_high: Counter[float] = Counter()
+        self.n_low = self.n_high = 0
+
+    def add(self, x: float) -> None:
+        if self.n_low and x > -self.low[0]:
+            heapq.heappush(self.high, x)
+            self.n_high += 1
+        else:
+            heapq.heappush(self.low, -x)
+            self.n_low += 1
+        self._level()
+
+    def remove(self, x: float) -> None:
+        if x <= -self.low[0]:
+            self.gone_low[-x] += 1
+            self.n_low -= 1
+        else:
+            self.gone_high[x] += 1
+            self.n_high -= 1
+        self._level()
+
+    def _level(self) -> None:
+        _prune(self.low, self.gone_low)
+        _prune(self.high, self.gone_high)
+        if self.n_low > self.n_high + 1:
+            heapq.heappush(self.high, -heapq.heappop(self.low))
+            self.n_low, self.n_high = self.n_low - 1, self.n_high + 1
+            _prune(self.low, self.gone_low)
+        elif self.n_high > self.n_low:
+            heapq.heappush(self.low, -heapq.heappop(self.high))
+            self.n_low, self.n_high = self.n_low + 1, self.n_high - 1
+            _prune(self.high, self.gone_high)
+
+    def value(self) -> float | None:
+        if not self.n_low:
+            return None
+        return -self.low[0] if self.n_low > self.n_high else (self.high[0] - self.low[0]) / 2
+
+
+def _prune(heap: list[float], gone: Counter[float]) -> None:
+    while heap and gone and gone.get(heap[0]):
+        x = heapq.heappop(heap)
+        gone[x] -= 1
+        if not gone[x]:
+            del gone[x]
+
+
+class _Outliers:
+    """Shares of the plugs of each house whose median over the window is above that of all."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.now: int | None = None
+        self.latest: deque[tuple[int, float, Plug]] = deque()
+        self.all = _Median()
+        self.plugs: dict[Plug, _Median] = {}
+        self.medians: dict[Plug, float | None] = {}
+        self.touched: set[Plug] = set()
+        self.last: dict[int, float] = {}
+        self.found: list[tuple[Any, ...]] = []
+
+    def add(self, time: int, value: float, plug: Plug) -> None:
+        if self.now is not None and time > self.now:
+            self.end()
+        self.now = time
+        while self.latest and self.latest[0][0] <= time - self.window:
+            _, old, of = self.latest.popleft()
+            self.all.remove(old)
+            self.plugs[of].remove(old)
+            self.touched.add(of)
+        self.latest.append((time, value, plug))
+        self.all.add(value)
+        if plug not in self.plugs:
+            self.plugs[plug] = _Median()
+        self.plugs[plug].add(value)
+        self.touched.add(plug)
+
+    def end(self) -> None:
+        """The time is complete."""
+        for plug in self.touched:
+            self.medians[plug] = self.plugs[plug].value()
+        self.touched.clear()
+        of_all = self.all.value()
+        if self.now is None or of_all is None:
+            return
+        above: dict[int, int] = {}
+        present: dict[int, int] = {}
+        for plug, median in self.medians.items():
+            if median is not None:
+                house = plug[0]
+                present[house] = present.get(house, 0) + 1
+                if median > of_all:
+                    above[house] = above.get(house, 0) + 1
+        start, end = _time(self.now - self.window), _time(self.now)
+        for house, n in present.items():
+            share = 100 * above.get(house, 0) / n
+            if self.last.get(house) != share:
+                self.last[house] = share
+                self.found.append((start, end, house, share))
+
+
+class _Slices:
+    """Predictions from the means of slices."""
+
+    def __init__(self, length: int, every: int, history: int) -> None:
+        self.length, self.every, self.history = length, every, history
+        self.first: int | None = None
+        self.tick = 0
+        self.slice = 0
+        self.sums: dict[Plug, tuple[float, int]] = {}
+        self.before: dict[tuple[Any, ...], deque[float]] = {}
+        self.found: list[tuple[Any, ...]] = []
+
+    def pass_to(self, time: int) -> None:
+        """Let the ticks before a time pass, and the slices that end up to it."""
+        if self.first is None:
+            self.first, self.tick = time, time + self.every
+        while self.tick < time:
+            self._turn((self.tick - self.first) // self.length)
+            if not self.sums:  # nothing to tell until something comes
+                self.tick += (time - self.tick - 1) // self.every * self.every
+                if self.tick >= time:
+                    break
+                self._turn((self.tick - self.first) // self.length)
+            self._tell()
+            self.tick += self.every
+        self._turn((time - self.first) // self.length)
+
+    def add(self, value: float, plug: Plug) -> None:
+        total, n = self.sums.get(plug, (0.0, 0))
+        self.sums[plug] = total + value, n + 1
+
+    def end(self, time: int) -> None:
+        if self.tick == time and self.first is not None:
+            self._tell()
+
+    def _turn(self, number: int) -> None:
+        """Keep the means of the slice, if another one has begun."""
+        if number == self.slice:
+            return
+        slot = self.slice % (_DAY // self.length)
+        for key, mean in self._means():
+            self.before.setdefault((*key, slot), deque(maxlen=self.history)).append(mean)
+        self.sums.clear()
+        self.slice = number
+
+    def _means(self) -> list[tuple[tuple[Any, ...], float]]:
+        """The means of plugs, and for houses their sums."""
+        found: list[tuple[tuple[Any, ...], float]] = []
+        houses: dict[int, float] = {}
+        for plug, (total, n) in self.sums.items():
+            found.append((plug, total / n))
+            houses[plug[0]] = houses.get(plug[0], 0.0) + total / n
+        return found + [((house, None, None), total) for house, total in houses.items()]
+
+    def _tell(self) -> None:
+        assert self.first is not None
+        number = self.slice + 2
+        slot, begin = number % (_DAY // self.length), _time(self.first + number * self.length)
+        for key, mean in self._means():
+            past = self.before.get((*key, slot))
+            load = (mean + statistics.median(past)) / 2 if past else mean
+            self.found.append((begin, *key, load))
+
+
+def _time(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _seconds(length: Any) -> int:
+    return int((duration(length) if isinstance(length, str) else length).total_seconds())
+
+
+def smart_grid(
+    inputs: Mapping[str, Iterable[bytes]],
+    *,
+    window: Any = "1h",
+    slice_length: Any = "1min",
+    frequency: Any = "30s",
+    history: int = 31,
+    parallelism: int = 1,
+    partial: bool = True,
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Outliers and predictions of ``readings``; ``parallelism`` makes no difference.
+
+    ``outliers``: window_start, window_end, house_id, percentage; ``predictions``: timestamp, house_id, household_id,
+    plug_id, predicted_load.
+    """
+    outliers, slices = _Outliers(_seconds(window)), _Slices(_seconds(slice_length), _seconds(frequency), history)
+    time = 0
+    for time, value, kind, plug in _readings(inputs["readings"]):
+        slices.pass_to(time)
+        if kind == 1:
+            outliers.add(time, value, plug)
+            slices.add(value, plug)
+    if partial:
+        outliers.end()
+        slices.end(time)
+    return {"outliers": outliers.found, "predictions": slices.found}

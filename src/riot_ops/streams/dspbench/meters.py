@@ -1,0 +1,143 @@
+"""Readings of smart plugs in houses, as the smart grid of DSPBench reads them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.wire import Numbers, WireSource, decimals, draws, joined_cells, uniforms
+
+__all__ = ["MetersSource"]
+
+#: What is plugged in draws about so many watts while it is on.
+PEAKS = np.array([25, 35, 50, 70, 150, 300, 600, 800, 900, 1200])
+#: It is on or off for so many seconds at a time.
+SPELLS = np.array([600, 900, 1800, 3600, 5400, 7200, 108_000])
+#: A load is within so many watts of what is usual.
+NOISE = 10.0
+#: Joules of a kilowatt-hour.
+KWH = 3_600_000
+#: Households of a house and plugs of a household: at least, and at most.
+HOUSEHOLDS, PLUGS = (2, 10), (5, 20)
+
+
+class MetersSource(WireSource):
+    """Readings in the format of the DEBS 2014 Grand Challenge.
+
+    A line is ``id,timestamp,value,property,plug,household,house``. Every plug gives two at each time: its load in W
+    (property 1) and its work so far in kWh (0). A house has 2 to 10 households, a household 5 to 20 plugs. What is at a
+    plug draws 25 to 1,200 W, give or take 10, and is on or off by chance for 10 minutes to 30 hours at a time.
+
+    Parameters
+    ----------
+    messages : int or None, default None
+        Number of lines; None: without end.
+    seed : int, default 0
+    houses : int, >= 1, default 10
+    every : int, >= 1, default 1
+        Seconds between two readings of a plug.
+    late : float, 0 to 1, default 0.0005
+        Share of the lines whose time is by one reading too early.
+    dirt : bool, default True
+        0.2 % of the lines are bad: they lack cells, or have no number for a value.
+
+    Shapes and rates
+    ----------------
+    31 bytes a line; with 10 houses about 1,500 lines a second of stream time.
+
+    Examples
+    --------
+    >>> source = MetersSource(messages=2, dirt=False)
+    >>> [line.decode() for line in next(source.read({"start": 0, "end": 2}))["payload"].to_pylist()]
+    ['0,1377986400,21.104,1,0,0,0', '1,1377986400,0.000,0,0,0,0']
+    """
+
+    stream: ClassVar[str] = "meters"
+    domain: ClassVar[str] = "smart plugs in houses"
+    start_ms = 1_377_986_400_000  # 2013-08-31 22:00:00
+
+    def __init__(
+        self,
+        messages: int | None = None,
+        seed: int = 0,
+        *,
+        houses: int = 10,
+        every: int = 1,
+        late: float = 0.0005,
+        dirt: bool = True,
+    ) -> None:
+        super().__init__(messages, seed, dirt)
+        for name, value in (("houses", houses), ("every", every)):
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} must be a number >= 1, got {value!r}")
+        if not 0 <= late <= 1:
+            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        self.houses = houses
+        self.every = every
+        self.late = late
+
+    @property
+    def gap_ms(self) -> float:  # type: ignore[override]
+        return self.every * 1000 / (2 * len(plugs(self.seed, self.houses)))
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        everything = plugs(self.seed, self.houses)
+        step, within = np.divmod(numbers, 2 * len(everything))
+        plug, is_work = np.divmod(within, 2)
+        time = step * self.every
+        spell, peak = (table[plug] for table in appliances(self.seed, len(everything)))
+        turn, gone = np.divmod(time, spell)
+        # on or off are whole spells, of which it takes the number of those before that were on
+        before, on = self._spells(plug, turn)
+        load = np.where(on, np.maximum(peak + NOISE * (2 * self.uniforms(3, numbers) - 1), 0.0), 0.0)
+        work = peak * (before * spell + np.where(on, gone, 0)) / KWH
+        late = (self.uniforms(4, numbers) < self.late) & (step > 0)
+        names = [everything[plug, i] for i in (2, 1, 0)]
+        head = joined_cells(numbers, self.start_ms // 1000 + time - late * self.every)
+        rest = joined_cells(1 - is_work, *names)
+        lines = joined_cells(head, decimals(np.where(is_work, work, load), 3), rest)
+        return self.spoilt(numbers, lines, 0.002, [head, joined_cells(head, "n/a", rest)])
+
+    def _spells(self, plug: Numbers, turn: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """How many spells of the plug before this one were on, and whether this one is."""
+        size = 1 << max(4, int(turn.max(initial=0) + 1).bit_length())  # powers of two: it is seldom made anew
+        table = spells(self.seed, self.houses, size)
+        return table[plug, turn], table[plug, turn + 1] > table[plug, turn]
+
+
+@functools.lru_cache(maxsize=8)
+def plugs(seed: int, houses: int) -> Numbers:
+    """House, household and plug of each plug."""
+    found = []
+    for house in range(houses):
+        households = _between(seed, 11, house, HOUSEHOLDS)
+        for household in range(households):
+            count = _between(seed, 12, house * HOUSEHOLDS[1] + household, PLUGS)
+            found += [(house, household, plug) for plug in range(count)]
+    return np.array(found)
+
+
+@functools.lru_cache(maxsize=8)
+def appliances(seed: int, n: int) -> tuple[Numbers, Numbers]:
+    """Length of a spell and load of what is at each plug."""
+    every = np.arange(n)
+    lengths: Any = SPELLS[(draws(seed, 1, every) % np.uint64(SPELLS.size)).astype(np.int64)]
+    peaks: Any = PEAKS[(draws(seed, 2, every) % np.uint64(PEAKS.size)).astype(np.int64)]
+    return lengths, peaks
+
+
+@functools.lru_cache(maxsize=2)
+def spells(seed: int, houses: int, size: int) -> Numbers:
+    """By plug, how many of its first spells were on: of none, of one, and so on."""
+    n = len(plugs(seed, houses))
+    on = uniforms(seed, 5, np.arange(n)[:, None] + np.arange(size) * n) < 0.5
+    return np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(on, axis=1)], axis=1)
+
+
+def _between(seed: int, use: int, number: int, ends: tuple[int, int]) -> int:
+    return ends[0] + int(draws(seed, use, np.array([number]))[0] % np.uint64(ends[1] - ends[0] + 1))
