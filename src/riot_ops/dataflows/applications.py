@@ -23,6 +23,7 @@ from riot_ops.dataflows.dspbench.trending_topics import trending_topics
 from riot_ops.dataflows.dspbench.voip_stream import voip_stream
 from riot_ops.dataflows.dspbench.word_count import word_count
 from riot_ops.dataflows.dspbench.yahoo_streaming import yahoo_streaming
+from riot_ops.dataflows.neptune.equipment_monitoring import equipment_monitoring
 from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.pred import pred
 from riot_ops.dataflows.riotbench.stats import stats
@@ -204,6 +205,17 @@ APPLICATIONS: dict[str, Application] = {
             {"traces": "traces"},
             {"speeds": ("road_id", "average_speed", "count")},
             files=("roads",),
+        ),
+        Application(
+            "equipment",
+            "neptune",
+            equipment_monitoring,
+            {"readings": "equipment"},
+            {
+                "delays": ("pair", "ts", "delay"),
+                "alarms": ("pair", "ts", "delay"),
+                "monitor": ("pair", "ts", "count", "mean", "min", "max", "slope", "alarm"),
+            },
         ),
     )
 }

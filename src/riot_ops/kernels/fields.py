@@ -17,6 +17,8 @@ EMPTY, GOOD, BAD, HARD = 0, 1, 2, 3
 
 #: How lines are cut, see :func:`split_lines`.
 DELIMITED, SPACED, LOGGED = 0, 1, 2
+#: A tenth of the largest int64, which ends with 7.
+_MOST = np.iinfo(np.int64).max // 10
 _TRUE, _FALSE = int.from_bytes(b"true", "big"), int.from_bytes(b"false", "big")
 
 
@@ -94,7 +96,7 @@ def split_lines(
 
 @kernel
 def integers(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any) -> None:
-    """Whole numbers of up to 18 digits; ``found`` says what each cell is."""
+    """Whole numbers of up to 19 digits, as nanoseconds have them; ``found`` says what each cell is."""
     for i in range(starts.size):
         out[i] = 0
         if not wanted[i]:
@@ -109,12 +111,14 @@ def integers(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: An
             p += 1
         value = 0
         good = p < end
-        hard = end - p > 18
+        hard = end - p > 19
         while p < end:
             d = byte(data, p) - 48
             if d < 0 or d > 9:
                 good = False
                 break
+            if value > _MOST or (value == _MOST and d > 7):
+                hard = True
             value = 10 * value + d if not hard else 0
             p += 1
         out[i] = -value if negative else value

@@ -13,7 +13,7 @@ from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import load8
 
-__all__ = ["code_of", "name_table", "not_utf8", "same_bytes", "same_words", "span_codes"]
+__all__ = ["code_of", "contain", "name_table", "not_utf8", "same_bytes", "same_words", "span_codes"]
 
 _NOUGHT = np.uint64(0)
 
@@ -65,6 +65,30 @@ def span_codes(
                 out[i] = c
                 guess = c + 1 if c + 1 < n else 0
                 break
+
+
+@kernel
+def _contain(data: Any, starts: Any, ends: Any, valid: Any, part: Any, out: Any) -> None:
+    for i in range(out.size):
+        out[i] = False
+        if valid.size > 0 and not valid[i]:
+            continue
+        first = part[0]
+        for p in range(starts[i], ends[i] - part.size + 1):
+            if data[np.uint64(p)] == first and same_bytes(data, p, p + part.size, part, 0, part.size):
+                out[i] = True
+                break
+
+
+def contain(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
+    """Which values of a text column have a text in them: for texts that are hardly there.
+
+    >>> contain(pa.array(["a,b", None, "abb", "b"]), "ab").tolist()
+    [False, False, True, False]
+    """
+    out = np.empty(len(column), np.bool_)
+    _contain(*byte_spans(column), readonly(np.frombuffer(part.encode(), np.uint8)), out)
+    return out
 
 
 def name_table(names: Sequence[str]) -> Table:

@@ -53,7 +53,12 @@ CASES = [
     ("tt", {}, {"window": "3s", "every": "1s", "k": 3, "partial": False, "normalise": True}),
     ("ca", {"clicks": f"{SYNTHETIC}/click-stream.jsonl"}, {"geo": f"{SYNTHETIC}/geo-table.csv"}),
     ("ca", {}, {"emit": "update"}),
+    ("equipment", {}, {}),
+    ("equipment", {}, {"window": "2s", "growth": 0.0, "baseline": "first", "lateness": "0s", "max_pending": 1}),
+    ("equipment", {}, {"baseline": "mean"}),
 ]
+#: Options of generated streams in which little happens in a few seconds.
+LIVELY = {"equipment": {"holding_s": 0.4}}
 
 
 @pytest.mark.parametrize(("code", "shared", "options"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
@@ -64,7 +69,7 @@ def test_plain_python_finds_the_same(code, shared, options, tmp_path, shared_dat
     for source, stream in one.inputs.items():
         if source not in files:
             files[source] = tmp_path / stream
-            write(generate(stream, messages=1500, seed=3), files[source])
+            write(generate(stream, messages=1500, seed=3, **LIVELY.get(stream, {})), files[source])
     result = one.builder(**options).run({source: replay(path) for source, path in files.items()})
     plain = plain_results(one, {source: lines_of(path) for source, path in files.items()}, options)
     assert set(plain) == set(one.results)

@@ -7,6 +7,7 @@ from riot_ops.streams.dspbench.adverts import AdvertsSource
 from riot_ops.streams.dspbench.bars import BarsSource
 from riot_ops.streams.dspbench.calls import CallsSource
 from riot_ops.streams.dspbench.cards import CardsSource
+from riot_ops.streams.dspbench.equipment import EquipmentSource
 from riot_ops.streams.dspbench.mails import MailsSource, TrainingMailsSource
 from riot_ops.streams.dspbench.meters import MetersSource
 from riot_ops.streams.dspbench.motes import MotesSource
@@ -27,6 +28,7 @@ __all__ = [
     "CallsSource",
     "CardsSource",
     "EarningsSource",
+    "EquipmentSource",
     "MailsSource",
     "MetersSource",
     "MotesSource",
@@ -50,6 +52,7 @@ STREAMS: dict[str, Callable[..., WireSource]] = {
         CallsSource,
         CardsSource,
         EarningsSource,
+        EquipmentSource,
         MailsSource,
         MetersSource,
         MotesSource,

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, short
-from riot_ops.kernels.arrow import joined
+from riot_ops.kernels.arrow import byte_spans, joined
+from riot_ops.kernels.strings import contain
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.parse.parse_lines import ParseLines
 
@@ -27,8 +27,8 @@ __all__ = ["ParseTable"]
 class ParseTable(KeyedTask):
     r"""Read a record from each line of a table whose header may have its columns in any order.
 
-    A header is a line that has the names of all columns that ``fields`` reads. The lines behind it are read by it, up
-    to the next; those before the first by ``columns``.
+    A header is a line that begins with a letter and has the names of all columns that ``fields`` reads. The lines
+    behind it are read by it, up to the next; those before the first by ``columns``.
 
     Parameters
     ----------
@@ -132,10 +132,13 @@ class ParseTable(KeyedTask):
         if pa.types.is_null(lines.type):
             return []
         wanted = {one[0] for one in self.fields.values()}
-        raw = lines.cast(pa.large_binary()) if pa.types.is_dictionary(lines.type) else lines
-        maybe = np.flatnonzero(pc.match_substring(raw, min(wanted)).fill_null(False))
+        data, starts, ends, _ = byte_spans(lines)
+        filled = np.flatnonzero(ends > starts)
+        first = data[starts[filled]] | 32
+        rows = filled[((first >= ord("a")) & (first <= ord("z"))) | (first >= 128)]
+        rows = rows[contain(lines.take(pa.array(rows)), min(wanted))]
         found = []
-        for row in maybe.tolist():
+        for row in rows.tolist():
             line = lines[row].as_py()
             text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
             names = [name.strip() for name in re.split(f"[{re.escape(self.delimiter)}]", text.rstrip("\r\n"))]

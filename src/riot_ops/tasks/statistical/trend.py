@@ -24,7 +24,8 @@ __all__ = ["Trend"]
 NUMBERS = ("mean", "min", "max", "slope", "intercept")
 BASELINES = ("min", "first", "mean")
 #: The sums of a window: the time from which it counts, the value, x, y, x^2, xy, and evictions since.
-FEWEST_EVICTIONS = 64
+#: Of so many values sums are made anew whenever one goes.
+FEW = 32
 
 
 @kernel
@@ -96,7 +97,7 @@ def _trend(
                 if high[high_a] == a:
                     high_a += 1
                 a += 1
-                if a < end and sums[s, 5] >= max(FEWEST_EVICTIONS, end - a):
+                if a < end and (end - a <= FEW or sums[s, 5] >= end - a):
                     _again(times, values, a, end, hour, origin, sums, s)
             n = end - a
             alarms[i] = False
