@@ -1,0 +1,101 @@
+"""Machine outlier in plain PySpark."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from riot_ops.bench.opponents.dspbench_spark.opponent import Opponent
+
+__all__ = ["OPPONENT", "machine_outlier"]
+
+OPPONENT = Opponent(
+    "split, transformWithStateInPandas over all machines, since all of a time are compared", open_end=True
+)
+WINDOW, SCALE = 10, 100.0
+ALERTS = "machine_id string, stream_score double, timestamp timestamp, instance_score double"
+
+Load = tuple[str, float, float]
+
+
+class _Machines:
+    """The machines that reported at the latest time, and what all scored at the times before."""
+
+    def __init__(self) -> None:
+        self.now = -1
+        self.batch: list[Load] = []
+        self.latest: dict[str, deque[float]] = {}
+
+    def add(self, now: int, load: Load) -> list[tuple[Any, ...]]:
+        """The alerts of the time that this load ends."""
+        if now < self.now:
+            return []
+        found = self._alerts() if now > self.now and self.batch else []
+        self.now = now
+        self.batch.append(load)
+        return found
+
+    def _alerts(self) -> list[tuple[Any, ...]]:
+        n = len(self.batch)
+        x, y = (sum(load[i] for load in self.batch) / n for i in (1, 2))
+        scores = []
+        for machine, cpu, memory in self.batch:
+            score = 1.0 + math.hypot(cpu - x, memory - y)
+            latest = self.latest.setdefault(machine, deque(maxlen=WINDOW))
+            latest.append(score)
+            scores.append((machine, sum(latest), score))
+        sums = sorted(total for _, total, _ in scores)
+        least = min(score for *_, score in scores) + 0.1
+        most = max(2 * sums[n // 2] - sums[0], sums[0] + 2 * math.sqrt(2))
+        at = pd.Timestamp(self.now, unit="s")
+        self.batch = []
+        return [(machine, total, at, score) for machine, total, score in scores if total > most and score > least]
+
+
+class OfAll(StatefulProcessor):
+    """All machines as one key; what is kept is pickled."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getValueState("machines", "data binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        stored = self._state.get()
+        machines = _Machines() if stored is None else pickle.loads(stored[0])  # noqa: S301 (its own)
+        found = []
+        for frame in rows:
+            columns = (frame[name].tolist() for name in ("time", "machine_id", "cpu", "memory"))
+            for now, machine, cpu, memory in zip(*columns, strict=True):
+                found += machines.add(now, (machine, cpu / SCALE, memory / SCALE))
+        self._state.update((pickle.dumps(machines),))
+        yield pd.DataFrame(found, columns=[part.split()[0] for part in ALERTS.split(", ")])
+
+    def close(self) -> None:
+        pass
+
+
+def machine_outlier(inputs: Mapping[str, Any]) -> Any:
+    """``machine_id``, ``stream_score``, ``timestamp``, ``instance_score``."""
+    cells = f.split("value", ",")
+    loads = (
+        inputs["usage"]
+        .select(cells.alias("cells"))
+        .where((f.size("cells") == 9) & (f.col("cells")[0] != ""))
+        .select(
+            f.lit(True).alias("all"),
+            f.col("cells")[0].alias("machine_id"),
+            f.col("cells")[1].try_cast("long").alias("time"),
+            f.col("cells")[2].try_cast("double").alias("cpu"),
+            f.col("cells")[3].try_cast("double").alias("memory"),
+        )
+        .where(f.col("time").isNotNull() & (f.abs("cpu") < float("inf")) & (f.abs("memory") < float("inf")))
+    )
+    return loads.groupBy("all").transformWithStateInPandas(
+        OfAll(), outputStructType=ALERTS, outputMode="append", timeMode="None"
+    )
