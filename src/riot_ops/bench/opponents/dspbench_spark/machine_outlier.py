@@ -44,7 +44,7 @@ class _Machines:
 
     def _alerts(self) -> list[tuple[Any, ...]]:
         n = len(self.batch)
-        x, y = (sum(load[i] for load in self.batch) / n for i in (1, 2))
+        x, y = sum(load[1] for load in self.batch) / n, sum(load[2] for load in self.batch) / n
         scores = []
         for machine, cpu, memory in self.batch:
             score = 1.0 + math.hypot(cpu - x, memory - y)
@@ -68,7 +68,7 @@ class OfAll(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         stored = self._state.get()
         machines = _Machines() if stored is None else pickle.loads(stored[0])  # noqa: S301 (its own)
-        found = []
+        found: list[tuple[Any, ...]] = []
         for frame in rows:
             columns = (frame[name].tolist() for name in ("time", "machine_id", "cpu", "memory"))
             for now, machine, cpu, memory in zip(*columns, strict=True):
