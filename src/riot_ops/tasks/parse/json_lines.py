@@ -23,8 +23,11 @@ class JsonLines(CellLines):
 
     def __init__(self, batch: pa.RecordBatch, lines: pa.Array, paths: Sequence[Sequence[str]]) -> None:
         self.batch = batch
-        self.data, starts, ends, valid = byte_spans(lines)
+        data, starts, ends, valid = byte_spans(lines)
         n = len(lines)
+        first, last = (int(starts[0]), int(ends[-1])) if n else (0, 0)
+        # of a slice its own bytes alone: they are copied where there are escapes
+        self.data, starts, ends = data[first:last], readonly(starts - first), readonly(ends - first)
         table, above, nodes = paths_table(path for one in paths for path in one)
         at = np.zeros((2, above.size, n), np.int64)
         kinds, read = np.zeros((above.size, n), np.int8), np.zeros(n, np.bool_)
