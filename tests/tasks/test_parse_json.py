@@ -132,6 +132,25 @@ def test_what_is_no_escape(wrong):
     assert errors == [(1, "not_json")]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": "b", "x": [7], "n": 2}', '{"id": "b", "x": [7], "n": 2} 3', '{"id": "b", "x": [7], "n": 2}}',
+        '{"id": "b", "x": [7], "n": "2"}', '{"id": "b", "x": [7], "n": tru}', '{"id": "b", "x": [7], "n": null}',
+        '{"id": "b", "n": 2}', '{"id": "b", "x": "y", "n": 2}', '{"id": "b", "x": [7], "m": 2}', '{"id": 4, "n": 3}',
+        '{"id": "b\\n", "x": [7], "n": 2}', '{"id": "b', "", '{"id": "b", "x": [7], "n": 2',
+    ],
+)  # fmt: skip
+def test_a_line_like_the_one_before_and_others(line):
+    before = '{"id": "a", "x": [1], "n": 1}'
+    fields = {name: (name, "string", "nothing") for name in ("id", "n")}
+    for more in ({}, {"x": ("x", "string", "nothing")}):
+        alone, wrong = read([line.encode()], fields=fields | more)
+        rows, errors = read([before.encode(), before.encode(), line.encode()], fields=fields | more)
+        assert [row for row in rows if row["seq"] == 2] == [{**row, "seq": 2} for row in alone]
+        assert [reason for number, reason in errors if number == 2] == [reason for _, reason in wrong]
+
+
 def test_more_values_than_a_pattern_has():
     lines = [
         json.dumps({**{f"x{i}": i for i in range(n)}, "n": str(n)}).encode() for n in (63, 63, 64, 64, 65, 200, 200)
