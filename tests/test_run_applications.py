@@ -177,7 +177,8 @@ def test_streams_of_lines_are_described(tmp_path):
     names = [entry["name"] for entry in json.loads(call("streams", "--json"))]
     assert names == ["city", "taxi", "fit", "grid", *STREAMS]
     assert "vocabulary : int" in call("streams", "text")
-    assert all(name in call("streams") for name in STREAMS)
+    shown = call("streams")
+    assert all(name in shown for name in STREAMS)
     call("streams", "text", "--write", tmp_path / "text", "--messages", 70)
     assert len((tmp_path / "text").read_bytes().splitlines()) == 70
     for options in (["--plot", "x.png"], ["--speedup", "2"], ["--write", "x", "--sensors", "2"]):
