@@ -154,19 +154,30 @@ def encode_field(field: StateField, array: Any, slots: npt.NDArray[np.int64]) ->
         return pa.array([None if array[s] is None else to_ipc(array[s]) for s in slots], pa.binary())
     one_run = slots.size and slots[-1] - slots[0] == len(slots) - 1
     values = array[slots[0] : slots[-1] + 1] if one_run else array[slots]
+    if field.grows:  # without what no key has come to yet
+        used = np.flatnonzero((values != field.initial).any(axis=0))
+        values = values[:, : int(used[-1]) + 1 if used.size else 1]
+        ends = np.arange(len(slots) + 1) * values.shape[1]
+        return pa.LargeListArray.from_arrays(pa.array(ends), pa.array(np.ascontiguousarray(values).ravel()))
     flat = pa.array(np.ascontiguousarray(values).ravel())
     return pa.FixedSizeListArray.from_arrays(flat, field.shape) if field.shape else flat
 
 
-def decode_field(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[np.int64]) -> None:
-    """Put the values of a column into slots."""
+def decode_field(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[np.int64]) -> Any:
+    """Put the values of a column into slots of an array; returns it, or a longer one."""
     if field.dtype == "json":
         for s, data in zip(slots, column.to_pylist(), strict=True):
             array[s] = msgspec.json.decode(data)
     elif field.dtype == "rows":
         for s, data in zip(slots, column.to_pylist(), strict=True):
             array[s] = None if data is None else from_ipc(data)
+    elif field.grows and len(slots):
+        values = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), -1)
+        array = field.widened(array, values.shape[1])
+        array[slots] = field.empty(1, array)
+        array[slots, : values.shape[1]] = values
     elif field.shape:
         array[slots] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), field.shape)
     else:
         array[slots] = column.to_numpy(zero_copy_only=False)
+    return array

@@ -64,11 +64,11 @@ class KeyedState:
         self._names: list[str] = []  # fields of the output
         self._reset()
 
-    def _reset(self) -> None:
+    def _reset(self, like: dict[str, Any] | None = None) -> None:
         live = self.task.keys_live
         self.index = KeyIndex(0 if live is None else in_us(live))
         self.time = None if self._clock is None else StreamTime(self._clock)
-        self.arrays: dict[str, Any] = {name: field.empty(0) for name, field in self.fields.items()}
+        self.arrays: dict[str, Any] = {n: f.empty(0, (like or {}).get(n)) for n, f in self.fields.items()}
         self._keys: list[pa.RecordBatch] = []
         self._capacity = 0
         self._touched: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -284,7 +284,7 @@ class KeyedState:
             return
         room = max(size, 2 * self._capacity, 16 if self.key_fields else 1)
         for name, field in self.fields.items():
-            fresh = field.empty(room)
+            fresh = field.empty(room, self.arrays[name])
             fresh[: self._capacity] = self.arrays[name]
             self.arrays[name] = fresh
         self._touched = np.concatenate([self._touched, np.zeros(room - self._capacity, np.bool_)])
@@ -316,10 +316,9 @@ class KeyedState:
         """Keep only some slots, renumbered."""
         h1, h2 = self.index.hashes
         last, keys, old, time = self.index.last_seen, self.keys(), self.arrays, self.time
-        self._reset()
+        self._reset(old)
         self._reserve(live.size)
-        slots = np.arange(live.size)
-        self.index.assign(slots, h1[live], h2[live], last[live] if last.size else last)
+        self.index.assign(np.arange(live.size), h1[live], h2[live], last[live] if last.size else last)
         for name, field in self.fields.items():
             self.arrays[name][: live.size] = [old[name][s] for s in live] if field.is_object else old[name][live]
         if self.key_fields:
@@ -346,7 +345,8 @@ class KeyedState:
             slots = np.flatnonzero(self._touched[: self.index.size])
             new = self._saved
         keys = self.keys()
-        a_key = 24 + sum(f.nbytes for f in self.fields.values()) + keys.nbytes // max(1, keys.num_rows)
+        a_key = sum(field.bytes_of(self.arrays[name]) for name, field in self.fields.items())
+        a_key += 24 + keys.nbytes // max(1, keys.num_rows)
         each = max(1, slots.size if most is None else most // a_key)
         for start in range(0, max(1, slots.size), each):
             part = slots[start : start + each]
@@ -388,7 +388,7 @@ class KeyedState:
         if self.time is not None and time:
             self.time.restore(time)
         for name, field in self.fields.items():
-            decode_field(field, rows.column(f"state.{name}"), self.arrays[name], slots)
+            self.arrays[name] = decode_field(field, rows.column(f"state.{name}"), self.arrays[name], slots)
         if keys.num_rows:
             held = sum(k.num_rows for k in self._keys)
             self._keys = [self.keys().slice(0, new)] if held > new else self._keys

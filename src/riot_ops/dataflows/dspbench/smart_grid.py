@@ -75,7 +75,7 @@ def smart_grid(
     ordered = readings.one().to(t.InOrder(), id="in_order")
     loads = ordered.to(t.ValueFilter(field="property", values=(1,)), id="loads")
 
-    changes = loads.one().to(t.SlidingWindow(size=size), id="window")
+    changes = loads.one().to(t.SlidingWindow(size=size, fields=("value", *PLUG)), id="window")
     medians = t.RunningMedian(emit="time", scope="all", partial=partial)
     of_all = changes.one().to(medians, id="global_median")
     of_plug = changes.hash(*PLUG).to(t.RunningMedian(by=PLUG, emit="update", scope="plug"), id="plug_median")

@@ -16,7 +16,6 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column, joined, replace_column
 from riot_ops.kernels.heaps import include, leave_out, middle
-from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
@@ -25,80 +24,48 @@ from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, regis
 __all__ = ["RunningMedian"]
 
 Numbers = npt.NDArray[np.int64]
-#: Where a value that is held stands in the heaps of its key.
-PLACE, ABOVE = "_place", "_above"
-#: What is wrong with a row; GONE: its value has been taken away.
-FINE, UNKNOWN, LATE, GONE = 0, 1, 2, 3
-
-
-@kernel
-def _take_up(
-    slots: Any, held: Any, base: Any, low: Any, high: Any, place: Any, above: Any, lows: Any, highs: Any, head: Any,
-    tail: Any, after: Any,
-) -> None:  # fmt: skip
-    """The heaps and queues of the values that are held."""
-    n = slots.size
-    for i in range(held):
-        s = slots[i]
-        if above[i]:
-            high[base[s] + place[i]] = i
-            highs[s] += 1
-        else:
-            low[base[s] + place[i]] = i
-            lows[s] += 1
-        after[i] = n
-        if head[s] >= n:
-            head[s] = i
-        else:
-            after[tail[s]] = i
-        tail[s] = i
+#: Entries of a key's ring at first.
+FEW = 8
+#: What is wrong with a row.
+UNKNOWN, LATE = 1, 2
 
 
 @kernel
 def _follow(
-    values: Any, actions: Any, slots: Any, times: Any, held: Any, each: Any, base: Any, low: Any, high: Any, place: Any,
-    above: Any, lows: Any, highs: Any, head: Any, tail: Any, after: Any, last: Any, last_time: Any, wrong: Any,
-    rows: Any, medians: Any, counts: Any,
+    xs: Any, actions: Any, slots: Any, times: Any, each: Any, values: Any, low: Any, high: Any, place: Any, above: Any,
+    lows: Any, highs: Any, head: Any, room: Any, last: Any, last_time: Any, wrong: Any, rows: Any, medians: Any,
+    counts: Any,
 ) -> Any:  # fmt: skip
     """Medians and numbers of values: behind each row, or of each time when a later one begins; returns how many.
 
-    The values of a key are a queue from ``head`` to ``tail``, each with the one ``after`` it; ``head`` behind the end
-    of the rows is none. ``last`` is the last row of each key that was fine, and ``last_time`` its time.
+    ``last`` is the last row of each key that was fine (-1 - s: that of an earlier batch) and ``last_time`` its time.
     """
-    n = values.size
     found = 0
-    for i in range(held, n):
+    for i in range(xs.size):
         s = slots[i]
         if not each and times[i] < last_time[s]:
             wrong[i] = LATE
             continue
-        if actions[i] < 0 and (head[s] >= n or values[head[s]] != values[i]):
+        if actions[i] < 0 and (lows[s] == 0 or values[s, head[s]] != xs[i]):
             wrong[i] = UNKNOWN
             continue
         if not each and last_time[s] != NEVER and times[i] > last_time[s]:
             rows[found] = last[s]
             counts[found] = lows[s] + highs[s]
-            medians[found] = middle(values, low, high, base[s], lows, highs, s) if counts[found] else np.nan
+            medians[found] = middle(values, low, high, lows, highs, s)
             found += 1
         if actions[i] > 0:
-            include(values, low, high, place, above, base[s], lows, highs, s, i)
-            after[i] = n
-            if head[s] >= n:
-                head[s] = i
-            else:
-                after[tail[s]] = i
-            tail[s] = i
+            include(values, low, high, place, above, lows, highs, head, room, s, xs[i])
         else:
-            leave_out(values, low, high, place, above, base[s], lows, highs, s, head[s])
-            wrong[head[s]] = GONE
-            head[s] = after[head[s]]
-        last[s] = i
-        last_time[s] = times[i]
+            leave_out(values, low, high, place, above, lows, highs, head, room, s)
         if each:
             rows[found] = i
             counts[found] = lows[s] + highs[s]
-            medians[found] = middle(values, low, high, base[s], lows, highs, s) if counts[found] else np.nan
+            medians[found] = middle(values, low, high, lows, highs, s)
             found += 1
+        else:
+            last[s] = i
+            last_time[s] = times[i]
     return found
 
 
@@ -129,15 +96,13 @@ class RunningMedian(KeyedTask):
         there is no such field.
     partial : bool, default True
         With ``emit="time"``: whether the end of a bounded stream ends the last time of each key.
-    by : tuple of str, default ()
-        Key.
-    ttl
-        Of no use here.
+    by, ttl
+        Key and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[m], 1:0/1; O(log values) time per record, and per batch O(values) to take them up (few ns
-    each). The state is a row per value, and the latest records.
+    float64[n] -> float64[m], 1:0/1; O(log values) time per record, the state of a key is 21 bytes per value, for as
+    many values as any key of the bucket has had at most (rounded up to a power of two).
 
     Missing values
     --------------
@@ -165,7 +130,6 @@ class RunningMedian(KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "1:0/1"
-    pooled: ClassVar[bool] = True
 
     value: str = "value"
     action: str | None = "action"
@@ -176,8 +140,6 @@ class RunningMedian(KeyedTask):
     partial: bool = True
 
     def validate(self) -> None:
-        if self.ttl is not None:
-            raise ConfigError(f"running_median has no use for ttl, got {self.ttl!r}: records say what is taken away")
         if self.output == self.count:
             raise ConfigError(f"output and count must be different fields, got {self.output!r} for both")
 
@@ -198,7 +160,13 @@ class RunningMedian(KeyedTask):
         return schema if self.scope is None else with_field(schema, pa.field("scope", pa.string()))
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"held": StateField("rows", initial=None), "latest": StateField("rows", initial=None)}
+        fields = {name: StateField("int64") for name in ("lows", "highs", "head")}
+        fields |= {"room": StateField("int64", initial=FEW)}
+        kinds = {"values": "float64", "low": "int32", "high": "int32", "place": "int32", "above": "bool"}
+        fields |= {name: StateField(kind, FEW, grows=True) for name, kind in kinds.items()}
+        if self.emit == "time":
+            fields |= {"latest": StateField("rows", initial=None), "latest_time": StateField("int64", initial=NEVER)}
+        return fields
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         wrong = np.zeros(batch.num_rows, np.bool_)
@@ -215,69 +183,52 @@ class RunningMedian(KeyedTask):
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
-        before, latest = state["held"][0], state["latest"][0]
-        held = 0 if before is None else before.num_rows
-        n, new = batch.num_rows, batch.slice(held)
-        new = new.drop_columns([name for name in (PLACE, ABOVE) if name in new.schema.names])
-        slots, of_latest = self._numbers(batch, slots, latest)
-        keys = int(max(slots.max(initial=-1), of_latest.max(initial=-1))) + 1
-        values, _ = float_column(batch.column(self.value))
+        n = batch.num_rows
+        xs, _ = float_column(batch.column(self.value))
         actions = np.ones(n) if self.action is None else float_column(batch.column(self.action))[0]
         times = np.zeros(n, np.int64) if self.emit == "each" else microseconds(batch.column("event_time"))[0]
-        sizes = np.bincount(slots, minlength=keys)
-        base, head, tail = np.cumsum(sizes) - sizes, np.full(keys, n), np.full(keys, n)
-        low, high, place, after, rows, counts = (np.empty(n, np.int64) for _ in range(6))
-        lows, highs, above = np.zeros(keys, np.int64), np.zeros(keys, np.int64), np.empty(n, np.bool_)
-        if before is not None:
-            place[:held] = before.column(PLACE).to_numpy()
-            above[:held] = before.column(ABOVE).to_numpy(zero_copy_only=False)
-        last, last_time = np.full(keys, -1), np.full(keys, NEVER)
-        if latest is not None:  # they stand before the new rows, as if these went on with them
-            last[of_latest] = held - latest.num_rows + np.arange(latest.num_rows)
-            last_time[of_latest] = microseconds(latest.column("event_time"))[0]
-            new = joined([latest, new])
+        heaps = self._with_room(state, slots[actions > 0])
+        rows, counts = np.empty(n, np.int64), np.empty(n, np.int64)
         wrong, medians = np.zeros(n, np.int8), np.empty(n)
-        heaps = base, low, high, place, above, lows, highs, head, tail, after
-        _take_up(slots, held, *heaps)
-        found = _follow(
-            values, actions, slots, times, held, self.emit != "time", *heaps, last, last_time, wrong, rows, medians,
-            counts,
-        )  # fmt: skip
-        first = n - new.num_rows  # the number of the first of the new rows and the latest before them
+        last, last_time = -1 - np.arange(state["head"].size), state.get("latest_time", np.empty(0, np.int64))
+        out: list[Any] = [last, last_time, wrong, rows, medians, counts]
+        found = _follow(xs, actions, slots, times, self.emit != "time", *heaps, *out)
         for mark, reason, text in (
             (UNKNOWN, "unknown_value", "it is not the oldest value"), (LATE, "late", "a later time has begun"),
         ):  # fmt: skip
-            dead.reject(new, np.flatnonzero(wrong == mark) - first, reason, text)
-        there = np.flatnonzero((wrong == FINE) & ((np.arange(n) < held) | (actions > 0)))
-        kept = _only(new.schema, batch, {*self.by, self.value}, there)
-        kept = kept.append_column(PLACE, pa.array(place[there])).append_column(ABOVE, pa.array(above[there]))
-        if self.emit == "time":
-            state["latest"][0] = new.take(pa.array(np.sort(last[last_time != NEVER]) - first))
-        state["held"][0] = kept if kept.num_rows or self.emit == "time" else None
+            dead.reject(batch, wrong == mark, reason, text)
         rows, medians, counts = rows[:found], medians[:found], counts[:found]
         if self.emit == "update":
             rows, medians, counts = _last_of_times(rows, medians, counts, slots, times)
-        return self._output(new.take(pa.array(rows - first)), medians, counts)
+        if self.emit != "time":
+            return self._output(batch.take(pa.array(rows)), medians, counts)
+        before = [state["latest"][-1 - row] for row in rows if row < 0]  # they come in the order of their keys' rows
+        taken = joined([*before, batch])
+        places = np.where(rows < 0, np.cumsum(rows < 0) - 1, rows + len(before))
+        for s in np.flatnonzero(last >= 0):
+            state["latest"][s] = batch.take(pa.array([last[s]]))
+        return self._output(taken.take(pa.array(places)), medians, counts)
 
-    def _numbers(self, batch: pa.RecordBatch, slots: Numbers, latest: pa.RecordBatch | None) -> tuple[Numbers, Numbers]:
-        """The numbers of the keys of the rows, and of the latest rows."""
-        if latest is None:
-            return slots, np.empty(0, np.int64)
-        columns = [joined([one.select([name]) for one in (latest, batch)]).column(0) for name in self.by]
-        numbers = key_numbers(columns, latest.num_rows + batch.num_rows)
-        return numbers[latest.num_rows :], numbers[: latest.num_rows]
+    def _with_room(self, state: State, added: Numbers) -> list[Any]:
+        """The arrays of heaps, with room for as many values as keys may come to have."""
+        sizes = np.bincount(added, minlength=state["head"].size) + state["lows"] + state["highs"]
+        least = int(max(sizes.max(initial=0), state["room"].max(initial=FEW)))
+        for name, field in self.state_fields().items():
+            if field.grows:
+                state[name] = field.widened(state[name], least)
+        return [state[name] for name in ("values", "low", "high", "place", "above", "lows", "highs", "head", "room")]
 
-    def end(self, held: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch | None:
+    def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         """Of each key the time that was still going on."""
-        latest = state["latest"][0]
-        if not self.partial or latest is None:
+        if self.emit != "time" or not self.partial:
             return None
-        slots, of_latest = self._numbers(held, slots, latest)
-        values, _ = float_column(held.column(self.value))
-        found = [values[slots == slot] for slot in of_latest]
-        medians = np.array([np.nan if not one.size else np.median(one / 2) * 2 for one in found])
-        state["held"][0] = state["latest"][0] = None
-        return self._output(latest, medians, np.array([one.size for one in found], np.int64))
+        slots = [s for s, row in enumerate(state["latest"]) if row is not None]
+        if not slots:
+            return None
+        heaps = [state[name] for name in ("values", "low", "high", "lows", "highs")]
+        medians = np.array([middle(*[*heaps, s]) for s in slots])
+        counts = (state["lows"] + state["highs"])[slots]
+        return self._output(joined([state["latest"][s] for s in slots]), medians, counts)
 
     def _output(self, batch: pa.RecordBatch, medians: npt.NDArray[np.float64], counts: Numbers) -> pa.RecordBatch:
         batch = replace_column(replace_column(batch, self.output, medians), self.count, pa.array(counts))
@@ -305,13 +256,6 @@ class RunningMedian(KeyedTask):
         yield Case(cls(by=("key",)), batch)
         yield Case(cls(by=("key",), emit="time", output="middle", count="n", scope="keys"), batch)
         yield Case(cls(emit="time"), batch.filter(pc.equal(batch.column("key"), "a")))
-
-
-def _only(schema: pa.Schema, batch: pa.RecordBatch, names: set[str], rows: Numbers) -> pa.RecordBatch:
-    """Some columns of some rows; the others are null."""
-    taken = pa.array(rows)
-    columns = [batch.column(f.name).take(taken) if f.name in names else pa.nulls(rows.size, f.type) for f in schema]
-    return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def _last_of_times(

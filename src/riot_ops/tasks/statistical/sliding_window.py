@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.clock import in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
+from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
@@ -23,40 +25,57 @@ from riot_ops.tasks.statistical.time_batches import Numbers
 __all__ = ["SlidingWindow"]
 
 
+#: Entries of a key's ring at first.
+FEW = 8
+
+
 @kernel
 def _slide(
-    slots: Any, times: Any, held: Any, size: Any, newest: Any, head: Any, tail: Any, after: Any, gone: Any, late: Any,
-    rows: Any, causes: Any, places: Any,
+    slots: Any, at: Any, words: Any, valid: Any, size: Any, newest: Any, head: Any, count: Any, room: Any, times: Any,
+    ring: Any, present: Any, late: Any, rows: Any, places: Any, out: Any, out_valid: Any,
 ) -> Any:  # fmt: skip
-    """The rows that leave the window (-1 - row) and come into it, and the row that is the cause; returns how many."""
-    n = slots.size
+    """Put records into the rings of their keys, and what is too old out of these; returns how many rows there are.
+
+    ``rows`` has for each the record that is the cause: -1 - it, where something leaves, whose words ``out`` gets.
+    """
+    width = words.shape[1]
     found = 0
-    for i in range(n):
+    for i in range(slots.size):
         s = slots[i]
-        if times[i] < newest[s]:
+        if at[i] < newest[s]:
             late[i] = True
             continue
-        newest[s] = times[i]
+        newest[s] = at[i]
         place = 0
-        while i >= held and head[s] < n and times[head[s]] <= times[i] - size:
-            rows[found] = -1 - head[s]
-            causes[found] = i
+        while count[s] > 0 and times[s, head[s]] <= at[i] - size:
+            e = head[s]
+            for f in range(width):
+                out[found, f] = ring[s, e * width + f]
+            out_valid[found] = present[s, e]
+            rows[found] = -1 - i
             places[found] = place
             found += 1
             place += 1
-            gone[head[s]] = True
-            head[s] = after[head[s]]
-        if head[s] >= n:
-            head[s] = i
-        else:
-            after[tail[s]] = i
-        tail[s] = i
-        after[i] = n
-        if i >= held:
-            rows[found] = i
-            causes[found] = i
-            places[found] = place
-            found += 1
+            head[s] = e + 1 if e + 1 < room[s] else 0
+            count[s] -= 1
+        if count[s] == room[s]:  # what stands before the head moves behind the end
+            for e in range(head[s]):
+                times[s, room[s] + e] = times[s, e]
+                present[s, room[s] + e] = present[s, e]
+                for f in range(width):
+                    ring[s, (room[s] + e) * width + f] = ring[s, e * width + f]
+            room[s] *= 2
+        e = head[s] + count[s]
+        if e >= room[s]:
+            e -= room[s]
+        times[s, e] = at[i]
+        present[s, e] = valid[i]
+        for f in range(width):
+            ring[s, e * width + f] = words[i, f]
+        count[s] += 1
+        rows[found] = i
+        places[found] = place
+        found += 1
     return found
 
 
@@ -72,19 +91,20 @@ class SlidingWindow(KeyedTask):
     ----------
     size : timedelta or text such as "1h", > 0
         Length of the window.
+    fields : tuple of str
+        Numeric fields, at most 63, that a record still has when it leaves, besides its key. All others are null then.
     action : str, default "action"
         Field with what is done: 1 where a record comes in, -1 where it leaves.
-    by : tuple of str, default ()
-        Key: windows are of the records of a key. Records leave when one of their key comes.
-    ttl
-        Of no use here.
+    by, ttl
+        Key and time to live, see :class:`KeyedTask`: windows are of the records of a key. Records leave when one of
+        their key comes.
 
     Shapes and rates
     ----------------
-    any[n] -> any[m], 1:N (about 2); O(1) time per record, and per batch O(window) to take the window up. The state is
-    the records in the window.
+    any[n] -> any[m], 1:N (about 2); O(1) time per record (amortised). The state of a key is 16 bytes and 8 per field
+    for each record in the window, for as many as any key of the bucket has had at most (rounded up to a power of two).
 
-    What leaves has number, places and event time of the record that is the cause, and its own values otherwise.
+    What leaves has number, places and event time of the record that is the cause.
 
     Missing values
     --------------
@@ -101,7 +121,7 @@ class SlidingWindow(KeyedTask):
     Examples
     --------
     >>> from datetime import UTC, datetime, timedelta
-    >>> window = SlidingWindow(size="1h").session()
+    >>> window = SlidingWindow(size="1h", fields="value").session()
     >>> rows = [{"event_time": datetime(2024, 5, 1, 12 + h, tzinfo=UTC), "value": v} for h, v in ((0, 5.0), (1, 7.0))]
     >>> [(row["action"], row["value"]) for row in window.push_many(rows)]
     [(1, 5.0), (-1, 5.0), (1, 7.0)]
@@ -110,19 +130,21 @@ class SlidingWindow(KeyedTask):
     code: ClassVar[str] = "SLW"
     category: ClassVar[str] = "Statistical"
     selectivity: ClassVar[str] = "1:N"
-    pooled: ClassVar[bool] = True
 
     size: timedelta
+    fields: tuple[str, ...]
     action: str = "action"
 
     def validate(self) -> None:
         if self.size <= timedelta(0):
             raise ConfigError(f"size must be longer than 0, got {self.size!r}")
-        if self.ttl is not None:
-            raise ConfigError(f"sliding_window has no use for ttl, got {self.ttl!r}; nothing stays but the window")
+        if len(self.fields) > 63 or len({*self.fields, self.action, "event_time"}) < len(self.fields) + 2:
+            raise ConfigError(
+                f"fields must be up to 63 others than action and event_time, none twice; got {self.fields!r}"
+            )
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), "event_time": "any"}
+        return {**dict.fromkeys(self.fields, "number"), **super().requires(), "event_time": "any"}
 
     def derives(self) -> bool:
         return True
@@ -133,10 +155,20 @@ class SlidingWindow(KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         check_time_field(self.name(), schema)
+        kept = {*carried(schema.names), *self.by}
+        schema = pa.schema([f if f.name in kept else f.with_nullable(True) for f in schema])
         return with_next_sub(with_field(schema, pa.field(self.action, pa.int64())))
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"held": StateField("rows", initial=None)}
+        return {
+            "newest": StateField("int64", initial=NEVER),
+            "head": StateField("int64"),
+            "size": StateField("int64"),
+            "room": StateField("int64", initial=FEW),
+            "times": StateField("int64", FEW, grows=True),
+            "present": StateField("int64", FEW, grows=True),
+            "words": StateField("int64", FEW * max(1, len(self.fields)), grows=True),
+        }
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         column = batch.column("event_time")
@@ -146,37 +178,52 @@ class SlidingWindow(KeyedTask):
         return batch.filter(column.is_valid())
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
-        n, held = batch.num_rows, 0 if state["held"][0] is None else state["held"][0].num_rows
-        keys = int(slots.max()) + 1 if n else 0
-        times, _ = microseconds(batch.column("event_time"))
-        gone, late = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        rows, causes, places = (np.empty(2 * n, np.int64) for _ in range(3))
-        found = _slide(
-            slots, times, held, in_us(self.size), np.full(keys, NEVER), np.full(keys, n), np.full(keys, n),
-            np.empty(n, np.int64), gone, late, rows, causes, places,
-        )  # fmt: skip
+        n, width = batch.num_rows, max(1, len(self.fields))
+        at, _ = microseconds(batch.column("event_time"))
+        words, valid = np.zeros((n, width), np.int64), np.zeros(n, np.int64)
+        for i, name in enumerate(self.fields):
+            column = batch.column(name)
+            words[:, i] = _words(column)
+            valid |= np.asarray(column.is_valid()).astype(np.int64) << i
+        sizes = np.bincount(slots, minlength=state["size"].size) + state["size"]
+        least = int(max(sizes.max(initial=0), state["room"].max(initial=FEW)))
+        for name, field in self.state_fields().items():
+            if field.grows:
+                state[name] = field.widened(state[name], least * (width if name == "words" else 1))
+        late = np.zeros(n, np.bool_)
+        most = n + int(sizes[np.unique(slots)].sum())  # memory that is not written to costs nothing
+        rows, places, out_valid = (np.empty(most, np.int64) for _ in range(3))
+        out = np.empty((most, width), np.int64)
+        rings = (
+            state["newest"],
+            state["head"],
+            state["size"],
+            state["room"],
+            state["times"],
+            state["words"],
+            state["present"],
+        )
+        found = _slide(slots, at, words, valid, in_us(self.size), *rings, late, rows, places, out, out_valid)
         dead.reject(batch, late, "late", "a record with a later time came before")
-        rows, causes, places = rows[:found], causes[:found], places[:found]
+        return self._output(batch, rows[:found], places[:found], out[:found], out_valid[:found])
+
+    def _output(
+        self, batch: pa.RecordBatch, rows: Numbers, places: Numbers, words: Numbers, valid: Numbers
+    ) -> pa.RecordBatch:
+        schema = self.output_schema(batch.schema)
         left = rows < 0
         taken = batch.take(pa.array(np.where(left, -1 - rows, rows)))
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
-        for name in carried(batch.schema.names):
-            columns[name] = batch.column(name).take(pa.array(causes))
+        leaves, valid = pa.array(left), np.where(left, valid, 0)
+        for name in {*columns} - {*carried(columns), *self.by}:
+            gone = pa.scalar(None, columns[name].type)
+            if name in self.fields:
+                i = self.fields.index(name)
+                gone = _from_words(words[:, i], valid >> i & 1 == 1, columns[name].type)
+            columns[name] = pc.if_else(leaves, gone, columns[name])
         columns[self.action] = pa.array(np.where(left, -1, 1))
         columns[next_sub(batch.schema.names)] = pa.array(places)
-        stay = np.flatnonzero(~gone & ~late)
-        state["held"][0] = self._kept(batch, stay) if stay.size else None
-        schema = self.output_schema(batch.schema)
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-    def _kept(self, batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
-        """Rows that stay, without the order that they came in: they leave in that of others."""
-        taken = pa.array(rows)
-        order = {*carried(batch.schema.names)} - {"event_time", *self.by}
-        columns = [
-            pa.nulls(rows.size, f.type) if f.name in order else batch.column(f.name).take(taken) for f in batch.schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -189,5 +236,31 @@ class SlidingWindow(KeyedTask):
                 "value": [4.0, 1.0, None, 9.0, 5.0, 3.0, 4.0, 4.0, 1.0, 7.0],
             }
         )
-        yield Case(cls(size=timedelta(seconds=10)), batch)
-        yield Case(cls(size=timedelta(seconds=5), by=("key",), action="value"), batch)
+        more = batch.append_column("n", pa.array([1, None, 3, 4, 5, 6, 7, 8, 9, 10], pa.int32()))
+        yield Case(cls(size=timedelta(seconds=10), fields=("value",)), batch)
+        yield Case(cls(size=timedelta(seconds=5), by=("key",), fields=("n", "value"), action="what"), more)
+        yield Case(cls(size=timedelta(seconds=5), by=("key",), fields=()), batch)
+
+
+def _words(column: pa.Array) -> Numbers:
+    """Values as 64 bits, anything where null."""
+    if pa.types.is_floating(column.type):
+        column = column.cast(pa.float64()).fill_null(0.0)
+    elif pa.types.is_boolean(column.type) or pa.types.is_uint64(column.type):
+        column = column.cast(pa.uint64()).fill_null(0)
+    else:
+        return int_column(column)
+    words: Numbers = column.to_numpy(zero_copy_only=False).view(np.int64)
+    return words
+
+
+def _from_words(words: Numbers, valid: Any, kind: pa.DataType) -> pa.Array:
+    """The values of a type again."""
+    words = np.where(valid, words, 0)
+    if pa.types.is_null(kind):
+        return pa.nulls(words.size)
+    if pa.types.is_floating(kind):
+        return pa.array(words.view(np.float64), mask=~valid).cast(kind)
+    if pa.types.is_boolean(kind) or pa.types.is_uint64(kind):
+        return pa.array(words.view(np.uint64), mask=~valid).cast(kind)
+    return pa.array(words, mask=~valid).cast(kind)
