@@ -24,7 +24,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.graph.lowering import lower
 from riot_ops.graph.marks import Marks, StreamTime, marks_of
 from riot_ops.task import KeyedTask, StateField
-from riot_ops.testing import exact
+from riot_ops.testing import EOF, ScriptedSource, exact
 from tests.staged import Staged
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -437,3 +437,60 @@ def test_windows_over_windows_of_rows_that_are_sorted_by_event_time():
     whole = flow.run(rows, order="event_time")
     assert whole.errors.num_rows == 0
     assert sum(whole["second"]["value"].to_pylist()) == pytest.approx(sum(row["value"] for row in rows))
+
+
+# -- at the end ------------------------------------------------------------------------------------
+
+
+def chained(delay, size, every):
+    """Windows over windows that are late; each sums up how many records there were."""
+    flow = ro.Dataflow("chained")
+    first = t.Window(by="device", size="10s", delay=timedelta(seconds=delay), aggregates={"n": ("count", None)})
+    then = t.Window(
+        size=timedelta(seconds=size), every=every and timedelta(seconds=every), aggregates={"n": ("sum", "n")}
+    )
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(first, id="first").to(then, id="then"))
+    return flow
+
+
+def naive_chain(rows, delay, size, every):
+    """Of rows that are not late: ``{start of a window: records in its windows of ten seconds}``."""
+    found = {}
+    for row in rows:
+        inner = (
+            int((row["event_time"] - EPOCH).total_seconds()) // 10 * 10 + 9
+        )  # they end a microsecond before the next
+        for start in range(inner // every * every, inner - size, -every):
+            found[start] = found.get(start, 0) + 1
+    return found
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0, 25]), st.sampled_from([(20, None), (30, 10)]), st.integers(1, 12))
+def test_windows_over_late_windows_lose_nothing_at_the_end(seed, delay, window, batch_size):
+    choose = random.Random(seed)
+    rows = [row for row in rows_of(choose, 30) if row["event_time"] is not None]
+    rows.sort(key=lambda row: row["event_time"])
+    for i, row in enumerate(rows):
+        row["seq"] = i
+    size, every = window
+    flow = chained(delay, size, every)
+    wanted = naive_chain(rows, delay, size, every or size)
+    results = [flow.run(rows, batch_size=batch_size), flow.run(rows, cores=2)]
+    results.append(Staged(flow, rows, choose, max_records=choose.choice([2, 40]), partitions=choose.choice([1, 2])))
+    for result in results:
+        found = {int((r["window_start"] - EPOCH).total_seconds()): r["n"] for r in result["then"].to_pylist()}
+        assert found == wanted
+
+
+def test_a_stream_that_goes_on_after_its_end_has_the_time_of_its_records(tmp_path):
+    flow = chained(20, 10, None)
+    kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    times = (0, 10, 20, 30, 40, 45, 46, 90)
+    rows = [
+        {"seq": i, "event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for i, s in enumerate(times)
+    ]
+    source = ScriptedSource([rows[:5], EOF, rows[5:]])
+    assert sum(flow.run(source, **kept)["then"]["n"].to_pylist()) == 5
+    result = flow.run(source, **kept)
+    assert result.summary.reasons == {}  # by the end alone the window from 40 on is not over
+    assert sum(result["then"]["n"].to_pylist()) == 8

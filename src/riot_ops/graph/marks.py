@@ -117,6 +117,9 @@ class StreamTime:
         self.clock = clock
         self.now = self.first = NEVER
         self.seq = 0
+        #: Whether the stream ends: then time follows what tasks above release, up to when the last of it was due.
+        self.ending = False
+        self._before_end: tuple[int, int] | None = None
 
     def ticks(self, batch: pa.RecordBatch | None, marks: Sequence[pa.RecordBatch], first: str = "seq") -> Ticks:
         """How stream time moves over the rows of a batch in order, by the marks that came with it.
@@ -134,11 +137,15 @@ class StreamTime:
             seq, times = seq[moves], times[moves]
             self.first = int(times[0]) if before == NEVER else self.first
             self.now, self.seq = int(times[-1]), int(seq[-1])
-            if first == "seq":  # a message moves it once, before the first of its records
-                last = np.append(seq[1:] != seq[:-1], True)
-                seq, times = seq[last], times[last]
         else:
             seq, times = _NONE, _NONE
+        if self.ending and first == "seq" and batch is not None and (end := _last_due(batch)) > self.now > NEVER:
+            self._before_end = self.now, self.seq
+            self.now, self.seq = end, int(int_column(batch.column("seq"))[-1])
+            seq, times = np.append(seq, self.seq), np.append(times, end)
+        if first == "seq" and times.size:  # a message moves it once, before the first of its records
+            last = np.append(seq[1:] != seq[:-1], True)
+            seq, times = seq[last], times[last]
         if batch is None or not batch.num_rows:
             rows = np.zeros(times.size, np.int64)
         elif first != "seq":
@@ -161,6 +168,12 @@ class StreamTime:
         start = before if before == NEVER else before - lag
         return Ticks(start, np.zeros(1, np.int64), moved, np.array([self.seq]), self.clock.resolution, lag, self.origin)
 
+    def ended(self) -> None:
+        """The stream has ended: should it go on, its time is what records have told."""
+        self.ending = False
+        if self._before_end is not None:
+            (self.now, self.seq), self._before_end = self._before_end, None
+
     @property
     def origin(self) -> int:
         """From where the task's periods count."""
@@ -175,6 +188,14 @@ class StreamTime:
         """Go on from what was saved."""
         self.now, self.seq, _, *first = saved
         self.first = first[0] if first else self.now  # of no use then
+
+
+def _last_due(batch: pa.RecordBatch) -> int:
+    """When the last of the records was due that tasks above gave because time had come; NEVER where none is such."""
+    places = subs(batch.schema.names)
+    first = int_column(batch.column(places[0])) if places else _NONE
+    first = first[first < 0]
+    return int(due(first).max()) if first.size else NEVER
 
 
 _NONE = np.empty(0, np.int64)

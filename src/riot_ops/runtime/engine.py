@@ -82,10 +82,15 @@ class Engine:
             batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
             told = step.clock.streams if step.clock is not None else ()
             marks = [b for stream in told for b in self._reads(step, stream, inputs, made)]
+            time = self.states[step.id].time if flush and step.id in self.states else None
+            if time is not None:
+                time.ending = True
             try:
                 out = self._run(step, batches, marks)
                 if flush and step.id in self.states:
                     out += self._flushed(step)
+                if time is not None:
+                    time.ended()
             except Exception as error:
                 error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
                 raise
