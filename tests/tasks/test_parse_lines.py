@@ -473,3 +473,17 @@ def test_what_the_fast_way_cannot_do_takes_the_other():
     for other in ({"skip": {0: "id"}}, {"nulls": ("-",)}, {"format": "log"}, {"delimiter": ";,"}):
         assert t.ParseLines(fields={"x": (0, "string")}, **other)._plain(pa.array(["a"])) is None
     assert t.ParseLines(fields={"x": (0, "bool")})._plain(pa.array(["1"])) is None
+
+
+@given(st.lists(st.tuples(st.integers(2003, 2004), st.integers(0, 13), st.integers(0, 32)), min_size=2, max_size=40))
+def test_a_day_is_not_taken_for_the_one_before(days):
+    lines = [f"{y:04}-{m:02}-{d:02} 12:00:01".encode() for y, m, d in days]
+    rows, errors = read(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
+    assert (rows, errors) == unplain(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
+
+
+def test_a_date_that_is_none_behind_one_that_shares_its_digits():
+    lines = [f"2004-{day} 12:00:01".encode() for day in ["03-10", "02-30", "03-10", "03-11"] * 9]
+    rows, errors = read(lines, fields={"t": ((0, 1), "iso")}, format="spaces")
+    assert [f"{row['t']:%m-%d}" for row in rows] == ["03-10", "03-10", "03-11"] * 9
+    assert {reason for _, reason in errors} == {"bad_time"}

@@ -136,7 +136,8 @@ _DATE, _DATE_MARKS = _word(b"0000-00-"), _word(b"\0\0\0\0\xff\0\0\xff")
 _TIME, _TIME_MARKS = _word(b"00\x0000:00"), _word(b"\0\0\0\0\0\xff")
 _SECONDS, _SECONDS_MARKS = _word(b":00"), _word(b"\xff")
 _T, _BLANK, _BYTE = np.uint64(ord("t")), np.uint64(32), np.uint64(0xFF)
-_U8, _U16, _LOW24 = np.uint64(8), np.uint64(16), np.uint64(0xFFFFFF)
+_U8, _U16, _U32, _U48 = np.uint64(8), np.uint64(16), np.uint64(32), np.uint64(48)
+_LOW24 = np.uint64(0xFFFFFF)
 _TENS = 10 ** np.arange(7)
 
 
@@ -175,12 +176,13 @@ def plain_iso(data: Any, start: Any, n: Any, day: Any, midnight: Any) -> Any:
         if not good:
             return False, 0, day, midnight
         rest *= _TENS[26 - n]
-    if day != (d | (t << np.uint64(48))):
+    today = d | ((t & _BYTE) << _U32) | ((t & (_BYTE << _U8)) << _U48)  # where the dashes were
+    if day != today:
         years, months = _pairs(d), _pairs(t)
         ok, midnight = _midnight(100 * _byte_of(years, 0) + _byte_of(years, 2), _byte_of(years, 5), _byte_of(months, 0))
         if not ok:
             return False, 0, np.uint64(0), 0
-        day = d | (t << np.uint64(48))
+        day = today
     t = _pairs(t)
     ok, clock = _clock(_byte_of(t, 3), _byte_of(t, 6), _byte_of(_pairs(s), 1))
     return ok, midnight + clock + rest, day, midnight

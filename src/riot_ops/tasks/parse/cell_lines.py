@@ -163,22 +163,16 @@ class CellLines:
 
     def _closed_up(self, micros: pa.Array, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> pa.Array:
         """The times, also those of which the cells are further apart than by one blank, or by another one."""
-        rows = np.flatnonzero(found == BAD)
+        given = {row: self.data[starts[row] : ends[row]].tobytes() for row in np.flatnonzero(found == BAD)}
+        closed = {row: b" ".join(text.split()) for row, text in given.items()}
+        rows = np.array([row for row, text in closed.items() if text != given[row]], np.int64)
         if not rows.size:
             return micros
         values = micros.fill_null(0).to_numpy(zero_copy_only=False).copy()
-        for row in rows:
-            text = np.frombuffer(b" ".join(self.data[starts[row] : ends[row]].tobytes().split()), np.uint8)
-            one, here = np.zeros(1, np.int64), np.ones(1, np.bool_)
-            times(
-                readonly(text),
-                readonly(one),
-                readonly(one + text.size),
-                here,
-                logged,
-                values[row : row + 1],
-                found[row : row + 1],
-            )
+        data, begins, stops, _ = byte_spans(pa.array([closed[row] for row in rows], pa.binary()))
+        again, what = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
+        times(data, begins, stops, np.ones(rows.size, np.bool_), logged, again, what)
+        values[rows], found[rows] = again, what
         return pa.array(values, mask=found != GOOD)
 
     def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
