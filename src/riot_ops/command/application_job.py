@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,8 +87,13 @@ class ApplicationJob(Job):
 
     def _times(self, source: str) -> FieldTable | None:
         """The task that reads the times of a source's lines, if one does."""
+        parser = self._parser(source)
+        return parser if parser is not None and "event_time" in parser.fields else None
+
+    def _parser(self, source: str) -> FieldTable | None:
+        """The task that reads a source's lines by a table of fields, if one does."""
         behind = (self._flow.nodes[edge.target].task for edge in self._flow.outputs(source))
-        return next((task for task in behind if isinstance(task, FieldTable) and "event_time" in task.fields), None)
+        return next((task for task in behind if isinstance(task, FieldTable)), None)
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -122,7 +126,7 @@ class ApplicationJob(Job):
             return ", ".join(map(str, dict.fromkeys(self._files.values())))
         return f"{self.messages:,} generated {' and '.join(dict.fromkeys(self._inputs.values()))} messages"
 
-    def described(self) -> Mapping[str, Any]:  # type: ignore[override]
+    def described(self) -> dict[str, Any]:
         return {
             "application": self.name,
             "input": {n: str(p.absolute()) for n, p in self._files.items()} or self._inputs,
@@ -155,8 +159,8 @@ class ApplicationJob(Job):
 
     def _parsed(self, name: str) -> pa.Table:
         """The first records of a source as the first parser behind it makes them."""
-        behind = (self._flow.nodes[edge.target].task for edge in self._flow.outputs(name))
-        parser = next(task for task in behind if isinstance(task, FieldTable))
+        parser = self._parser(name)
+        assert parser is not None, f"no picture looks at the lines of {name}"
         source, session = self._one(name), parser.session()
         start = source.initial()
         splits = source.splits(start, source.latest(start, PARSED), 1)

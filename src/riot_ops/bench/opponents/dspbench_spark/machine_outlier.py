@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import math
-import pickle
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -28,10 +28,14 @@ Load = tuple[str, float, float]
 class _Machines:
     """The machines that reported at the latest time, and what all scored at the times before."""
 
-    def __init__(self) -> None:
-        self.now = -1
-        self.batch: list[Load] = []
-        self.latest: dict[str, deque[float]] = {}
+    def __init__(self, kept: str = "[-1, [], {}]") -> None:
+        self.now, batch, latest = json.loads(kept)
+        self.batch: list[Load] = [(machine, cpu, memory) for machine, cpu, memory in batch]
+        self.latest: dict[str, deque[float]] = {m: deque(scores, maxlen=WINDOW) for m, scores in latest.items()}
+
+    def text(self) -> str:
+        """All of it as JSON."""
+        return json.dumps([self.now, self.batch, {machine: [*scores] for machine, scores in self.latest.items()}])
 
     def add(self, now: int, load: Load) -> list[tuple[Any, ...]]:
         """The alerts of the time that this load ends."""
@@ -60,20 +64,20 @@ class _Machines:
 
 
 class OfAll(StatefulProcessor):
-    """All machines as one key; what is kept is pickled."""
+    """All machines as one key; what is kept is JSON."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("machines", "data binary")
+        self._state = handle.getValueState("machines", "data string")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         stored = self._state.get()
-        machines = _Machines() if stored is None else pickle.loads(stored[0])  # noqa: S301 (its own)
+        machines = _Machines() if stored is None else _Machines(stored[0])
         found: list[tuple[Any, ...]] = []
         for frame in rows:
             columns = (frame[name].tolist() for name in ("time", "machine_id", "cpu", "memory"))
             for now, machine, cpu, memory in zip(*columns, strict=True):
                 found += machines.add(now, (machine, cpu / SCALE, memory / SCALE))
-        self._state.update((pickle.dumps(machines),))
+        self._state.update((machines.text(),))
         yield pd.DataFrame(found, columns=[part.split()[0] for part in ALERTS.split(", ")])
 
     def close(self) -> None:
