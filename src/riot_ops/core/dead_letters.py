@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.casting import cast, castable, cells
+from riot_ops.core.casting import cast, castable, cells, is_text
 from riot_ops.core.errors import encodable, short
 from riot_ops.core.schema import EARLIEST, ERRORS, LATEST, TIMESTAMP
 
 __all__ = ["DeadLetters", "json_text", "records_as_json"]
 
+ENCODER = msgspec.json.Encoder()
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
-#: Fewer records than this are written as JSON one by one, more by columns, which is a hundred times faster for many.
-FEW = 16
-#: Characters that become longer escapes in JSON than those with a backslash before them.
-CONTROLS = r"[\x00-\x1f]"
 
 
 class DeadLetters:
@@ -82,8 +80,8 @@ class DeadLetters:
         return batches
 
 
-def json_text(record: Mapping[str, Any]) -> str:
-    """A record as JSON, whatever it holds.
+def json_text(record: Any) -> str:
+    """A record, or a value of one, as JSON, whatever it holds.
 
     >>> json_text({"device": b"ok", "value": {1}})
     '{"device": "ok", "value": "{1} (set)"}'
@@ -136,57 +134,20 @@ def records_as_json(batch: pa.RecordBatch) -> pa.Array:
     ['{"seq": 7, "payload": "a,b"}']
     """
     names = batch.schema.names
-    if batch.num_rows < FEW or len(set(names)) < len(names):
-        return _one_by_one(batch)
-    columns, odd = [], np.zeros(batch.num_rows, np.bool_)
-    for column in batch.columns:
-        texts, hard = _tokens(column)
-        if texts is None:
-            return _one_by_one(batch)
-        columns.append(texts)
-        if hard is not None:
-            odd |= np.asarray(hard)
-    heads = [f"{', ' if i else '{'}{json.dumps(encodable(name), ensure_ascii=False)}: " for i, name in enumerate(names)]
-    parts = [part for pair in zip(heads, columns, strict=True) for part in pair]
-    found = pc.binary_join_element_wise(*parts, "}", "")
-    return pc.replace_with_mask(found, odd, _one_by_one(batch.filter(pa.array(odd)))) if odd.any() else found
+    if len(set(names)) < len(names) or not names:
+        columns = [cells(column) for column in batch.columns]
+        rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
+        return pa.array([json_text(dict(zip(names, row, strict=True))) for row in rows], pa.string())
+    heads = (json.dumps(encodable(name), ensure_ascii=False).replace("%", "%%") for name in names)
+    record = "{" + ", ".join(f"{head}: %s" for head in heads) + "}"
+    rows = zip(*(_tokens(column) for column in batch.columns), strict=True)
+    return pa.array([record % row for row in rows], pa.string())
 
 
-def _tokens(column: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
-    """The values as JSON text, and for which rows that is not so; None where there is no quick way for the type."""
-    kind = column.type
-    if column.null_count == len(column):
-        return pa.array(["null"] * len(column)), None
-    hard = None
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        texts = column.cast(pa.string())
-    elif pa.types.is_float64(kind):
-        texts = pa.array([json.dumps(value) for value in column.to_pylist()])
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        try:
-            text = pa.array(column).cast(pa.string())
-            text.validate(full=True)
-        except pa.ArrowInvalid:
-            return None, None
-        hard = pc.fill_null(pc.match_substring_regex(text, CONTROLS), False)
-        for sign in ("\\", '"'):
-            text = pc.replace_substring(text, sign, "\\" + sign)
-        texts = pc.binary_join_element_wise('"', text, '"', "")
-    elif kind == TIMESTAMP:
-        if not pc.all(pc.equal(_in_range(column), True)).as_py():
-            return None, None
-        numbers = column.cast(pa.int64())
-        seconds = pc.divide(numbers, 1_000_000)
-        whole = pc.equal(pc.multiply(seconds, 1_000_000), numbers)
-        kinds = ((seconds, "s"), (numbers, "us"))
-        plain = pc.if_else(whole, *(found.cast(pa.timestamp(unit)).cast(pa.string()) for found, unit in kinds))
-        texts = pc.binary_join_element_wise('"', plain, '+00:00"', "")
-    else:
-        return None, None
-    return pc.fill_null(texts, "null"), hard
-
-
-def _one_by_one(batch: pa.RecordBatch) -> pa.Array:
-    columns = [cells(column) for column in batch.columns]
-    rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
-    return pa.array([json_text(dict(zip(batch.schema.names, row, strict=True))) for row in rows], pa.string())
+def _tokens(column: pa.Array) -> list[str]:
+    """The values as JSON text; numbers and text, which are common, all at once."""
+    values = cells(column)
+    if not (is_text(column.type) or pa.types.is_integer(column.type) or column.type == TIMESTAMP):
+        return [json_text(value) for value in values]
+    values = [value if value is None or isinstance(value, (str, int)) else _plain(value) for value in values]
+    return ENCODER.encode_lines(values).decode().split("\n")[:-1]
