@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ class DeadLetters:
     def __init__(self, task: str) -> None:
         self.task = task
         self.count = 0
-        self._batches: list[pa.RecordBatch] = []
+        self._rejected: list[_Rejected] = []
 
     def reject(
         self,
@@ -55,29 +55,42 @@ class DeadLetters:
         if index.size == 0:
             return
         n = int(index.size)
-        places = pa.array(index)
-        picked = batch.take(places)
-        texts = records_as_json(picked) if raw is None else _as_text(raw.take(places))
-        messages = [message] * n if isinstance(message, str) else message
         self.count += n
-        self._batches.append(
-            pa.RecordBatch.from_arrays(
-                [
-                    _numbers(picked),
-                    _times(picked),
-                    pa.array([self.task] * n, pa.string()),
-                    pa.array([encodable(str(reason))] * n, pa.string()),
-                    pa.array([encodable(text) for text in messages], pa.string()),
-                    texts,
-                ],
-                schema=ERRORS,
-            )
-        )
+        last = self._rejected[-1] if self._rejected else None
+        if last is None or last.batch is not batch or last.raw is not raw:
+            last = _Rejected(batch, raw, [], [], [])
+            self._rejected.append(last)
+        last.rows.append(index)
+        last.reasons.extend([encodable(str(reason))] * n)
+        last.messages.extend(map(encodable, [message] * n if isinstance(message, str) else message))
 
     def take(self) -> list[pa.RecordBatch]:
-        """The collected batches; the collector is empty afterwards."""
-        batches, self._batches = self._batches, []
-        return batches
+        """The collected records as batches of errors; the collector is empty afterwards."""
+        rejected, self._rejected = self._rejected, []
+        return [self._errors(one) for one in rejected]
+
+    def _errors(self, one: _Rejected) -> pa.RecordBatch:
+        rows = pa.array(np.concatenate(one.rows))
+        picked = one.batch.take(rows)
+        columns = [
+            _numbers(picked),
+            _times(picked),
+            pa.array([self.task] * len(rows), pa.string()),
+            pa.array(one.reasons, pa.string()),
+            pa.array(one.messages, pa.string()),
+            records_as_json(picked) if one.raw is None else _as_text(one.raw.take(rows)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=ERRORS)
+
+
+class _Rejected(NamedTuple):
+    """What has been rejected of a batch, for one reason or several, turned into errors all at once."""
+
+    batch: pa.RecordBatch
+    raw: pa.Array | None
+    rows: list[npt.NDArray[Any]]
+    reasons: list[str]
+    messages: list[str]
 
 
 def json_text(record: Any) -> str:
