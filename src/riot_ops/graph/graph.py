@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pyarrow as pa
 
@@ -74,19 +75,33 @@ class Graph:
 
     def order(self) -> list[Node]:
         """The nodes so that each comes after its inputs; raises on a cycle."""
-        placed: dict[str, Node] = {}
-        waiting = dict(self.nodes)
-        while waiting:
-            ready = [
-                n
-                for n in waiting.values()
-                if all(e.source in placed or e.source not in self.nodes for e in self.inputs(n.id))
-            ]
-            if not ready:
-                raise ConfigError(f"the dataflow {self.name!r} has a cycle through {', '.join(waiting)}")
-            for node in ready:
-                placed[node.id] = waiting.pop(node.id)
-        return list(placed.values())
+        into = self._into()
+        level: dict[str, int] = {}  # how many steps are above it
+        missing = {id: sum(e.source in self.nodes for e in into[id]) for id in self.nodes}
+        onward: dict[str, list[str]] = {id: [] for id in self.nodes}
+        for edge in self.edges:
+            if edge.source in self.nodes and edge.target in self.nodes:
+                onward[edge.source].append(edge.target)
+        ready = [id for id in self.nodes if not missing[id]]
+        level.update(dict.fromkeys(ready, 0))
+        for id in ready:
+            for target in onward[id]:
+                level[target] = max(level.get(target, 0), level[id] + 1)
+                missing[target] -= 1
+                if not missing[target]:
+                    ready.append(target)
+        if len(ready) < len(self.nodes):
+            waiting = [id for id in self.nodes if missing[id]]
+            raise ConfigError(f"the dataflow {self.name!r} has a cycle through {', '.join(waiting)}")
+        return sorted(self.nodes.values(), key=lambda node: level[node.id])
+
+    def _into(self) -> dict[str, list[Edge]]:
+        """The edges into each node, in the order they were made."""
+        into: dict[str, list[Edge]] = {id: [] for id in self.nodes}
+        for edge in self.edges:
+            if edge.target in into:
+                into[edge.target].append(edge)
+        return into
 
     def numbering(self) -> dict[str, tuple[int, int]]:
         """For each source how its messages are numbered: ``(shift, step)``, so that message n is number n step + shift.
@@ -120,20 +135,21 @@ class Graph:
 
     def _schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
         found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
+        into = self._into()
         for node in self.order():
             if node.kind == "source":
                 assert node.schema is not None
                 found[node.id] = node.schema
             elif node.kind == "task":
-                given = [found[e.source] for e in self.inputs(node.id) if e.source in found]
+                given = [found[e.source] for e in into[node.id] if e.source in found]
                 if not given:
                     continue
                 schema = given[0]
-                for other, edge in zip(given[1:], self.inputs(node.id)[1:], strict=False):
+                for other, edge in zip(given[1:], into[node.id][1:], strict=False):
                     difference = _difference(schema, other)
                     if difference:
                         problems.append(f"{node.id}: its inputs do not agree: {difference} (from {edge.source!r})")
-                for edge in self.inputs(node.id):
+                for edge in into[node.id]:
                     for name in edge.distribution.fields:
                         if name not in schema.names:
                             problems.append(
@@ -141,7 +157,7 @@ class Graph:
                                 f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
                             )
                 assert node.task is not None
-                places = [edge_subs(e, found[e.source]) for e in self.inputs(node.id) if e.source in found]
+                places = [edge_subs(e, found[e.source]) for e in into[node.id] if e.source in found]
                 for name in max(places, key=len):  # 0 where an input has none
                     if name not in schema.names:
                         schema = schema.append(pa.field(name, pa.int64()))
@@ -160,10 +176,11 @@ class Graph:
                     problems.append(
                         f"edge {edge.source} -> {edge.target}: no node {end!r}{did_you_mean(end, self.nodes)}"
                     )
-        pairs = [(e.source, e.target) for e in self.edges]
-        problems += [f"edge {a} -> {b} stands twice" for a, b in sorted({p for p in pairs if pairs.count(p) > 1})]
+        pairs = Counter((e.source, e.target) for e in self.edges)
+        problems += [f"edge {a} -> {b} stands twice" for a, b in sorted(p for p, n in pairs.items() if n > 1)]
+        into, read = self._into(), {e.source for e in self.edges}
         for node in self.nodes.values():
-            ins, outs = self.inputs(node.id), self.outputs(node.id)
+            ins, outs = into[node.id], node.id in read
             if node.kind == "source" and ins:
                 problems.append(f"{node.id}: a source has no inputs")
             if node.kind == "sink" and outs:
