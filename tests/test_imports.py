@@ -26,7 +26,7 @@ FLOORS = (
     ("runtime.spark",),
     ("task",),
     ("dataflow", "tasks", "testing"),
-    ("dataflows",),
+    ("dataflows", "reuse"),
     ("__init__",),
     ("bench",),
     ("command",),

@@ -8,6 +8,7 @@ gives the same bytes.
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ __all__ = [
     "Source",
     "Split",
     "WrappedSource",
+    "fingerprint",
     "heartbeat",
     "heartbeat_of",
     "register_source",
@@ -65,6 +67,13 @@ class Source(ABC):
     @abstractmethod
     def schema(self) -> pa.Schema:
         """The schema of the records."""
+
+    def description(self) -> dict[str, Any] | None:
+        """What is read, as JSON-able data without secrets: sources of one description give the same records.
+
+        By default None: it may be like no other.
+        """
+        return None
 
     def declared(self, schema: pa.Schema) -> Source:
         """The source for a dataflow that declares these fields: it may leave out others, or follow the types.
@@ -121,6 +130,9 @@ class Source(ABC):
     def close(self) -> None:
         """Release what the source holds; may be called twice."""
 
+
+#: Rows that are looked at together for a fingerprint.
+FINGERPRINTED = 65_536
 
 #: Names, in the metadata of a batch without records, the message that it stands before and its time.
 HEARTBEAT = b"heartbeat"
@@ -215,6 +227,19 @@ def row_splits(start: Offset, end: Offset, n: int) -> list[Split]:
     """
     edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
     return [{"start": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
+
+
+def fingerprint(records: pa.Table) -> str:
+    """A short text that tells records from others, however they are cut into batches.
+
+    >>> whole, cut = pa.table({"value": [1.0, 2.0]}), pa.table({"value": pa.chunked_array([[1.0], [2.0]])})
+    >>> fingerprint(whole) == fingerprint(cut), fingerprint(whole) == fingerprint(cut.slice(1))
+    (True, False)
+    """
+    found = hashlib.sha256(records.schema.serialize())
+    for batch in records.combine_chunks().to_batches(max_chunksize=FINGERPRINTED):
+        found.update(batch.serialize())
+    return found.hexdigest()
 
 
 # -- registry --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.source import Offset, Source, Split, row_splits
+from riot_ops.core.source import Offset, Source, Split, fingerprint, row_splits
 from riot_ops.intake.inputs import Numbering, as_table
 from riot_ops.intake.step import REJECTED, alike
 
@@ -39,10 +39,16 @@ class MemorySource(Source):
         batches = [number(batch) for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]]
         self._table = pa.Table.from_batches(alike(batches))
         self._schema = pa.schema([f for f in self._table.schema if f.name != REJECTED])
+        self._print: str | None = None
 
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    def description(self) -> dict[str, Any]:
+        if self._print is None:
+            self._print = fingerprint(self._table)
+        return {"source": self.name(), "records": self._print}
 
     def initial(self) -> Offset:
         return {"row": 0}

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.core.source import Offset, Source, Split
+from riot_ops.core.source import Offset, Source, Split, fingerprint
 from riot_ops.kernels.arrow import int_column
 from riot_ops.streams.numbered import AHEAD
 
@@ -53,6 +53,13 @@ class Loop(Source):
         self._each = int(seq[-1]) + 1
         self._edges = np.searchsorted(seq, np.arange(self._each + 1))
         self._period = self._span()
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "source": self.name(),
+            "records": fingerprint(pa.Table.from_batches([self._batch])),
+            "messages": self.messages,
+        }
 
     def _span(self) -> int:
         """Event time of a round in microseconds; 0 where there is none."""

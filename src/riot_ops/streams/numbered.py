@@ -27,6 +27,10 @@ class NumberedSource(TimedSource):
         self.messages = messages
         self.seed = seed
 
+    def description(self) -> dict[str, Any]:
+        parameters = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {"source": f"{type(self).__module__}:{type(self).__qualname__}", **parameters}
+
     @abstractmethod
     def _time_of(self, message: int) -> int:
         """Event time of a message in ms."""

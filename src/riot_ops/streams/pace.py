@@ -97,6 +97,12 @@ class Paced(WrappedSource):
         self._origin: Offset | None = None  # ... with the record at this offset ...
         self._first: int | None = None  # ... of this event time
 
+    def description(self) -> dict[str, Any] | None:
+        of = self.source.description()
+        if of is None or self.curve is not None or self.clock is not time.time:
+            return None
+        return {"source": self.name(), "of": of, "speed": self.speed, "rate": self.rate}
+
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         now = self.clock()
         if self._wall is None:

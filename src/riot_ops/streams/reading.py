@@ -150,6 +150,16 @@ class FileSource(StreamSource):
                 raise ConfigError(f"{self.paths[0]} has a column 'event_time' beside {time!r}, named by time")
         super().__init__(self._batches_from, self._renamed(schema))
 
+    def description(self) -> dict[str, Any]:
+        files = {"format": type(self.files).__name__, **vars(self.files)}
+        return {
+            "source": self.name(),
+            "paths": [os.path.abspath(path) for path in self.paths],
+            "files": {name: str(value) for name, value in files.items()},
+            "time": self.time,
+            "time_unit": self.time_unit,
+        }
+
     def declared(self, schema: pa.Schema) -> Source:
         """The source of the declared fields alone, each line of JSON read as declared."""
         made = copy.copy(self)

@@ -102,6 +102,15 @@ class ReplaySource(TimedSource):
     def schema(self) -> pa.Schema:
         return RAW
 
+    def description(self) -> dict[str, Any]:
+        return {
+            "source": self.name(),
+            "paths": [os.path.abspath(path) for path in self.paths],
+            "repeat": self.repeat,
+            "header": self.header,
+            "follow": self.follow,
+        }
+
     # -- files -------------------------------------------------------------------------------------
 
     def _file(self, number: int) -> LineFile:

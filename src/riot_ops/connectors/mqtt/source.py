@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -19,9 +19,10 @@ from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_me
 from riot_ops.connectors.mqtt.subscriber import Receiver
 from riot_ops.connectors.mqtt.subscription import Subscription
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.parameters import Count, Positive
+from riot_ops.core.parameters import Count, Positive, parameters_to_json
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
+from riot_ops.core.secret import Secret
 from riot_ops.core.source import Offset, Source, Split, register_source
 
 __all__ = ["MqttSource"]
@@ -126,6 +127,13 @@ class MqttSource(MqttConnection, Source):
     def __post_init__(self) -> None:
         object.__setattr__(self, "spool", str(local_path(self.spool, "spool").absolute()))
         super().__post_init__()
+
+    def description(self) -> dict[str, Any] | None:
+        """The subscription, whoever holds it: neither client nor spool; None where a secret has no name to go by."""
+        if any(isinstance(value, Secret) and value.variable is None for value in vars(self).values()):
+            return None
+        parameters = parameters_to_json(self, self.name())
+        return {"source": self.name(), **{n: v for n, v in parameters.items() if n not in ("client_id", "spool")}}
 
     def validate(self) -> None:
         super().validate()

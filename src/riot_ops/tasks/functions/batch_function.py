@@ -41,6 +41,9 @@ class BatchFunction(MappingTask):
         may change.
     label : str, default the function's name
         What the step is called in messages and pictures.
+    revision : int or str, optional
+        Together with a label: which edition of the function it is. Functions of one label and revision count as the
+        same in :mod:`riot_ops.reuse`; without one, a function is shared with nobody.
 
     Shapes and rates
     ----------------
@@ -187,6 +190,7 @@ def map_batches(
     *,
     adds: Any = None,
     frame: Literal["arrow", "pandas"] = "arrow",
+    version: int | str | None = None,
 ) -> BatchFunction:
     """A task that applies a function to whole batches, see :class:`BatchFunction`.
 
@@ -194,7 +198,7 @@ def map_batches(
     >>> half.push({"device": "d1", "value": 3.0})
     [{'device': 'd1', 'value': 1.5}]
     """
-    return BatchFunction(function=fn, schema=schema, adds=adds, label=name, frame=frame)
+    return BatchFunction(function=fn, schema=schema, adds=adds, label=name, frame=frame, revision=version)
 
 
 def _column(field: pa.Field, values: Any) -> pa.Array:

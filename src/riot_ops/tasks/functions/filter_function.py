@@ -29,7 +29,7 @@ class FilterFunction(FunctionTask, StatelessTask):
         Gets a record as a dict and returns True or False.
     schema
         Has no use here: the fields stay.
-    label
+    label, revision
         As for :class:`MapFunction`.
 
     Shapes and rates
@@ -85,13 +85,13 @@ class FilterFunction(FunctionTask, StatelessTask):
         yield Case(cls(function=_positive), batch)
 
 
-def filter_(fn: Callable[[Row], bool], name: str | None = None) -> FilterFunction:
+def filter_(fn: Callable[[Row], bool], name: str | None = None, *, version: int | str | None = None) -> FilterFunction:
     """A task that passes the records for which ``fn(record)`` is True, see :class:`FilterFunction`.
 
     >>> filter_(lambda row: row["value"] > 0, name="positive").label
     'positive'
     """
-    return FilterFunction(function=fn, label=name)
+    return FilterFunction(function=fn, label=name, revision=version)
 
 
 def _positive(row: Row) -> bool:

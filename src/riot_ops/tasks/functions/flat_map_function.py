@@ -26,7 +26,7 @@ class FlatMapFunction(FunctionTask, StatelessTask):
     function : callable
         Gets a record as a dict and returns an iterable of dicts, or None for none; it may be a
         generator.
-    schema, label
+    schema, label, revision
         As for :class:`MapFunction`.
 
     Shapes and rates
@@ -84,14 +84,20 @@ class FlatMapFunction(FunctionTask, StatelessTask):
         yield Case(cls(function=_words), batch)
 
 
-def flat_map(fn: Callable[[Row], Iterable[Row] | None], schema: Any = None, name: str | None = None) -> FlatMapFunction:
+def flat_map(
+    fn: Callable[[Row], Iterable[Row] | None],
+    schema: Any = None,
+    name: str | None = None,
+    *,
+    version: int | str | None = None,
+) -> FlatMapFunction:
     """A task that replaces each record by those in ``fn(record)``, see :class:`FlatMapFunction`.
 
     >>> twice = flat_map(lambda row: [row, row])
     >>> len(twice.session().push({"value": 1}))
     2
     """
-    return FlatMapFunction(function=fn, schema=schema, label=name)
+    return FlatMapFunction(function=fn, schema=schema, label=name, revision=version)
 
 
 def _words(row: Row) -> Iterator[Row]:

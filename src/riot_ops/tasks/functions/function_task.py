@@ -30,9 +30,12 @@ class FunctionTask(Task):
     function: Any = None
     schema: Any = None
     label: str | None = None
+    revision: int | str | None = None
 
     def validate(self) -> None:
         name = self.name()
+        if self.revision is not None and self.label is None:
+            raise ConfigError(f"{name}: version = {self.revision!r} tells functions of one name apart: give a name too")
         if isinstance(self.function, str):
             raise ConfigError(
                 f"{name}: a descriptor only names the function {self.function!r}, and no code "
@@ -53,6 +56,8 @@ class FunctionTask(Task):
         inside functions raise :class:`ConfigError`.
         """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "function"}
+        if self.revision is None:
+            del values["revision"]
         return {
             "task": self.name(),
             "function": _reference(self.name(), self.function),

@@ -36,7 +36,7 @@ class KeyedFunction(FunctionTask, KeyedTask):
         State of a new key. States hold what JSON does: None, booleans, numbers, texts, lists and
         dicts with text keys. Other values become what JSON makes of them: tuples and sets lists,
         NaN None, integers beyond 64 bits floats.
-    schema, label
+    schema, label, revision
         As for :class:`MapFunction`.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
@@ -132,6 +132,8 @@ def keyed(
     by: str | Iterable[str] = (),
     schema: Any = None,
     name: str | None = None,
+    *,
+    version: int | str | None = None,
     **options: Any,
 ) -> KeyedFunction:
     """A task that runs ``state, results = fn(state, record)`` per key, see :class:`KeyedFunction`.
@@ -141,7 +143,7 @@ def keyed(
     [1, 2, 3]
     """
     names = (by,) if isinstance(by, str) else tuple(by)
-    return KeyedFunction(function=fn, initial=initial, by=names, schema=schema, label=name, **options)
+    return KeyedFunction(function=fn, initial=initial, by=names, schema=schema, label=name, revision=version, **options)
 
 
 def _running_total(state: Any, row: Row) -> tuple[Any, Row]:

@@ -34,6 +34,9 @@ class MapFunction(MappingTask):
         None: those of the input.
     label : str, default the function's name
         What the step is called in messages and pictures.
+    revision : int or str, optional
+        Together with a label: which edition of the function it is. Functions of one label and revision count as the
+        same in :mod:`riot_ops.reuse`; without one, a function is shared with nobody.
 
     Shapes and rates
     ----------------
@@ -89,13 +92,20 @@ class MapFunction(MappingTask):
         yield Case(cls(function=_kelvin, adds={"kelvin": "float64", "name": "string"}), batch, "adds")
 
 
-def map_(fn: Callable[[Row], Row], schema: Any = None, name: str | None = None, *, adds: Any = None) -> MapFunction:
+def map_(
+    fn: Callable[[Row], Row],
+    schema: Any = None,
+    name: str | None = None,
+    *,
+    adds: Any = None,
+    version: int | str | None = None,
+) -> MapFunction:
     """A task that replaces each record by ``fn(record)``, or adds that to it, see :class:`MapFunction`.
 
     >>> map_(lambda row: {**row, "value": -row["value"]}).session().push({"value": 2})
     [{'value': -2}]
     """
-    return MapFunction(function=fn, schema=schema, adds=adds, label=name)
+    return MapFunction(function=fn, schema=schema, adds=adds, label=name, revision=version)
 
 
 def _fahrenheit(row: Row) -> Row:
