@@ -24,7 +24,7 @@ from riot_ops.streams.replay_kernels import NO_TIME, count_breaks, leading_times
 __all__ = ["LineFile", "time_column"]
 
 #: Lines in a batch.
-BATCH_LINES = 16_384
+BATCH_LINES = 65_536
 #: Bytes between places of which the line number is remembered.
 MARK = 1 << 18
 

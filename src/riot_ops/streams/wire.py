@@ -51,7 +51,7 @@ class WireSource(NumberedSource):
     domain: ClassVar[str]
     start_ms: int = 1_577_836_800_000  # 2020-01-01
     gap_ms: float = 1.0
-    rows_per_batch: ClassVar[int] = 16_384
+    rows_per_batch: ClassVar[int] = 65_536
 
     def __init__(self, messages: int | None, seed: int, dirt: bool) -> None:
         super().__init__(messages, seed)
