@@ -42,6 +42,8 @@ class LineFile:
         if header and self.size:
             ends = np.empty(1, np.int64)
             self.first = int(ends[0]) if self._scan(0, self.size, ends) else self.size
+        # a first place and the ends of lines behind it, which are about to be read
+        self._passed = (-1, np.empty(0, np.int64))
         # line breaks before some places, growing in step with what has been scanned
         self._marks: list[int] = [self.first]
         self._lines: list[int] = [0]
@@ -91,8 +93,12 @@ class LineFile:
         """Ends and starts of lines from a line's start on; a last line without break counts unless ``whole``."""
         left = end if limit is None else limit
         while start < end and left > 0:
-            ends = np.empty(min(BATCH_LINES, left), np.int64)
-            n = self._scan(start, end, ends)
+            ends = self._passed[1]
+            if self._passed[0] == start and ends.size <= left and ends[-1] <= end:
+                n = ends.size
+            else:
+                ends = np.empty(min(BATCH_LINES, left), np.int64)
+                n = self._scan(start, end, ends)
             if n < ends.size and not whole and (n == 0 or ends[n - 1] < end):
                 ends[n] = end
                 n += 1
@@ -117,8 +123,9 @@ class LineFile:
         if lines is None and not whole:
             return self.size, self.count(start, self.size)
         passed, byte = 0, start
-        for ends, _ in self.chunks(start, self.size, lines, whole):
+        for ends, starts in self.chunks(start, self.size, lines, whole):
             passed, byte = passed + ends.size, int(ends[-1])
+            self._passed = (int(starts[0]), ends)
         return byte, passed
 
     def count(self, start: int, end: int) -> int:
