@@ -11,6 +11,8 @@ from riot_ops.testing import exact
 LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
 #: Of those that differ most in how they come by their results; all others in the long run.
 SHORT = {"bargain_index", "trending_topics"}
+#: How many lines it takes until there is something of each result; else 900.
+LINES_OF = {"smart_grid": 3000, "equipment_monitoring": 20_000}
 
 
 def records(result, stream):
@@ -28,16 +30,17 @@ def records(result, stream):
 )
 def test_the_records_of_a_run_in_process(name, partitions, most, spark, tmp_path):
     one = APPLICATIONS[name]
+    lines = LINES_OF.get(name, 900)
     files = {}
     for stream in one.inputs.values():
         files[stream] = tmp_path / stream
-        write(generate(stream, messages=900, seed=7), files[stream])
+        write(generate(stream, messages=lines, seed=7), files[stream])
     source = {node: ReplaySource(files[stream]) for node, stream in one.inputs.items()}
     streams = [*one.results, "errors"]
     local = one.builder().run(source, batch_size=200)
     wanted = {stream: records(local, stream) for stream in streams}
     assert all(wanted[stream] for stream in one.results)
-    query = one.builder().start(spark, source=source, partitions=partitions, max_records=most)
+    query = one.builder().start(spark, source=source, partitions=partitions, max_records=most and most * lines // 900)
     query.wait()
     assert {stream: records(query, stream) for stream in streams} == wanted
 
