@@ -1,16 +1,33 @@
 """The process that Spark forks its Python workers from, having read what each of them would read for itself.
 
 Spark's own one reads nothing beforehand, as what is read might start threads, which do not live on in a fork. Arrow and
-NumPy know of forks.
+NumPy know of forks. The call of a kernel reads what numba leaves until then, half a second of work.
+
+A worker collects garbage behind each of its tasks. What has been read here is none: it is taken out of the collector's
+sight, as going through it takes longer than a small task, and would make copies of memory that the workers share.
 """
 
 from __future__ import annotations
 
-import numba  # noqa: F401
+import contextlib
+import gc
+import importlib
+
+import numpy as np
 import pandas as pd  # noqa: F401
 from pyspark.daemon import manager
 
+from riot_ops.kernels.latest import latest_rows
 from riot_ops.runtime.spark import adapters, source, stage  # noqa: F401
 
+#: What Spark's workers read for a task with state.
+OF_SPARK = ("pyspark.worker", "pyspark.sql.streaming.proto.StateMessage_pb2", "pyarrow.pandas_compat")
+
 if __name__ == "__main__":
+    latest_rows(np.zeros(1, np.int64), 1)
+    for name in OF_SPARK:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
     manager()
