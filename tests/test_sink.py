@@ -107,7 +107,7 @@ def test_a_batch_of_which_a_file_is_missing_is_not_committed(tmp_path, damage):
         writer = sink.writer(3, partition)
         writer.write("a", pa.RecordBatch.from_pydict({"value": [1.0]}))
         messages.append(writer.finish())
-    ((_, hidden, size),) = messages[1]["files"]
+    ((_, hidden, size, _),) = messages[1]["files"]
     if damage == "gone":
         Path(hidden).unlink()
     else:

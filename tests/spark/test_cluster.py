@@ -47,7 +47,7 @@ def test_output_that_the_driver_cannot_see_is_no_success(spark, tmp_path):
 
             def vanish():
                 message = finish()
-                for _, path, _ in message["files"]:
+                for _, path, _, _ in message["files"]:
                     Path(path).unlink()
                 return message
 

@@ -179,6 +179,9 @@ class ParquetSink(Sink):
         Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
     """
 
+    #: What the names of its files end with.
+    ending: ClassVar[str] = "parquet"
+
     def __init__(self, directory: str | Path, compression: str = "snappy") -> None:
         self.directory = local_path(directory, "directory").absolute()
         self.compression = compression
@@ -198,6 +201,10 @@ class ParquetSink(Sink):
         texts = [f.name for f in schema if pa.types.is_string(f.type)]
         return pq.ParquetWriter(path, schema, compression=self.compression, use_dictionary=texts)
 
+    def path(self, stream: str, batch_id: int, partition: int) -> Path:
+        """The committed file of a stream of one writer in a batch."""
+        return self.directory / stream / f"part-{batch_id:06d}-{partition:05d}.{self.ending}"
+
     def folders(self) -> list[Path]:
         return [self.directory / stream for stream in sorted(self.streams or ())]
 
@@ -209,9 +216,9 @@ class ParquetSink(Sink):
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         files = [
-            (Path(path), self.directory / stream / f"part-{batch_id:06d}-{message['partition']:05d}.parquet", size)
+            (Path(path), self.path(stream, batch_id, message["partition"]), size)
             for message in messages
-            for stream, path, size in message["files"]
+            for stream, path, size, _ in message["files"]
         ]
         # all are looked at before the first can be seen; where a commit is done again they have their names already
         there = {hidden: _size(hidden) for hidden, _, _ in files}
@@ -234,7 +241,7 @@ class ParquetSink(Sink):
 
     def sync(self, batch_id: int) -> None:
         try:
-            for path in (*self._glob(f"part-{batch_id:06d}-*.parquet"), *filter(Path.is_dir, self.folders())):
+            for path in (*self._glob(f"part-{batch_id:06d}-*.{self.ending}"), *filter(Path.is_dir, self.folders())):
                 sync(path)
         except OSError as error:
             raise ConnectorError(f"batch {batch_id} cannot be kept below {self.directory}: {error}") from error
@@ -264,7 +271,7 @@ class ParquetSink(Sink):
     def files(self) -> list[tuple[int, str, Path]]:
         """All committed files as ``(batch, stream, path)`` in order."""
         found = []
-        for path in self._glob("part-*.parquet"):
+        for path in self._glob(f"part-*.{self.ending}"):
             number = re.match(r"part-(\d+)-", path.name)
             if number:
                 found.append((int(number[1]), path.parent.name, path))
@@ -290,10 +297,12 @@ class _FileWriter(Writer):
         self._open: dict[str, tuple[Path, Any]] = {}
         self._held: dict[str, list[pa.RecordBatch]] = {}
         self._rows: dict[str, int] = {}
+        self._total: dict[str, int] = {}
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         self._held.setdefault(stream, []).append(batch)
         self._rows[stream] = self._rows.get(stream, 0) + batch.num_rows
+        self._total[stream] = self._total.get(stream, 0) + batch.num_rows
         if self._rows[stream] >= ROW_GROUP or len(self._held[stream]) >= MOST_HELD:
             self._flush(stream)
 
@@ -317,7 +326,7 @@ class _FileWriter(Writer):
         try:
             for _, file in self._open.values():
                 file.close()
-            files = [(stream, str(path), path.stat().st_size) for stream, (path, _) in self._open.items()]
+            files = [(s, str(path), path.stat().st_size, self._total[s]) for s, (path, _) in self._open.items()]
         except OSError as error:
             raise ConnectorError(f"cannot finish the files below {self._sink.directory}: {error}") from error
         return {"partition": self._partition, "files": files}

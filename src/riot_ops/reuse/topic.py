@@ -1,0 +1,173 @@
+"""Streams that one running query hands to others: folders of Arrow files, one more with each micro-batch."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.paths import make_folder, sync
+
+__all__ = ["Marker", "Topic", "TopicFile"]
+
+#: The file that says that nothing more will come.
+END = "ended"
+
+
+class TopicFile(msgspec.Struct):
+    """A file of a batch, below the topic's folder."""
+
+    stream: str
+    path: str
+    size: int
+    rows: int
+
+
+class Marker(msgspec.Struct):
+    """What says that a batch is there, and whole."""
+
+    files: list[TopicFile]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A folder with the micro-batches of some streams, and how far each reader is.
+
+    ``batch-<number>.json`` is the marker of a batch, which appears when its files are whole; ``readers/<name>.json``
+    says from which batch on a reader has not read yet.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> from riot_ops.reuse.topic_sink import TopicSink
+    >>> from riot_ops.reuse.topic_source import TopicSource
+    >>> topic = Topic(Path(tempfile.mkdtemp()))
+    >>> topic.join("average", 0)
+    >>> sink = TopicSink(topic)
+    >>> writer = sink.writer(0, 0)
+    >>> writer.write("parse", pa.record_batch({"seq": [0, 1], "value": [2.5, 4.0]}))
+    >>> sink.commit(0, [writer.finish()])
+    >>> source = TopicSource(topic, "average", {"parse": pa.schema([("seq", pa.int64()), ("value", pa.float64())])})
+    >>> (split,) = source.splits(source.initial(), source.latest(source.initial()), 1)
+    >>> [batch["value"].to_pylist() for inputs in source.inputs("parse", split) for batch in inputs["parse"]]
+    [[2.5, 4.0]]
+    >>> source.commit({"batch": 1})
+    >>> topic.batches()
+    []
+    """
+
+    folder: Path
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def batches(self) -> list[int]:
+        """The numbers of the batches that are there, one after the other."""
+        found = self._numbers()
+        if found and found != list(range(found[0], found[-1] + 1)):
+            lacking = next(n for n in range(found[0], found[-1]) if n not in found)
+            raise ConnectorError(f"the topic {self.folder} lacks the marker of batch {lacking}, and has later ones")
+        return found
+
+    def marker(self, batch: int) -> Marker:
+        """The files of a batch."""
+        found: Marker = self._read(self._marker_path(batch), Marker)
+        return found
+
+    def mark(self, batch: int, files: Sequence[TopicFile]) -> None:
+        """Say that a batch is there."""
+        self._write(self._marker_path(batch), Marker(list(files)))
+
+    def end(self) -> None:
+        """Say that nothing more will come."""
+        self._write(self.folder / END, {})
+
+    def resume(self) -> None:
+        """Take that back: its writer goes on."""
+        (self.folder / END).unlink(missing_ok=True)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return (self.folder / END).exists()
+
+    # -- readers -----------------------------------------------------------------------------------
+
+    def readers(self) -> dict[str, int]:
+        """The first batch that each reader has not read."""
+        return {path.stem: self._read(path, int) for path in sorted((self.folder / "readers").glob("*.json"))}
+
+    def join(self, reader: str, batch: int) -> None:
+        """A reader needs all from a batch on."""
+        self._write(self._reader_path(reader), batch)
+
+    def leave(self, reader: str) -> None:
+        """A reader needs nothing any more."""
+        self._reader_path(reader).unlink(missing_ok=True)
+        self.trim()
+
+    def trim(self) -> None:
+        """Remove the batches that all readers have read; without a reader, all."""
+        numbers = self._numbers()
+        least = min(self.readers().values(), default=numbers[-1] + 1 if numbers else 0)
+        for batch in [n for n in numbers if n < least]:
+            files = self.marker(batch).files
+            self._marker_path(batch).unlink(missing_ok=True)  # first: a batch without files must never seem to be there
+            for file in files:
+                (self.folder / file.path).unlink(missing_ok=True)
+
+    def unread(self) -> int:
+        """Bytes that some reader has not read yet."""
+        least = min(self.readers().values(), default=None)
+        return 0 if least is None else sum(self.marker(n).size for n in self._numbers() if n >= least)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _numbers(self) -> list[int]:
+        if not self.folder.is_dir():
+            return []
+        found = (re.fullmatch(r"batch-(\d+)\.json", name) for name in os.listdir(self.folder))
+        return sorted(int(one[1]) for one in found if one)
+
+    def _marker_path(self, batch: int) -> Path:
+        return self.folder / f"batch-{batch:06d}.json"
+
+    def _reader_path(self, reader: str) -> Path:
+        if not re.fullmatch(r"[\w.-]+", reader) or reader.startswith("."):
+            raise ConfigError(f"a reader's name must be letters, digits, '_', '-' and '.', got {reader!r}")
+        return self.folder / "readers" / f"{reader}.json"
+
+    def _write(self, path: Path, content: Any) -> None:
+        """Make a small file appear whole, and stay after a power cut."""
+        try:
+            make_folder(path.parent)
+            hidden = path.parent / f".{path.name}-{uuid.uuid4().hex}"
+            hidden.write_bytes(msgspec.json.encode(content))
+            sync(hidden)
+            os.replace(hidden, path)
+            sync(path.parent)
+        except OSError as error:
+            raise ConnectorError(f"the topic {self.folder} cannot be written: {error}") from error
+
+    def _read(self, path: Path, kind: Any) -> Any:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except OSError as error:
+            raise ConnectorError(f"the topic {self.folder} cannot be read: {error}") from error
+        except msgspec.DecodeError as error:
+            raise ConnectorError(f"the topic {self.folder} is damaged: {path.name}: {error}") from None

@@ -1,0 +1,144 @@
+"""The end of a query at which it reads a topic, and what holds its writer back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.source import Offset, Source, Split, WrappedSource
+from riot_ops.reuse.topic import Topic
+
+__all__ = ["Throttled", "TopicSource"]
+
+
+class TopicSource(Source):
+    """The streams of a topic from the batch on at which its reader joined; an offset is the number of a batch.
+
+    What it reads has the fields of the streams, and the message numbers that the records have there.
+
+    Parameters
+    ----------
+    topic : Topic
+    reader : str
+        The name by which this reader joined the topic.
+    schemas : mapping of str to pyarrow.Schema
+        The streams to read, with their fields. Others of the topic are left out.
+    """
+
+    def __init__(self, topic: Topic, reader: str, schemas: Mapping[str, pa.Schema]) -> None:
+        if not schemas:
+            raise ConfigError("schemas must name at least one stream of the topic")
+        self.topic, self.reader, self.schemas = topic, reader, dict(schemas)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return next(iter(self.schemas.values()))
+
+    def initial(self) -> Offset:
+        found = self.topic.readers()
+        if self.reader not in found:
+            raise ConnectorError(f"the topic {self.topic.folder} has no reader {self.reader!r}: join it first")
+        return {"batch": found[self.reader]}
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        batch, rows = start["batch"], 0
+        there = self.topic.batches()
+        if there and there[0] > batch:
+            raise ConnectorError(f"the topic {self.topic.folder} begins with batch {there[0]}, batch {batch} is gone")
+        for number in there[batch - there[0] :] if there else []:
+            rows += self._rows(number)
+            if limit is not None and rows > limit and number > start["batch"]:
+                break  # at least one batch, or a limit below its size would stop all
+            batch = number + 1
+        return {"batch": batch}
+
+    def finished(self, offset: Offset) -> bool:
+        if not self.topic.ended:
+            return False
+        there = self.topic.batches()
+        return not there or offset["batch"] > there[-1]
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        """Whole batches where there are enough of them, else parts of their files."""
+        files = [
+            [number, file.stream, file.path, file.size]
+            for number in range(start["batch"], end["batch"])
+            for file in self.topic.marker(number).files
+            if file.stream in self.schemas
+        ]
+        edges = [len(files) * i // n for i in range(n + 1)]
+        return [{"files": files[a:b]} for a, b in itertools.pairwise(edges) if a < b]
+
+    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+        """The records of a part: a batch of the topic at once, by stream."""
+        found: dict[int, dict[str, list[pa.RecordBatch]]] = {}
+        for number, stream, path, size in split["files"]:
+            if number not in found and found:
+                yield from found.values()
+                found = {}
+            found.setdefault(number, {}).setdefault(stream, []).extend(self._records(stream, path, size))
+        yield from found.values()
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for inputs in self.inputs("", split):
+            for batches in inputs.values():
+                yield from batches
+
+    def waits(self) -> bool:
+        return True  # whether its writer goes on is not known here
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return sum(map(self._rows, range(start["batch"], end["batch"])))
+
+    def commit(self, end: Offset) -> None:
+        self.topic.join(self.reader, end["batch"])
+        self.topic.trim()
+
+    def _rows(self, number: int) -> int:
+        return sum(file.rows for file in self.topic.marker(number).files if file.stream in self.schemas)
+
+    def _records(self, stream: str, path: str, size: int) -> list[pa.RecordBatch]:
+        """The batches of a file, as its stream has them."""
+        where = self.topic.folder / path
+        try:
+            if (there := where.stat().st_size) != size:
+                raise ConnectorError(
+                    f"the topic {self.topic.folder} is damaged: {path} has {there:,} bytes instead of {size:,}"
+                )
+            with pa.memory_map(str(where)) as file:
+                table = pa.ipc.open_file(file).read_all()
+        except FileNotFoundError:
+            raise ConnectorError(f"the topic {self.topic.folder} is damaged: {path} is not there") from None
+        except (OSError, pa.ArrowInvalid) as error:
+            raise ConnectorError(f"the topic {self.topic.folder} is damaged: {path}: {error}") from error
+        schema = self.schemas[stream]
+        if missing := sorted(set(schema.names) - set(table.schema.names)):
+            raise ConnectorError(f"the topic {self.topic.folder} has no field {missing[0]!r} in stream {stream!r}")
+        return [b for b in table.select(schema.names).cast(schema).to_batches() if b.num_rows]
+
+
+class Throttled(WrappedSource):
+    """A source that gives nothing while the readers of some topics have more than so many bytes to read.
+
+    So a query slows with the slowest of those that read what it writes, and the topics do not fill the disk.
+    """
+
+    def __init__(self, source: Source, topics: Collection[Topic], most: int) -> None:
+        if most < 1:
+            raise ConfigError(f"most must be at least 1 byte, got {most}")
+        super().__init__(source)
+        self.topics, self.most = tuple(topics), most
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        if any(topic.unread() > self.most for topic in self.topics):
+            return start
+        return self.source.latest(start, limit)
+
+    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+        return self.source.inputs(name, split)
+
+    def waits(self) -> bool:
+        return True
