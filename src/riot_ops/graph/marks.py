@@ -15,6 +15,7 @@ from riot_ops.core.order import due, subs
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import int_column, readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.ordering import are_sorted
 from riot_ops.kernels.timestamps import microseconds
 
 __all__ = ["Marks", "StreamTime", "marks_of"]
@@ -88,15 +89,61 @@ def _mark(times: Any, present: Any, resolution: Any, guarded: Any, stack: Any, r
 
 
 @kernel
-def _moves(times: Any, now: Any, ahead: Any, moves: Any) -> Any:
-    """Which marks, in order, move stream time; ``ahead`` is how far one may, -1 for any. Returns how many."""
+def _moves(seq: Any, times: Any, now: Any, ahead: Any, once: Any, moved: Any, until: Any) -> Any:
+    """Messages that move stream time, of marks in order, and where to; returns how many.
+
+    ``ahead`` is how far one may, -1 for any. With ``once`` a message moves it once, as far as any mark of it says.
+    """
     n = 0
     for i in range(times.size):
         t = times[i]
-        moves[i] = now == NEVER or (t > now and (ahead < 0 or t - now <= ahead))
-        if moves[i]:
+        if now == NEVER or (t > now and (ahead < 0 or t - now <= ahead)):
             now = t
+            if not once or n == 0 or moved[n - 1] != seq[i]:
+                n += 1
+            moved[n - 1] = seq[i]
+            until[n - 1] = t
+    return n
+
+
+@kernel
+def _among(
+    numbers: Any, places: Any, dues: Any, moved: Any, until: Any, now: Any, rows: Any, times: Any, seq: Any
+) -> Any:  # fmt: skip
+    """Moves of stream time among rows, which have the numbers of messages; returns how many.
+
+    A move comes before the first record of its message, and so behind what tasks above gave because of it, whose
+    ``places`` (of none: empty) are negative. But each of these was due at a time of its own: until then stream time has
+    only come to just before that.
+    """
+    n = 0
+    m = 0
+    for i in range(numbers.size):
+        while m < moved.size and moved[m] < numbers[i]:
+            rows[n], times[n], seq[n] = i, until[m], moved[m]
             n += 1
+            m += 1
+        if m == moved.size:
+            break
+        if moved[m] > numbers[i]:
+            continue
+        if places.size == 0 or places[i] >= 0 or dues[i] > until[m]:
+            rows[n], times[n], seq[n] = i, until[m], moved[m]
+            n += 1
+            m += 1
+            continue
+        t = dues[i] - 1
+        k = n
+        while k > 0 and rows[k - 1] == i and times[k - 1] > t:
+            k -= 1
+        if t > (times[k - 1] if k > 0 else now):
+            for j in range(n, k, -1):
+                rows[j], times[j], seq[j] = rows[j - 1], times[j - 1], seq[j - 1]
+            rows[k], times[k], seq[k] = i, t, moved[m]
+            n += 1
+    for j in range(m, moved.size):
+        rows[n], times[n], seq[n] = numbers.size, until[j], moved[j]
+        n += 1
     return n
 
 
@@ -128,30 +175,31 @@ class StreamTime:
         places.
         """
         seq, times = (np.concatenate([int_column(m.column(name)) for m in marks] or [_NONE]) for name in MARKS.names)
-        order = np.argsort(seq, kind="stable") if first == "seq" else np.lexsort((seq, times))
-        seq, times = seq[order], times[order]
-        moves = np.empty(times.size, np.bool_)
+        by = [seq] if first == "seq" else [times, seq]
+        if not are_sorted(by, seq.size):
+            order = np.lexsort(by[::-1])
+            seq, times = seq[order], times[order]
         ahead = -1 if self.clock.max_ahead is None else self.clock.max_ahead
         before = self.now
-        if _moves(readonly(times), before, ahead, moves):
-            seq, times = seq[moves], times[moves]
+        moved, until = np.empty(seq.size, np.int64), np.empty(seq.size, np.int64)
+        n = _moves(readonly(seq), readonly(times), before, ahead, first == "seq", moved, until)
+        if n:
             self.first = int(times[0]) if before == NEVER else self.first
-            self.now, self.seq = int(times[-1]), int(seq[-1])
-        else:
-            seq, times = _NONE, _NONE
+            self.now, self.seq = int(until[n - 1]), int(moved[n - 1])
+        seq, times = moved[:n], until[:n]
         if self.ending and first == "seq" and batch is not None and (end := _last_due(batch)) > self.now > NEVER:
             self._before_end = self.now, self.seq
             self.now, self.seq = end, int(int_column(batch.column("seq"))[-1])
-            seq, times = np.append(seq, self.seq), np.append(times, end)
-        if first == "seq" and times.size:  # a message moves it once, before the first of its records
-            last = np.append(seq[1:] != seq[:-1], True)
-            seq, times = seq[last], times[last]
+            if n and seq[-1] == self.seq:
+                times[-1] = end
+            else:
+                seq, times = np.append(seq, self.seq), np.append(times, end)
         if batch is None or not batch.num_rows:
             rows = np.zeros(times.size, np.int64)
         elif first != "seq":
             rows = np.searchsorted(int_column(batch.column(first)), times - self.clock.lag)
         else:
-            rows, times, seq = _among(batch, before, times, seq)
+            rows, times, seq = _placed(batch, before, times, seq)
         lag = self.clock.lag
         start = before if before == NEVER else before - lag
         return Ticks(start, rows, times - lag, seq, self.clock.resolution, lag, self.origin)
@@ -202,26 +250,13 @@ _NONE = np.empty(0, np.int64)
 Numbers = npt.NDArray[np.int64]
 
 
-def _among(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """``(rows, times, messages)`` of moves of stream time in the order of messages.
-
-    A move comes before the first record of its message, and so behind what tasks above gave because of it. But
-    each of these was due at a time of its own: until then stream time has only come to just before that.
-    """
+def _placed(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """``(rows, times, messages)`` of moves of stream time among the rows of a batch."""
     numbers = int_column(batch.column("seq")) if "seq" in batch.schema.names else np.arange(batch.num_rows)
-    rows = np.searchsorted(numbers, seq)
-    places = subs(batch.schema.names)
-    if not places or not times.size:
-        return rows, times, seq
-    first = int_column(batch.column(places[0]))
-    early = np.flatnonzero(first < 0)
-    move = np.searchsorted(seq, numbers[early], side="right") - 1
-    until = due(first[early]) - 1
-    sooner = (move >= 0) & (seq[move] == numbers[early]) & (until < times[move])
-    early, move, until = early[sooner], move[sooner], until[sooner]
-    np.maximum.at(rows, move, early + 1)
-    rows, times, seq = (np.concatenate(pair) for pair in ((rows, early), (times, until), (seq, seq[move])))
-    order = np.lexsort((times, rows))
-    rows, times, seq = rows[order], times[order], seq[order]
-    grows = times > np.maximum.accumulate(np.append(now, times[:-1]))
-    return rows[grows], times[grows], seq[grows]
+    names = subs(batch.schema.names)
+    places = int_column(batch.column(names[0])) if names and times.size else _NONE
+    room = times.size + np.count_nonzero(places < 0)
+    found = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    n = _among(readonly(numbers), readonly(places), readonly(due(places)), readonly(seq), readonly(times), now, *found)
+    rows, times, seq = (one[:n] for one in found)
+    return rows, times, seq

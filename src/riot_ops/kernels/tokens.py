@@ -9,10 +9,25 @@ import numpy.typing as npt
 
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.numbers import ONES, load8, lowest, zero_bytes
 
 __all__ = ["NO_TRIM", "tokens"]
 
+
 NO_TRIM = np.empty(0, np.bool_)
+
+
+@kernel
+def _next(data: Any, p: Any, end: Any, first: Any, pattern: Any) -> Any:
+    """The next place of a byte, which fills the pattern; the end where there is none."""
+    while p + 8 <= end:
+        found = zero_bytes(load8(data, p) ^ pattern)
+        if found != 0:
+            return p + lowest(found)
+        p += 8
+    while p < end and data[np.uint64(p)] != first:
+        p += 1
+    return p
 
 
 @kernel
@@ -29,18 +44,26 @@ def _tokens(
     n = 0
     o = 0
     spans[0] = 0
+    pattern = np.uint64(max(first, 0)) * ONES
     for i in range(starts.size):
         if valid.size > 0 and not valid[i]:
             continue
         place = 0
-        p = starts[i]
+        begins = starts[i]
+        p = begins
         end = ends[i]
         while p < end:
+            if first >= 0:  # most texts have few such bytes: look for these alone
+                p = _next(data, p, end, first, pattern)
+                if p == end:
+                    break
+                if p > begins and table[data[np.uint64(p - 1)]] != 0:  # within a token
+                    p += 1
+                    continue
             b = table[data[np.uint64(p)]]
             if b == 0:
                 p += 1
                 continue
-            taken = first < 0 or data[np.uint64(p)] == first
             begin = o
             while b != 0:
                 out[np.uint64(o)] = b
@@ -49,20 +72,20 @@ def _tokens(
                 if p >= end:
                     break
                 b = table[data[np.uint64(p)]]
-            if taken and trim.size > 0:
+            if trim.size > 0:
                 low = begin + 1 if first >= 0 else begin
                 while o > low and trim[out[np.uint64(o - 1)]]:
                     o -= 1
                 q = low
                 while q < o and trim[out[np.uint64(q)]]:
                     q += 1
-                taken = q < o
+                empty = q == o
                 for j in range(o - q):
                     out[np.uint64(low + j)] = out[np.uint64(q + j)]
                 o -= q - low
-            if not taken:
-                o = begin
-                continue
+                if empty:
+                    o = begin
+                    continue
             rows[n] = i
             places[n] = place
             place += 1

@@ -10,6 +10,7 @@ from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.ordering import are_sorted, edges_of, order_within
 
 __all__ = ["due_records", "still", "with_fields"]
 
@@ -38,10 +39,11 @@ def due_records(
     else:
         seq = np.full(n, last)
     by_key = hashes[due.slots].view(np.int64)
-    order = np.lexsort((np.arange(n), by_key, reached, seq))
+    order = np.arange(n) if are_sorted([seq, reached], n) else np.lexsort((reached, seq))
+    order = order_within(edges_of(seq[order], reached[order]), order, by_key, np.zeros(n, np.int64))
     slots, reached = due.slots[order], reached[order]
-    again = np.append(False, (slots[1:] == slots[:-1]) & (reached[1:] == reached[:-1]))[:n]
-    ranks = np.arange(n) - np.maximum.accumulate(np.where(again, 0, np.arange(n)))
+    edges = edges_of(slots, reached)
+    ranks = np.arange(n) - np.repeat(edges[:-1], np.diff(edges))
     taken = pa.array(order)
     columns = {"seq": pa.array(seq[order])}
     columns |= dict(zip(TICK_PLACES, map(pa.array, (place_of(reached + ticks.lag), by_key[order], ranks)), strict=True))

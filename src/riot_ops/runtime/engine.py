@@ -18,7 +18,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.ordering import are_sorted
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "as_others", "in_order", "merged", "numbered"]
@@ -255,26 +255,10 @@ def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(aligned(batches))
 
 
-@kernel
-def _sorted(a: Any, b: Any, c: Any) -> bool:
-    for i in range(1, a.size):
-        if a[i - 1] > a[i]:
-            return False
-        if a[i - 1] == a[i]:
-            if b[i - 1] > b[i]:
-                return False
-            if b[i - 1] == b[i] and c[i - 1] > c[i]:
-                return False
-    return True
-
-
 def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
     """The rows sorted (stably) by the fields of the order that the batch has, and by their places in messages."""
     names = [*(name for name in order if name in batch.schema.names), *subs(batch.schema.names)]
     columns: list[npt.NDArray[np.int64]] = [int_column(batch.column(name)) for name in names]
-    if not columns or batch.num_rows < 2:
-        return batch
-    a, b, c = (*columns[:3], *(columns[-1:] * (3 - len(columns))))
-    if len(columns) <= 3 and _sorted(a, b, c):
+    if not columns or are_sorted(columns, batch.num_rows):
         return batch
     return batch.take(pa.array(np.lexsort(columns[::-1])))

@@ -28,27 +28,20 @@ __all__ = ["SlidingTotals"]
 LENGTH = "window_length"
 #: More ticks than there can be.
 FAR = 1 << 62
+#: Results for which there is room at once, besides those of one tick.
+ROOM = 1 << 14
 
 Numbers = npt.NDArray[np.int64]
 
 
 @kernel
-def _add(values: Any, slots: Any, start: Any, stop: Any, head: Any, size: Any, ring: Any, known: Any) -> None:
-    """Add rows to the slot of the window that is open: ``ring[key, total size + slot]``."""
-    for i in range(start, stop):
-        s = slots[i]
-        known[s] = True
-        for c in range(values.shape[0]):
-            ring[s, c * size + head] += values[c, i]
-
-
-@kernel
-def _emit(ring: Any, known: Any, keys: Any, size: Any, oldest: Any, slides: Any, totals: Any, found: Any) -> Any:
-    """The totals of the keys that are known, and how many they are.
+def _emit(
+    ring: Any, known: Any, keys: Any, size: Any, oldest: Any, slides: Any, totals: Any, found: Any, n: Any
+) -> Any:  # fmt: skip
+    """Put the totals of the keys that are known behind the n that are there; returns how many there are then.
 
     If the window slides its oldest slot is cleared, and a key with nothing in any slot is no longer known.
     """
-    n = 0
     for s in range(keys):
         if not known[s]:
             continue
@@ -66,6 +59,51 @@ def _emit(ring: Any, known: Any, keys: Any, size: Any, oldest: Any, slides: Any,
         n += 1
         if slides and empty:
             known[s] = False
+    return n
+
+
+@kernel
+def _pass(
+    values: Any, slots: Any, moves: Any, numbers: Any, partial: Any, at: Any, size: Any, ring: Any, known: Any,
+    totals: Any, found: Any, tick_of: Any,
+) -> Any:  # fmt: skip
+    """Add rows to the slot of the window that is open, ``ring[key, total size + slot]``; put out what is due.
+
+    Before row ``moves[m]`` there have been ``numbers[m]`` ticks. ``at`` has the row, the move and the ticks so far to
+    go on with: where there is no room for what all keys may give at one tick, this returns and is to be called again.
+    Returns how many results there are.
+    """
+    i, m, tick = at[0], at[1], at[2]
+    n = 0
+    while True:
+        while m < numbers.size and (numbers[m] <= tick or (numbers[m] >= FAR and not partial)):
+            m += 1
+        stop = moves[m] if m < numbers.size else slots.size
+        head = tick % size
+        while i < stop:
+            s = slots[i]
+            known[s] = True
+            for c in range(values.shape[0]):
+                ring[s, c * size + head] += values[c, i]
+            i += 1
+        if m == numbers.size:
+            break
+        last = numbers[m] >= FAR  # the end of the stream
+        until = tick + 1 if last else numbers[m]
+        while tick < until:
+            if n + known.size > found.size:
+                at[0], at[1], at[2] = i, m, tick
+                return n
+            tick += 1
+            before = n
+            n = _emit(ring, known, known.size, size, tick % size, not last, totals, found, n)
+            for k in range(before, n):
+                tick_of[k] = tick
+            if n == before:  # nobody is known until the next record
+                break
+        tick = numbers[m]
+        m += 1
+    at[0], at[1], at[2] = i, m, tick
     return n
 
 
@@ -206,21 +244,27 @@ class SlidingTotals(KeyedTask):
         values = np.empty((len(self.totals), rows), np.int64)
         for c, of in enumerate(self.totals.values()):
             values[c] = 0 if batch is None else addends(batch, of)
-        at, tick, found = 0, int(self._numbers(np.array([ticks.start]), ticks)[0]), _Found(self, state)
         numbers = self._numbers(ticks.times, ticks)
-        for move in np.flatnonzero(np.diff(numbers, prepend=tick) > 0):
-            row, passed = int(ticks.rows[move]), int(numbers[move])
-            last = passed >= FAR  # the end of the stream
-            if last and not self.partial:
-                continue
-            _add(values, slots, at, row, tick % self.slots, self.slots, state["ring"], state["known"])
-            at = row
-            for number in range(tick + 1, (tick + 1 if last else passed) + 1):
-                if not found.emit(number, ticks.origin, slides=not last):
-                    break  # nobody is known until the next record
-            tick = passed
-        _add(values, slots, at, rows, tick % self.slots, self.slots, state["ring"], state["known"])
-        return None, found.due()
+        at = np.array([0, 0, self._numbers(np.array([ticks.start]), ticks)[0]])
+        room = state["known"].size + ROOM
+        parts: list[tuple[Numbers, Numbers, Numbers]] = []
+        while at[0] < rows or at[1] < numbers.size:
+            out = np.empty((len(self.totals), room), np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+            n = _pass(
+                values, slots, ticks.rows, numbers, self.partial, at, self.slots, state["ring"], state["known"], *out
+            )  # fmt: skip
+            if n:
+                parts.append((out[0][:, :n], out[1][:n], out[2][:n]))
+        return None, self._due(parts, ticks.origin)
+
+    def _due(self, parts: list[tuple[Numbers, Numbers, Numbers]], origin: int) -> Due | None:
+        """What keys put out at ticks, as (totals, keys, ticks)."""
+        if not parts:
+            return None
+        totals, keys, tick = (np.concatenate(one, axis=-1) for one in zip(*parts, strict=True))
+        columns = dict(zip(self.totals, totals, strict=True))
+        columns[LENGTH] = np.minimum(tick, self.slots) * in_us(self.every) // 1_000_000
+        return Due(keys, pa.RecordBatch.from_pydict(columns), origin + tick * in_us(self.every))
 
     def _numbers(self, times: Numbers, ticks: Ticks) -> Numbers:
         """How many ticks there were up to each time; beyond all times that there are it is FAR."""
@@ -242,34 +286,3 @@ class SlidingTotals(KeyedTask):
         five = timedelta(seconds=5)
         yield Case(cls(by=("key",), totals={"count": None, "sum": "n"}, every=five, slots=3), batch)
         yield Case(cls(totals={"sum": "n"}, every=five, partial=False), batch, "one key")
-
-
-class _Found:
-    """What keys put out, tick by tick."""
-
-    def __init__(self, task: SlidingTotals, state: State) -> None:
-        self._task = task
-        self._state = state
-        self._parts: list[tuple[int, int, Numbers, Numbers]] = []
-
-    def emit(self, number: int, origin: int, *, slides: bool) -> int:
-        """The results of a tick; returns how many."""
-        size = self._task.slots
-        ring, known = self._state["ring"], self._state["known"]
-        totals, keys = np.empty((len(self._task.totals), len(known)), np.int64), np.empty(len(known), np.int64)
-        n = _emit(ring, known, len(known), size, number % size, slides, totals, keys)
-        if n:
-            self._parts.append((number, origin, totals[:, :n], keys[:n]))
-        return int(n)
-
-    def due(self) -> Due | None:
-        """All of it."""
-        if not self._parts:
-            return None
-        every = in_us(self._task.every)
-        sizes = [keys.size for *_, keys in self._parts]
-        times = np.repeat([origin + number * every for number, origin, *_ in self._parts], sizes)
-        reach = [min(number, self._task.slots) * every // 1_000_000 for number, *_ in self._parts]
-        columns = dict(zip(self._task.totals, np.concatenate([t for *_, t, _ in self._parts], axis=1), strict=True))
-        columns[LENGTH] = np.repeat(reach, sizes)
-        return Due(np.concatenate([keys for *_, keys in self._parts]), pa.RecordBatch.from_pydict(columns), times)

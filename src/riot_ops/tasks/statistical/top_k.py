@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, in_us
 from riot_ops.core.dead_letters import DeadLetters
@@ -22,6 +21,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column, joined
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.latest import latest_rows
+from riot_ops.kernels.ordering import are_sorted, edges_of, order_within, ranks_of
 from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
@@ -160,14 +160,22 @@ class TopK(KeyedTask):
             parts.append(self._ranked_later(batch, slots, ticks, dead))
         if not parts:
             return None, None
-        rows = self._last(joined(parts))
+        rows = joined(parts)
         slot, tick = (np.asarray(rows.column(name)) for name in (SLOT, TICK))
         passed = self._passed(np.array([ticks.end]), ticks)[0]
         if ticks.end >= END:
             passed = LAST if self.partial else -1
-        closed = tick <= passed
-        self._hold(rows.filter(pa.array(~closed)), slot[~closed], state)
-        return None, self._due(rows.filter(pa.array(closed)), ticks)
+        # by tick and key, of each item the last
+        order = np.arange(slot.size) if are_sorted([tick, slot], slot.size) else np.lexsort((slot, tick))
+        items = ranks_of(rows.column(self.item))
+        edges = edges_of(tick[order], slot[order])
+        groups = np.repeat(np.arange(edges.size - 1), np.diff(edges))
+        order = order[latest_rows(key_numbers([pa.array(groups), pa.array(items[order])], slot.size), slot.size)]
+        closed = tick[order] <= passed
+        if not closed.all():
+            held = np.sort(order[~closed])
+            self._hold(rows.take(pa.array(held)), slot[held], state)
+        return None, self._due(rows, order[closed], slot, tick, items, ticks)
 
     def _passed(self, times: Numbers, ticks: Ticks) -> Numbers:
         """How many ticks there were up to each time."""
@@ -188,42 +196,34 @@ class TopK(KeyedTask):
         rows = rows.append_column(SLOT, pa.array(np.asarray(slots, np.int64)))
         return rows if good.all() else rows.filter(pa.array(good))
 
-    def _last(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The last row of each item of a key and tick."""
-        items = key_numbers([rows.column(name) for name in (SLOT, TICK, self.item)], rows.num_rows)
-        taken = latest_rows(items, rows.num_rows)
-        return rows if taken.size == rows.num_rows else rows.take(pa.array(taken))
-
     def _hold(self, rows: pa.RecordBatch, slots: Numbers, state: State) -> None:
         kept = rows.drop_columns([SLOT])
         for slot in np.unique(slots).tolist():
             state["held"][slot] = kept.filter(pa.array(slots == slot))
 
-    def _due(self, rows: pa.RecordBatch, ticks: Ticks) -> Due | None:
-        """The best of each key at each tick."""
+    def _due(
+        self, rows: pa.RecordBatch, order: Numbers, slot: Numbers, tick: Numbers, items: Numbers, ticks: Ticks
+    ) -> Due | None:
+        """The best of each key at each tick, of rows in the order of ticks and keys."""
         values, _ = float_column(rows.column(self.value))
         if not self.zeros:
-            rows, values = rows.filter(pa.array(values != 0)), values[values != 0]
-        slot, tick = (np.asarray(rows.column(name)) for name in (SLOT, TICK))
-        if not slot.size:
+            order = order[values[order] != 0]
+        if not order.size:
             return None
-        items = rows.column(self.item)
-        names = np.empty(slot.size, np.int64)  # the place of each item among all
-        names[np.asarray(pc.sort_indices(items))] = np.arange(slot.size)
-        order = np.lexsort((names, -values, slot, tick))
-        slot, tick = slot[order], tick[order]
-        starts = np.append(True, (slot[1:] != slot[:-1]) | (tick[1:] != tick[:-1]))
-        rank = np.arange(slot.size) - np.maximum.accumulate(np.where(starts, np.arange(slot.size), 0)) + 1
+        edges = edges_of(tick[order], slot[order])
+        order = order_within(edges, order, -values, items)
+        rank = np.arange(order.size) - np.repeat(edges[:-1], np.diff(edges)) + 1
         best = rank <= self.k
-        taken = pa.array(order[best])
-        times = ticks.origin + tick[best] * in_us(self.every)
+        order, rank = order[best], rank[best]
+        taken = pa.array(order)
+        times = ticks.origin + tick[order] * in_us(self.every)
         columns = {
             "tick_time": from_microseconds(times),
-            "rank": pa.array(rank[best]),
-            self.item: items.take(taken),
+            "rank": pa.array(rank),
+            self.item: rows.column(self.item).take(taken),
             self.value: rows.column(self.value).take(taken),
         }
-        return Due(slot[best], pa.RecordBatch.from_pydict(columns), times)
+        return Due(slot[order], pa.RecordBatch.from_pydict(columns), times)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -1,0 +1,45 @@
+"""Rows in order, beside Python's own sorting."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops.kernels.ordering import are_sorted, edges_of, order_within, ranks_of
+
+few = st.integers(-2, 2)
+
+
+@given(st.lists(st.tuples(few, few, few, few), max_size=6), st.booleans())
+def test_whether_rows_are_in_the_order_of_any_number_of_columns(rows, prepare):
+    rows = sorted(rows) if prepare else rows
+    columns = [np.array([row[c] for row in rows], np.int64) for c in range(4)]
+    for used in range(5):
+        keys = [row[:used] for row in rows]
+        assert are_sorted(columns[:used], len(rows)) == (keys == sorted(keys))
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from([-1.5, 0.0, 2.0]), few), max_size=90), max_size=4), st.booleans())
+def test_runs_are_sorted_by_two_columns_and_where_these_agree_by_row(runs, backwards):
+    rows = [row for run in runs for row in run]
+    edges = np.cumsum([0, *map(len, runs)])
+    first, second = np.array([a for a, _ in rows], np.float64), np.array([b for _, b in rows], np.int64)
+    order = np.concatenate([np.arange(a, b)[:: -1 if backwards else 1] for a, b in itertools.pairwise(edges)] + [[]])
+    wanted = [i for a, b in itertools.pairwise(edges) for i in sorted(range(a, b), key=lambda i: (*rows[i], i))]
+    assert order_within(edges, order.astype(np.int64), first, second).tolist() == wanted
+
+
+@given(st.lists(st.tuples(few, few), max_size=8))
+def test_runs_end_where_a_column_changes(rows):
+    edges = edges_of(*(np.array([row[c] for row in rows], np.int64) for c in range(2))).tolist()
+    assert edges[-1] == len(rows)
+    assert edges[:-1] == [i for i, row in enumerate(rows) if i == 0 or row != rows[i - 1]]
+
+
+def test_ranks_are_among_different_values_of_any_type():
+    assert ranks_of(pa.array(["ü", "a", "ü", "b"]).dictionary_encode()).tolist() == [2, 0, 2, 1]
+    assert ranks_of(pa.array([0.0, -0.0, -1.0])).tolist() == [1, 1, 0]
+    assert ranks_of(pa.array([7, 3, 3])).tolist() == [1, 0, 0]
+    assert ranks_of(pa.array([], pa.string())).tolist() == []
