@@ -84,7 +84,9 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
 
 def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
     """A non-null integer or timestamp column as int64."""
-    if not pa.types.is_int64(column.type):
+    if pa.types.is_timestamp(column.type):
+        column = column.view(pa.int64())
+    elif not pa.types.is_int64(column.type):
         column = column.cast(pa.int64())
     if column.null_count:
         column = column.fill_null(0)

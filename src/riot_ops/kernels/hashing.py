@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrow import byte_spans, float_column
+from riot_ops.kernels.arrow import NO_MASK, byte_spans, float_column, readonly
 from riot_ops.kernels.jit import kernel
 
 __all__ = ["HashMemo", "hash_columns", "hash_strings", "murmur3_x64_128"]
@@ -152,14 +152,24 @@ def _hash_column(column: pa.Array) -> tuple[U64, U64]:
     h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
     if pa.types.is_floating(kind):
         values, valid = float_column(column)
-        words = (values + 0.0).view(np.uint64)  # -0.0 and 0.0 are one key
+        words = readonly((values + 0.0).view(np.uint64))  # -0.0 and 0.0 are one key
     else:
-        if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
-            column = column.cast(pa.int64()) if not pa.types.is_boolean(kind) else column.cast(pa.int8())
-        valid = np.empty(0, np.bool_) if column.null_count == 0 else np.asarray(column.is_valid())
-        words = np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)
+        words, valid = _words(column)
     _hash_words(words, valid, h1, h2)
     return h1, h2
+
+
+def _words(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
+    """``(words, valid)`` of what is kept as a whole number: 64 bits each, anything where null."""
+    kind = column.type
+    valid = NO_MASK if column.null_count == 0 else readonly(np.asarray(column.is_valid()))
+    if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
+        buffer = column.buffers()[1]
+        if buffer is not None and len(column):
+            return readonly(np.frombuffer(buffer, np.uint64, len(column), 8 * column.offset)), valid
+    if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
+        column = column.cast(pa.int64()) if not pa.types.is_boolean(kind) else column.cast(pa.int8())
+    return readonly(np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)), valid
 
 
 class HashMemo:

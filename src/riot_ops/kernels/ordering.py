@@ -16,6 +16,10 @@ from riot_ops.kernels.jit import kernel
 __all__ = ["are_sorted", "edges_of", "order_within", "ranks_of"]
 
 
+#: Rows that are sorted by insertion.
+PIECE = 16
+
+
 @kernel
 def _rises(column: Any, decided: Any) -> Any:
     """How many rows stand behind the one before by now: by columns before this (``decided``) or by this; -1: one falls.
@@ -60,41 +64,32 @@ def _behind(i: Any, j: Any, first: Any, second: Any) -> Any:
 
 
 @kernel
-def _sift(order: Any, low: Any, place: Any, size: Any, first: Any, second: Any) -> None:
-    """Move what stands in a place of the heap ``order[low : low + size]``, the last row on top, down to its own."""
-    row = order[low + place]
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        if child + 1 < size and _behind(order[low + child + 1], order[low + child], first, second):
-            child += 1
-        if not _behind(order[low + child], row, first, second):
-            break
-        order[low + place] = order[low + child]
-        place = child
-    order[low + place] = row
-
-
-@kernel
-def _order_runs(edges: Any, order: Any, first: Any, second: Any) -> None:
-    """Sort each run by heap sort, of a few rows by insertion."""
+def _order_runs(edges: Any, order: Any, room: Any, first: Any, second: Any) -> None:
+    """Sort each run: few rows by insertion, and of more rows such pieces by merging them, two by two."""
     for r in range(edges.size - 1):
-        low = edges[r]
-        size = edges[r + 1] - low
-        if size <= 32:
-            for k in range(low + 1, low + size):
-                row = order[k]
-                j = k
-                while j > low and _behind(order[j - 1], row, first, second):
-                    order[j] = order[j - 1]
-                    j -= 1
-                order[j] = row
-            continue
-        for k in range(size // 2):
-            _sift(order, low, size // 2 - 1 - k, size, first, second)
-        for k in range(size - 1):
-            end = low + size - 1 - k
-            order[low], order[end] = order[end], order[low]
-            _sift(order, low, 0, size - 1 - k, first, second)
+        low, high = edges[r], edges[r + 1]
+        for k in range(low, high):
+            row = order[k]
+            j = k
+            while j > low + (k - low) // PIECE * PIECE and _behind(order[j - 1], row, first, second):
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = row
+        width = PIECE
+        while width < high - low:
+            for begin in range(low, high, 2 * width):
+                middle, end = min(begin + width, high), min(begin + 2 * width, high)
+                a, b = begin, middle
+                for k in range(begin, end):
+                    if b == end or (a < middle and _behind(order[b], order[a], first, second)):
+                        room[k] = order[a]
+                        a += 1
+                    else:
+                        room[k] = order[b]
+                        b += 1
+            for k in range(low, high):
+                order[k] = room[k]
+            width *= 2
 
 
 def order_within(
@@ -110,9 +105,9 @@ def order_within(
     >>> order_within(np.array([0, 2, 4]), np.arange(4), np.array([7, 5, 9, 9]), np.array([0, 0, 1, 0])).tolist()
     [1, 0, 3, 2]
     """
-    sorted_ = np.array(order, np.int64)
-    _order_runs(readonly(edges), sorted_, readonly(first), readonly(second))
-    return sorted_
+    found = np.array(order, np.int64)
+    _order_runs(readonly(edges), found, np.empty(found.size, np.int64), readonly(first), readonly(second))
+    return found
 
 
 def edges_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -123,8 +123,9 @@ class BatchSums(TimeBatchTask):
         _sums(float_column(batch.column(self.value))[0], groups, total, rest, first, last)
         with np.errstate(invalid="ignore"):  # of a sum that is too large
             sums = total + rest
-        taken = batch.take(pa.array(last))
-        columns = {name: taken.column(name) for name in (*carried(batch.schema.names), *self.by, *self.groups)}
+        kept = dict.fromkeys([*carried(batch.schema.names), *self.by, *self.groups])
+        taken = batch.select(list(kept)).take(pa.array(last))
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
         columns[self.value] = pa.array(sums, mask=~np.isfinite(sums))
         if self.time is not None:
             columns[self.time] = taken.column("event_time")

@@ -16,7 +16,9 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column, joined, replace_column
 from riot_ops.kernels.heaps import include, leave_out, middle
+from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.latest import latest_rows
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
@@ -201,7 +203,7 @@ class RunningMedian(KeyedTask):
         if self.emit == "update":
             rows, medians, counts = _last_of_times(rows, medians, counts, slots, times)
         if self.emit != "time":
-            return self._output(batch.take(pa.array(rows)), medians, counts)
+            return self._output(batch if rows.size == n else batch.take(pa.array(rows)), medians, counts)
         before = [state["latest"][-1 - row] for row in rows if row < 0]  # they come in the order of their keys' rows
         taken = joined([*before, batch])
         places = np.where(rows < 0, np.cumsum(rows < 0) - 1, rows + len(before))
@@ -234,7 +236,7 @@ class RunningMedian(KeyedTask):
         batch = replace_column(replace_column(batch, self.output, medians), self.count, pa.array(counts))
         if self.scope is None:
             return batch
-        return replace_column(batch, "scope", pa.array([self.scope] * batch.num_rows, pa.string()))
+        return replace_column(batch, "scope", pa.repeat(pa.scalar(self.scope, pa.string()), batch.num_rows))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -262,8 +264,6 @@ def _last_of_times(
     rows: Numbers, medians: npt.NDArray[np.float64], counts: Numbers, slots: Numbers, times: Numbers
 ) -> tuple[Numbers, npt.NDArray[np.float64], Numbers]:
     """The last of each key and time, in order."""
-    order = np.lexsort((rows, times[rows], slots[rows]))
-    s, t = slots[rows[order]], times[rows[order]]
-    last = np.append((s[1:] != s[:-1]) | (t[1:] != t[:-1]), True)[: rows.size]
-    kept = np.sort(order[last])
+    of = key_numbers([pa.array(slots[rows]), pa.array(times[rows])], rows.size)
+    kept = latest_rows(of, rows.size)
     return rows[kept], medians[kept], counts[kept]

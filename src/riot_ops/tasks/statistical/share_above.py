@@ -17,8 +17,9 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column, int_column, joined
-from riot_ops.kernels.index import key_numbers
+from riot_ops.kernels.index import first_rows, key_numbers
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.ordering import are_sorted
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_sub, register, with_next_sub
 from riot_ops.tasks.statistical.time_batches import Numbers
@@ -185,21 +186,22 @@ class ShareAbove(KeyedTask):
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
-        parts = [self._compared(batch.filter(pa.array(slots == slot)), int(slot), state) for slot in np.unique(slots)]
+        instances = np.flatnonzero(np.bincount(slots)).tolist()
+        if len(instances) == 1:
+            return self._compared(batch, instances[0], state)
+        parts = [self._compared(batch.filter(pa.array(slots == one)), one, state) for one in instances]
         return joined(parts) if parts else pa.RecordBatch.from_pylist([], self.output_schema(batch.schema))
 
     def _compared(self, batch: pa.RecordBatch, slot: int, state: State) -> pa.RecordBatch:
         """What comes of the records of an instance."""
         schema = self.output_schema(batch.schema)
         of_all = np.asarray(pc.equal(batch.column("scope").cast(pa.string()), self.reference))
-        references = batch.filter(pa.array(of_all))
-        references = references.take(
-            pa.array(np.argsort(microseconds(references.column("event_time"))[0], kind="stable"))
-        )
-        rows = self._rows(batch.filter(pa.array(~of_all)))
+        references = batch.select([*carried(batch.schema.names), self.value]).filter(pa.array(of_all))
+        references = _by_time(references, "event_time")
+        rows = self._rows(batch).filter(pa.array(~of_all))
         if state["waiting"][slot] is not None:
             rows = joined([state["waiting"][slot], rows])
-        rows = rows.take(pa.array(np.argsort(int_column(rows.column("time")), kind="stable")))
+        rows = _by_time(rows, "time")
         if not references.num_rows:
             state["waiting"][slot] = rows if rows.num_rows else None
             return pa.RecordBatch.from_pylist([], schema)
@@ -211,7 +213,8 @@ class ShareAbove(KeyedTask):
         current = np.full(int(numbers.max()) + 1 if numbers.size else 0, np.nan)
         if known is not None:
             current[:old] = float_column(known.column("value"))[0]
-        _, first = np.unique(numbers, return_index=True)
+        first = np.empty(current.size, np.int64)
+        first_rows(numbers, 0, first)
         members = every.take(pa.array(first))
         groups, shares = self._groups(members.column("group"), state["groups"][slot])
         group_of = (
@@ -296,3 +299,9 @@ class ShareAbove(KeyedTask):
         )
         yield Case(cls(), batch)
         yield Case(cls(group="member", member=("group", "scope"), output="share", size=timedelta(seconds=5)), batch)
+
+
+def _by_time(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """The rows in the order of a field with times."""
+    times = int_column(batch.column(name))
+    return batch if are_sorted([times], times.size) else batch.take(pa.array(np.argsort(times, kind="stable")))
