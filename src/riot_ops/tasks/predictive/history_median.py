@@ -21,15 +21,15 @@ __all__ = ["HistoryMedian"]
 
 @kernel
 def _forecast(
-    values: Any, now: Any, slots: Any, ring: Any, ranked: Any, n: Any, rows: Any, out: Any
+    values: Any, now: Any, slots: Any, window: Any, ring: Any, ranked: Any, n: Any, start: Any, found: Any, rows: Any,
+    out: Any,
 ) -> Any:  # fmt: skip
-    """Keep what has been, forecast from what is; returns how many forecasts there are.
+    """Keep what has been, forecast from what is, from row ``start`` on.
 
-    ``ring`` has the values of a key as they came, ``ranked`` the same in ascending order.
+    ``ring`` has the values of a key as they came, ``ranked`` the same in ascending order. Returns how many forecasts
+    there are, and the row reached: before the last where a ring has no room.
     """
-    window = ring.shape[1]
-    found = 0
-    for i in range(values.size):
+    for i in range(start, values.size):
         if np.isnan(values[i]):
             continue
         s = slots[i]
@@ -44,6 +44,8 @@ def _forecast(
                 out[found] = values[i] / 2 + median / 2
             found += 1
             continue
+        if size == ring.shape[1] and size < window:
+            return found, i
         place = n[s] % window
         p = size
         if n[s] >= window:  # the oldest makes room
@@ -59,7 +61,7 @@ def _forecast(
         ranked[s, p] = values[i]
         ring[s, place] = values[i]
         n[s] += 1
-    return found
+    return found, values.size
 
 
 @register
@@ -83,7 +85,7 @@ class HistoryMedian(ValueTask):
     Shapes and rates
     ----------------
     float64[n] -> float64[m], 1:0/1; O(1) time per forecast, O(window) per value that is kept. State per key: 8 bytes,
-    and 16 per value of the window.
+    and 16 for each of as many values as any key of the bucket has had at most (rounded up to a power of two).
 
     Missing values
     --------------
@@ -118,8 +120,8 @@ class HistoryMedian(ValueTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {
-            "ring": StateField("float64", self.window),
-            "ranked": StateField("float64", self.window),
+            "ring": StateField("float64", 1, grows=True),
+            "ranked": StateField("float64", 1, grows=True),
             "n": StateField("int64"),
         }
 
@@ -133,7 +135,15 @@ class HistoryMedian(ValueTask):
             flags = flags.fill_null(False)
         rows, out = np.empty(values.size, np.int64), np.empty(values.size)
         now = flags.to_numpy(zero_copy_only=False)
-        found = _forecast(values, now, slots, state["ring"], state["ranked"], state["n"], rows, out)
+        found = row = 0
+        while True:
+            rings = state["ring"], state["ranked"]
+            found, row = _forecast(values, now, slots, self.window, *rings, state["n"], row, found, rows, out)
+            if row == values.size:
+                break
+            for name, field in self.state_fields().items():
+                if field.grows:
+                    state[name] = field.widened(state[name], state[name].shape[1] + 1)
         return replace_column(batch.take(pa.array(rows[:found])), self.target, out[:found])
 
     @classmethod
