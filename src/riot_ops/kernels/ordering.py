@@ -136,4 +136,5 @@ def ranks_of(column: pa.Array) -> npt.NDArray[np.int64]:
     coded = column.dictionary_encode()
     ranks = np.empty(len(coded.dictionary), np.int64)
     ranks[np.asarray(pc.sort_indices(coded.dictionary))] = np.arange(ranks.size)
-    return ranks[np.asarray(coded.indices)]
+    found: npt.NDArray[np.int64] = ranks[np.asarray(coded.indices)]
+    return found
