@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
 from riot_ops.graph.graph import Graph
@@ -27,8 +28,8 @@ def _edge_label(edge: Edge) -> str:
     return text + (f" x{spread.parallelism}" if spread.parallelism else "")
 
 
-def mermaid(flow: Graph) -> str:
-    """The graph as a Mermaid flowchart.
+def mermaid(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
+    """The graph as a Mermaid flowchart, with a second line in the boxes for which there are notes.
 
     >>> from riot_ops import dataflows
     >>> print(mermaid(dataflows.stats()).splitlines()[0])
@@ -37,7 +38,8 @@ def mermaid(flow: Graph) -> str:
     names = {node: f"n{i}" for i, node in enumerate(flow.nodes)}
     shapes = {"source": '(["{}"])', "sink": '[["{}"]]', "task": '["{}"]'}
     lines = ["flowchart LR"]
-    lines += [f"  {names[n.id]}{shapes[n.kind].format(_label(n))}" for n in flow.nodes.values()]
+    below = {node: "<br/>" + escape(note) for node, note in (notes or {}).items()}
+    lines += [f"  {names[n.id]}{shapes[n.kind].format(_label(n) + below.get(n.id, ''))}" for n in flow.nodes.values()]
     for edge in flow.edges:
         label = _edge_label(edge)
         arrow = f'-->|"{label}"|' if label else "-->"
@@ -45,8 +47,8 @@ def mermaid(flow: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def svg(flow: Graph) -> str:
-    """The graph as an SVG picture, laid out in layers from left to right."""
+def svg(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
+    """The graph as an SVG picture, laid out in layers from left to right; ``notes`` as for :func:`mermaid`."""
     layer: dict[str, int] = {}
     for node in flow.order():
         layer[node.id] = max((layer[e.source] + 1 for e in flow.inputs(node.id) if e.source in layer), default=0)
@@ -83,7 +85,8 @@ def svg(flow: Graph) -> str:
             f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
             f'fill="{COLOURS[kind]}" stroke="#555"/>'
         )
-        lines = [node.id] if node.task is None else [node.id, node.task.code or node.task.name()]
+        code = "" if node.task is None else node.task.code or node.task.name()
+        lines = [line for line in (node.id, (notes or {}).get(node.id, code)) if line]
         for i, line in enumerate(lines):
             dy = BOX_HEIGHT / 2 + 4 + (i - (len(lines) - 1) / 2) * 15
             weight = ' font-weight="bold"' if i == 0 else ' fill="#555"'

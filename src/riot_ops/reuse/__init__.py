@@ -1,1 +1,7 @@
 """Dataflows that come and go, and share what they have in common: each distinct step runs once."""
+
+from riot_ops.reuse.backend import Backend, NullBackend
+from riot_ops.reuse.identity import signatures
+from riot_ops.reuse.manager import Explanation, Removed, ReuseManager, Submitted
+
+__all__ = ["Backend", "Explanation", "NullBackend", "Removed", "ReuseManager", "Submitted", "signatures"]

@@ -1,0 +1,114 @@
+"""What enacts the changes of the manager; and the back end that only keeps books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from riot_ops.core.sink import Sink
+from riot_ops.graph.graph import Graph
+from riot_ops.reuse.shared import Addition, Removal, Rest
+
+__all__ = ["Backend", "NullBackend", "Submission"]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A dataflow with its sources and sinks.
+
+    Attributes
+    ----------
+    flow : dataflow
+        As it was submitted; its nodes have their own ids.
+    sources : dict of str to Source
+        By source node; empty where the back end reads nothing.
+    sinks : dict of str to Sink
+        By sink; those that share one appear once.
+    routes : dict of str to list of str
+        By stream of the dataflow (``errors`` among them), the sinks in which it ends.
+    """
+
+    name: str
+    flow: Graph
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    sinks: Mapping[str, Sink] = field(default_factory=dict)
+    routes: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """Runs steps. Each call is enacted whole, or raises and leaves all as it was.
+
+    A back end may run the steps of a group in several *fragments*, such as queries on Spark, which hand streams to each
+    other: then :meth:`extend` launches the new steps as one more, and lets the running steps at the boundary forward
+    their streams to it; :meth:`reduce` ends forwarding, and lets steps rest that it cannot take out.
+    """
+
+    #: Whether it needs sources and sinks.
+    reads: bool
+
+    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
+        """Run new steps and feed the newcomer's sinks; returns by source the first message that the newcomer sees."""
+
+    def reduce(self, removal: Removal) -> None:
+        """End a dataflow's sinks, and the steps that only it used."""
+
+    def rest(self, rest: Rest) -> None:
+        """Let a dataflow's sinks, and the steps that it alone kept awake, rest or go on."""
+
+    def defragment(self, groups: Iterable[frozenset[str]]) -> None:
+        """Run each of these groups of steps in one fragment, without those that rest in it for good."""
+
+    def fresh(self, step: str) -> bool:
+        """Whether a step has seen no record yet."""
+
+    def running(self) -> set[str]:
+        """The steps that run."""
+
+    def stats(self) -> dict[str, Any]:
+        """``fragments``, and ``idle``: steps that nobody wants but that cannot be taken out; and what else it knows."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
+class NullBackend:
+    """Runs nothing, but keeps books of the fragments that queries would be: to see what sharing saves."""
+
+    reads = False
+
+    def __init__(self) -> None:
+        #: The steps that were launched together; those that are idle among them.
+        self.fragments: list[set[str]] = []
+        self.idle: set[str] = set()
+
+    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
+        if addition.new:
+            self.fragments.append({step.id for step in addition.new})
+        return {node.id: 0 for node in submission.flow.kind("source")}
+
+    def reduce(self, removal: Removal) -> None:
+        self.idle.update(removal.stopped)
+        self.fragments = [steps for steps in self.fragments if not steps <= self.idle]
+        self.idle &= set().union(*self.fragments)
+
+    def rest(self, rest: Rest) -> None:
+        pass
+
+    def defragment(self, groups: Iterable[frozenset[str]]) -> None:
+        wanted = [set(steps) for steps in groups]
+        touched = set().union(*wanted)
+        self.fragments = [f for f in self.fragments if not f & touched] + wanted
+        self.idle &= set().union(*self.fragments)
+
+    def fresh(self, step: str) -> bool:
+        return False
+
+    def running(self) -> set[str]:
+        return set().union(*self.fragments) - self.idle
+
+    def stats(self) -> dict[str, Any]:
+        return {"fragments": len(self.fragments), "idle": len(self.idle)}
+
+    def close(self) -> None:
+        self.fragments, self.idle = [], set()

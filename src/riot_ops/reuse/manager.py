@@ -1,0 +1,470 @@
+"""The manager: dataflows come, pause and go, and what is equal in them runs once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
+from riot_ops.core.paths import local_path
+from riot_ops.core.sink import MemorySink, Sink
+from riot_ops.dataflow import Dataflow
+from riot_ops.graph.diagram import mermaid, svg
+from riot_ops.reuse.backend import Backend, NullBackend, Submission
+from riot_ops.reuse.checks import check_graph, check_twins
+from riot_ops.reuse.errors import DescriptorError, DuplicateNameError, EnactError, UnknownDataflowError
+from riot_ops.reuse.identity import Piece, pieces
+from riot_ops.reuse.log import ActionLog
+from riot_ops.reuse.picture import running_graph
+from riot_ops.reuse.shared import Addition, Removal, Shared
+from riot_ops.runtime.binding import bind_sinks, bind_sources
+
+__all__ = ["POLICIES", "Explanation", "Removed", "ReuseManager", "Submitted"]
+
+POLICIES = ("always", "stateless", "bounded_warm")
+FORMAT = "riot_ops.reuse/1"
+
+#: Gives sources and sinks to a dataflow that is taken up again: what was passed to ``submit``.
+Rebind = Callable[[str, Dataflow], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a submission shares.
+
+    Attributes
+    ----------
+    reused : dict of str to str
+        By node, the running step that does its work already.
+    new : dict of str to str
+        By node, the step that begins with it.
+    with_whom : dict of str to list of str
+        By node that is reused, the dataflows that use it.
+    boundary : tuple of (str, str)
+        Streams from steps that ran to new ones.
+    warm : list of str
+        Nodes with state that are reused: they know what came before, and their records tell of it.
+    """
+
+    name: str
+    reused: Mapping[str, str]
+    new: Mapping[str, str]
+    with_whom: Mapping[str, list[str]]
+    boundary: tuple[tuple[str, str], ...]
+    warm: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {len(self.reused)} of {len(self.reused) + len(self.new)} steps run already"]
+        for node, step in self.reused.items():
+            lines.append(f"  {node}: {step}, with {', '.join(self.with_whom[node])}")
+        lines += [f"  {node}: new" for node in self.new]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Submitted(Explanation):
+    """What a submission has led to.
+
+    Attributes
+    ----------
+    group : int
+        The running steps that it belongs to.
+    first : dict of str to int
+        By source, the first message that it sees, as the source numbers them.
+    """
+
+    group: int
+    first: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What has ended with a dataflow, and what goes on for others."""
+
+    name: str
+    stopped: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+class ReuseManager:
+    """Runs dataflows of many users, and each distinct step of them once.
+
+    Parameters
+    ----------
+    backend : Backend, default NullBackend()
+        What runs them.
+    policy : "always", "stateless" or "bounded_warm", default "always"
+        Whether a newcomer shares steps whose records depend on what came before: always; only those that have seen no
+        record yet; or always, where the report names what is warm.
+    log : path, optional
+        File for the actions. A manager over a log that is there takes up its dataflows again; a log is of one manager.
+    functions : mapping of str to function, optional
+        The functions of dataflows in the log or in a saved state, as for :meth:`riot_ops.Dataflow.from_json`.
+    rebind : function, optional
+        ``rebind(name, flow)`` gives sources and sinks of a dataflow that is taken up again.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.to(ro.tasks.BlockAverage(window=window), id="average"))
+    >>> manager = ReuseManager()
+    >>> _ = manager.submit(smooth("a", 5))
+    >>> print(manager.submit(smooth("b", 10)))
+    b: 2 of 4 steps run already
+      city: city.0, with a
+      kalman: kalman_filter.1, with a
+      average: new
+      out: new
+    >>> manager.remove("a").stopped
+    ('block_average.2', 'out.3')
+    """
+
+    def __init__(
+        self,
+        backend: Backend | None = None,
+        policy: Literal["always", "stateless", "bounded_warm"] = "always",
+        *,
+        log: str | Path | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        rebind: Rebind | None = None,
+    ) -> None:
+        if policy not in POLICIES:
+            raise ConfigError(f"policy must be {', '.join(POLICIES)}, got {policy!r}{did_you_mean(policy, POLICIES)}")
+        self.backend: Backend = NullBackend() if backend is None else backend
+        self.policy = policy
+        self._functions = functions or {}
+        self._rebind = rebind
+        self._shared = Shared()
+        self._what: dict[str, dict[str, Any]] = {}  # each dataflow as data, in the order in which they came
+        self._lock = threading.RLock()
+        self._log: ActionLog | None = None
+        if log is not None:
+            opened = ActionLog(local_path(log, "log"))
+            try:
+                self._replay(opened)
+            except BaseException:
+                opened.close()
+                raise
+            self._log = opened
+
+    # -- actions -----------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        flow: Dataflow,
+        sources: Any = None,
+        sinks: Any = None,
+        *,
+        name: str | None = None,
+        owner: str | None = None,
+        fold: bool = False,
+    ) -> Submitted:
+        """Run a dataflow, and of it only what does not run yet.
+
+        Parameters
+        ----------
+        sources, sinks
+            As for :meth:`riot_ops.Dataflow.run`. The null back end needs none: a source then is the stream that its
+            node names.
+        name : str, default the dataflow's
+            By which it is removed; no other that runs may have it.
+        owner : str, optional
+            Whose it is, for those who look.
+        fold : bool, default False
+            Whether steps of it that do the same may become one.
+
+        Raises
+        ------
+        ConfigError
+            See :mod:`riot_ops.reuse.errors`; nothing has changed.
+        EnactError
+            Where the back end failed; nothing has changed.
+        """
+        with self._lock:
+            addition, submission, what = self._planned(flow, sources, sinks, name, owner, fold)
+            name = addition.name
+            explained = self._explained(addition)
+            with self._acting("submit", what):
+                first = self.backend.extend(addition, submission)
+                self._note("enacted", lambda: self._undo(addition))
+                group = self._shared.add(addition)
+                self._what[name] = what
+            return Submitted(**vars(explained), group=group, first=first)
+
+    def remove(self, name: str) -> Removed:
+        """End a dataflow, and the steps that nobody else uses."""
+        with self._lock:
+            self._known(name)
+            removal = self._shared.removal(name)
+            with self._acting("remove", name):
+                self.backend.reduce(removal)
+                self._shared.remove(removal)
+                del self._what[name]
+                self._note("enacted")
+            return Removed(name, removal.stopped, removal.kept)
+
+    def pause(self, name: str) -> None:
+        """Let a dataflow rest: its sinks get nothing, and steps that nobody else uses see nothing, until it resumes."""
+        self._rest(name, True)
+
+    def resume(self, name: str) -> None:
+        """Let a dataflow that rests go on, with what comes from now on."""
+        self._rest(name, False)
+
+    def _rest(self, name: str, paused: bool) -> None:
+        with self._lock:
+            self._known(name)
+            if (name in self._shared.paused) == paused:
+                return
+            rest = self._shared.rest(name, paused)
+            with self._acting("pause" if paused else "resume", name):
+                self.backend.rest(rest)
+                self._shared.apply_rest(rest)
+                self._note("enacted")
+
+    def defragment(self) -> None:
+        """Have each group of steps that hang together run in one fragment."""
+        with self._lock:
+            groups = [frozenset(group.steps) for _, group in sorted(self._shared.groups.items())]
+            with self._acting("defragment", None):
+                self.backend.defragment(groups)
+                self._note("enacted")
+
+    def explain(self, flow: Dataflow, sources: Any = None, sinks: Any = None, *, fold: bool = False) -> Explanation:
+        """What :meth:`submit` would share; nothing changes."""
+        with self._lock:
+            name = getattr(flow, "name", None)
+            while name in self._what:
+                name += "'"
+            return self._explained(self._planned(flow, sources, sinks, name, None, fold)[0])
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """The dataflows that run, in the order in which they came."""
+        return list(self._what)
+
+    def sink_map(self, name: str) -> dict[str, str]:
+        """By sink of a dataflow, the running step that feeds it."""
+        with self._lock:
+            self._known(name)
+            placed = self._shared.placed[name]
+            return {n: s for n, s in placed.items() if self._shared.steps[s].piece.kind == "sink"}
+
+    def stats(self) -> dict[str, Any]:
+        """What runs, what it would be without sharing, and what the back end tells.
+
+        ``steps`` run in place of ``steps_alone``, ``sources`` are read in place of ``sources_alone``; ``distinct`` is
+        the number of different signatures; ``shares[k]`` steps are used by k dataflows.
+        """
+        with self._lock:
+            shared = self._shared
+            placed = [self._shared.steps[s] for steps in shared.placed.values() for s in steps.values()]
+            return {
+                "dataflows": {
+                    name: {
+                        "owner": what["owner"],
+                        "steps": len(shared.placed[name]),
+                        "group": shared.home(name),
+                        "paused": name in shared.paused,
+                    }
+                    for name, what in self._what.items()
+                },
+                "steps": len(shared.steps),
+                "steps_alone": len(placed),
+                "distinct": len(shared.index),
+                "sources": sum(s.piece.kind == "source" for s in shared.steps.values()),
+                "sources_alone": sum(s.piece.kind == "source" for s in placed),
+                "groups": len(shared.groups),
+                "shares": dict(sorted(shared.shares().items())),
+                "version": shared.version,
+                **self.backend.stats(),
+            }
+
+    def explain_sharing(self) -> str:
+        """What is saved, in words."""
+        found = self.stats()
+        lines = [
+            f"{len(found['dataflows'])} dataflows: {found['steps']} steps run in place of {found['steps_alone']}, "
+            f"{found['sources']} sources are read in place of {found['sources_alone']}"
+        ]
+        return "\n".join([*lines, *(f"  {n} steps are used by {k}" for k, n in found["shares"].items() if k > 1)])
+
+    def diagram(self) -> str:
+        """The running steps and who uses them, in Mermaid's notation."""
+        with self._lock:
+            return mermaid(*running_graph(self._shared))
+
+    def svg(self) -> str:
+        """The same as an SVG picture."""
+        with self._lock:
+            return svg(*running_graph(self._shared))
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __repr__(self) -> str:
+        return f"<ReuseManager: {len(self._what)} dataflows, {len(self._shared.steps)} steps>"
+
+    def canonical(self) -> Any:
+        """All that runs, up to the ids of steps: what depends on the dataflows alone."""
+        return self._shared.canonical()
+
+    # -- as data -----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All dataflows with the steps that they have, as JSON-able data, for :meth:`restore`."""
+        with self._lock:
+            for what in self._what.values():
+                if what["flow"] is None:
+                    raise DescriptorError(f"the dataflow {what['name']!r} cannot be saved: {what['why']}")
+            dataflows = [{**what, "paused": name in self._shared.paused} for name, what in self._what.items()]
+            return {"format": FORMAT, "policy": self.policy, "dataflows": dataflows}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up the dataflows of a state; of this manager, nothing may run yet."""
+        with self._lock:
+            if self._what:
+                raise ConfigError(f"a state is restored before anything runs, but {len(self._what)} dataflows do")
+            if state.get("format") != FORMAT:
+                raise ConfigError(f"not a state of a reuse manager: format must be {FORMAT!r}")
+            if state.get("policy") != self.policy:
+                raise ConfigError(f"the state is of policy {state.get('policy')!r}, this manager has {self.policy!r}")
+            for what in state["dataflows"]:
+                with self._acting("submit", {n: v for n, v in what.items() if n != "paused"}):
+                    self._again(what)
+                if what["paused"]:
+                    self.pause(what["name"])
+
+    def _again(self, what: Mapping[str, Any]) -> None:
+        """Take up a dataflow with the steps that it had."""
+        name = what["name"]
+        flow = Dataflow.from_dict(what["flow"], self._functions)
+        given = self._rebind(name, flow) if self._rebind is not None else (None, None)
+        submission, found = self._bound(flow, given[0], given[1], name)
+        addition = self._shared.addition(name, found, at=what["placed"])
+        held = self.backend.running()
+        fresh = tuple(step for step in addition.new if step.id not in held)
+        self.backend.extend(Addition(**{**vars(addition), "new": fresh}), submission)
+        self._shared.add(addition)
+        self._what[name] = {n: v for n, v in what.items() if n != "paused"}
+
+    def _replay(self, log: ActionLog) -> None:
+        """Bring books and back end to where the log ends."""
+        alive: dict[str, dict[str, Any]] = {}
+        for action in log.actions:
+            if action["state"] not in ("enacted", "committed"):
+                continue
+            do, what = action["do"], action["what"]
+            if do == "submit":
+                alive[what["name"]] = {**what, "paused": False}
+            elif do == "remove":
+                del alive[what]
+            elif do in ("pause", "resume"):
+                alive[what]["paused"] = do == "pause"
+        for what in alive.values():
+            self._again(what)
+            if what["paused"]:
+                rest = self._shared.rest(what["name"], True)
+                self.backend.rest(rest)
+                self._shared.apply_rest(rest)
+        lost = self.backend.running() - set(self._shared.steps)
+        if lost:
+            self.backend.reduce(Removal("", tuple(sorted(lost))))
+        if log.actions and log.actions[-1]["state"] in ("intent", "enacted"):
+            log.note("reverted" if log.actions[-1]["state"] == "intent" else "committed")
+
+    def close(self) -> None:
+        """End the back end; the log stays."""
+        with self._lock:
+            self.backend.close()
+            if self._log is not None:
+                self._log.close()
+
+    # -- what actions have in common ---------------------------------------------------------------
+
+    def _known(self, name: str) -> None:
+        if name not in self._what:
+            raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._what)}")
+
+    def _planned(
+        self, flow: Dataflow, sources: Any, sinks: Any, name: str | None, owner: str | None, fold: bool
+    ) -> tuple[Addition, Submission, dict[str, Any]]:
+        """All checks, and what would change."""
+        if not isinstance(flow, Dataflow):
+            raise ConfigError(f"expected a Dataflow, got {type(flow).__name__}")
+        name = flow.name if name is None else name
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a dataflow needs a name, got {name!r}")
+        if name in self._what:
+            raise DuplicateNameError(f"a dataflow {name!r} is running; remove it first, or give this one another name")
+        check_graph(flow)
+        submission, found = self._bound(flow, sources, sinks, name)
+        check_twins(flow, found, fold)
+        addition = self._shared.addition(name, found, self._allows)
+        what: dict[str, Any] = {"name": name, "owner": owner, "flow": None, "placed": dict(addition.placed)}
+        try:
+            what["flow"] = flow.to_dict()
+        except ConfigError as error:
+            if self._log is not None:
+                raise DescriptorError(f"the dataflow {name!r} cannot be written to the log: {error}") from None
+            what["why"] = str(error)
+        return addition, submission, what
+
+    def _bound(self, flow: Dataflow, sources: Any, sinks: Any, name: str) -> tuple[Submission, dict[str, Piece]]:
+        bound = bind_sources(flow, sources) if sources is not None or self.backend.reads else {}
+        targets, routes = bind_sinks(flow, sinks, None) if sinks is not None or self.backend.reads else ({}, {})
+        kinds: Mapping[str, Sink] | None = sinks if isinstance(sinks, Mapping) else None
+        if kinds is None and routes:
+            kinds = dict.fromkeys((n.id for n in flow.kind("sink")), sinks if sinks is not None else MemorySink())
+        return Submission(name, flow, bound, targets, routes), pieces(flow, bound, kinds)
+
+    def _allows(self, piece: Piece, step: str) -> bool:
+        return self.policy != "stateless" or not piece.stateful or self.backend.fresh(step)
+
+    def _explained(self, addition: Addition) -> Explanation:
+        reused = addition.reused
+        users = {node: sorted(self._shared.users[step]) for node, step in reused.items()}
+        warm = [n for n, s in reused.items() if (p := self._shared.steps[s].piece).stateful and p.kind == "task"]
+        new = {node: step for node, step in addition.placed.items() if node not in reused}
+        return Explanation(addition.name, reused, new, users, addition.boundary, warm)
+
+    @contextmanager
+    def _acting(self, do: str, what: Any) -> Iterator[None]:
+        """Around an action: the log knows of it before and after, and the back end's failures have one name."""
+        if self._log is not None:
+            self._log.intend(do, what)
+        try:
+            yield
+        except Exception as error:
+            if self._log is not None:
+                self._log.note("reverted")
+            if isinstance(error, RiotError):
+                raise
+            raise EnactError(f"{do}: the back end failed, and nothing has changed: {error}") from error
+        if self._log is not None:
+            self._log.note("committed")
+
+    def _note(self, state: str, undo: Callable[[], None] | None = None) -> None:
+        if self._log is None:
+            return
+        try:
+            self._log.note(state)
+        except BaseException:
+            if undo is not None:
+                undo()
+            raise
+
+    def _undo(self, addition: Addition) -> None:
+        """Have the back end forget what it has added."""
+        steps = tuple(step.id for step in addition.new)
+        self.backend.reduce(Removal(addition.name, steps, tuple(addition.reused.values()), addition.boundary))

@@ -1,0 +1,26 @@
+"""Pictures of what runs: each step with those who use it."""
+
+from __future__ import annotations
+
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.nodes import Node
+from riot_ops.reuse.shared import Shared
+
+__all__ = ["running_graph"]
+
+#: So many users are named; of more, the number.
+NAMED = 3
+
+
+def running_graph(shared: Shared) -> tuple[Graph, dict[str, str]]:
+    """The running steps as a graph, and who uses each."""
+    graph = Graph("running")
+    for step in shared.steps.values():
+        graph.place(Node(step.id, step.piece.kind))
+        for above in step.inputs:
+            graph.connect(above, step.id)
+    return graph, {step: _users(shared.users[step]) for step in shared.steps}
+
+
+def _users(users: set[str]) -> str:
+    return ", ".join(sorted(users)) if len(users) <= NAMED else f"{len(users)} dataflows"
