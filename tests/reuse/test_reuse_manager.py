@@ -497,7 +497,7 @@ def test_a_log_holds_functions_by_name_alone(tmp_path):
     assert set(again.submit(chain(ro.map(dict, name="copy", version=1), name="b")).reused) == {"north", "b0", "out"}
     free = ReuseManager()
     free.submit(chain(ro.map(lambda row: row)))
-    with pytest.raises(errors.DescriptorError, match="cannot be saved"):
+    with pytest.raises(errors.DescriptorError, match="cannot be kept as data"):
         free.state()
 
 

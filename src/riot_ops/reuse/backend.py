@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from riot_ops.core.sink import Sink
-from riot_ops.graph.graph import Graph
 from riot_ops.reuse.shared import Addition, Removal, Rest
+from riot_ops.reuse.submission import Submission
 
-__all__ = ["Backend", "NullBackend", "Submission"]
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A dataflow with its sources and sinks.
-
-    Attributes
-    ----------
-    flow : dataflow
-        As it was submitted; its nodes have their own ids.
-    sources : dict of str to Source
-        By source node; empty where the back end reads nothing.
-    sinks : dict of str to Sink
-        By sink; those that share one appear once.
-    routes : dict of str to list of str
-        By stream of the dataflow (``errors`` among them), the sinks in which it ends.
-    """
-
-    name: str
-    flow: Graph
-    sources: Mapping[str, Any] = field(default_factory=dict)
-    sinks: Mapping[str, Sink] = field(default_factory=dict)
-    routes: Mapping[str, list[str]] = field(default_factory=dict)
+__all__ = ["Backend", "NullBackend"]
 
 
 class Backend(Protocol):

@@ -5,89 +5,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.core.paths import local_path
-from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.diagram import mermaid, svg
-from riot_ops.reuse.backend import Backend, NullBackend, Submission
+from riot_ops.reuse.backend import Backend, NullBackend
 from riot_ops.reuse.checks import check_graph, check_twins
-from riot_ops.reuse.errors import DescriptorError, DuplicateNameError, EnactError, UnknownDataflowError
-from riot_ops.reuse.identity import Piece, pieces
+from riot_ops.reuse.errors import DuplicateNameError, EnactError, UnknownDataflowError
+from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog
 from riot_ops.reuse.picture import running_graph
+from riot_ops.reuse.reports import Explanation, Removed, Submitted, explained
 from riot_ops.reuse.shared import Addition, Removal, Shared
-from riot_ops.runtime.binding import bind_sinks, bind_sources
+from riot_ops.reuse.submission import Submission, described, submitted
 
-__all__ = ["POLICIES", "Explanation", "Removed", "ReuseManager", "Submitted"]
+__all__ = ["POLICIES", "ReuseManager"]
 
 POLICIES = ("always", "stateless", "bounded_warm")
 FORMAT = "riot_ops.reuse/1"
 
 #: Gives sources and sinks to a dataflow that is taken up again: what was passed to ``submit``.
 Rebind = Callable[[str, Dataflow], tuple[Any, Any]]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a submission shares.
-
-    Attributes
-    ----------
-    reused : dict of str to str
-        By node, the running step that does its work already.
-    new : dict of str to str
-        By node, the step that begins with it.
-    with_whom : dict of str to list of str
-        By node that is reused, the dataflows that use it.
-    boundary : tuple of (str, str)
-        Streams from steps that ran to new ones.
-    warm : list of str
-        Nodes with state that are reused: they know what came before, and their records tell of it.
-    """
-
-    name: str
-    reused: Mapping[str, str]
-    new: Mapping[str, str]
-    with_whom: Mapping[str, list[str]]
-    boundary: tuple[tuple[str, str], ...]
-    warm: list[str]
-
-    def __str__(self) -> str:
-        lines = [f"{self.name}: {len(self.reused)} of {len(self.reused) + len(self.new)} steps run already"]
-        for node, step in self.reused.items():
-            lines.append(f"  {node}: {step}, with {', '.join(self.with_whom[node])}")
-        lines += [f"  {node}: new" for node in self.new]
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Submitted(Explanation):
-    """What a submission has led to.
-
-    Attributes
-    ----------
-    group : int
-        The running steps that it belongs to.
-    first : dict of str to int
-        By source, the first message that it sees, as the source numbers them.
-    """
-
-    group: int
-    first: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Removed:
-    """What has ended with a dataflow, and what goes on for others."""
-
-    name: str
-    stopped: tuple[str, ...]
-    kept: tuple[str, ...]
 
 
 class ReuseManager:
@@ -143,7 +84,8 @@ class ReuseManager:
         self._functions = functions or {}
         self._rebind = rebind
         self._shared = Shared()
-        self._what: dict[str, dict[str, Any]] = {}  # each dataflow as data, in the order in which they came
+        #: The dataflows in the order in which they came, with their owners.
+        self._flows: dict[str, tuple[Dataflow, str | None]] = {}
         self._lock = threading.RLock()
         self._log: ActionLog | None = None
         if log is not None:
@@ -189,15 +131,16 @@ class ReuseManager:
             Where the back end failed; nothing has changed.
         """
         with self._lock:
-            addition, submission, what = self._planned(flow, sources, sinks, name, owner, fold)
-            name = addition.name
-            explained = self._explained(addition)
+            addition, submission = self._planned(flow, sources, sinks, name, fold)
+            name, flow = submission.name, submission.flow
+            what = None if self._log is None else described(name, flow, owner, addition.placed)
+            answer = explained(addition, self._shared)
             with self._acting("submit", what):
                 first = self.backend.extend(addition, submission)
                 self._note("enacted", lambda: self._undo(addition))
                 group = self._shared.add(addition)
-                self._what[name] = what
-            return Submitted(**vars(explained), group=group, first=first)
+                self._flows[name] = (flow, owner)
+            return Submitted(**vars(answer), group=group, first=first)
 
     def remove(self, name: str) -> Removed:
         """End a dataflow, and the steps that nobody else uses."""
@@ -207,7 +150,7 @@ class ReuseManager:
             with self._acting("remove", name):
                 self.backend.reduce(removal)
                 self._shared.remove(removal)
-                del self._what[name]
+                del self._flows[name]
                 self._note("enacted")
             return Removed(name, removal.stopped, removal.kept)
 
@@ -242,16 +185,16 @@ class ReuseManager:
         """What :meth:`submit` would share; nothing changes."""
         with self._lock:
             name = getattr(flow, "name", None)
-            while name in self._what:
+            while name in self._flows:
                 name += "'"
-            return self._explained(self._planned(flow, sources, sinks, name, None, fold)[0])
+            return explained(self._planned(flow, sources, sinks, name, fold)[0], self._shared)
 
     # -- looking -----------------------------------------------------------------------------------
 
     @property
     def names(self) -> list[str]:
         """The dataflows that run, in the order in which they came."""
-        return list(self._what)
+        return list(self._flows)
 
     def sink_map(self, name: str) -> dict[str, str]:
         """By sink of a dataflow, the running step that feeds it."""
@@ -272,12 +215,12 @@ class ReuseManager:
             return {
                 "dataflows": {
                     name: {
-                        "owner": what["owner"],
+                        "owner": owner,
                         "steps": len(shared.placed[name]),
                         "group": shared.home(name),
                         "paused": name in shared.paused,
                     }
-                    for name, what in self._what.items()
+                    for name, (_, owner) in self._flows.items()
                 },
                 "steps": len(shared.steps),
                 "steps_alone": len(placed),
@@ -313,7 +256,7 @@ class ReuseManager:
         return self.svg()
 
     def __repr__(self) -> str:
-        return f"<ReuseManager: {len(self._what)} dataflows, {len(self._shared.steps)} steps>"
+        return f"<ReuseManager: {len(self._flows)} dataflows, {len(self._shared.steps)} steps>"
 
     def canonical(self) -> Any:
         """All that runs, up to the ids of steps: what depends on the dataflows alone."""
@@ -324,17 +267,18 @@ class ReuseManager:
     def state(self) -> dict[str, Any]:
         """All dataflows with the steps that they have, as JSON-able data, for :meth:`restore`."""
         with self._lock:
-            for what in self._what.values():
-                if what["flow"] is None:
-                    raise DescriptorError(f"the dataflow {what['name']!r} cannot be saved: {what['why']}")
-            dataflows = [{**what, "paused": name in self._shared.paused} for name, what in self._what.items()]
+            shared = self._shared
+            dataflows = [
+                {**described(name, flow, owner, shared.placed[name]), "paused": name in shared.paused}
+                for name, (flow, owner) in self._flows.items()
+            ]
             return {"format": FORMAT, "policy": self.policy, "dataflows": dataflows}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up the dataflows of a state; of this manager, nothing may run yet."""
         with self._lock:
-            if self._what:
-                raise ConfigError(f"a state is restored before anything runs, but {len(self._what)} dataflows do")
+            if self._flows:
+                raise ConfigError(f"a state is restored before anything runs, but {len(self._flows)} dataflows do")
             if state.get("format") != FORMAT:
                 raise ConfigError(f"not a state of a reuse manager: format must be {FORMAT!r}")
             if state.get("policy") != self.policy:
@@ -350,13 +294,13 @@ class ReuseManager:
         name = what["name"]
         flow = Dataflow.from_dict(what["flow"], self._functions)
         given = self._rebind(name, flow) if self._rebind is not None else (None, None)
-        submission, found = self._bound(flow, given[0], given[1], name)
+        submission, found = submitted(name, flow, *given, self.backend.reads)
         addition = self._shared.addition(name, found, at=what["placed"])
         held = self.backend.running()
         fresh = tuple(step for step in addition.new if step.id not in held)
         self.backend.extend(Addition(**{**vars(addition), "new": fresh}), submission)
         self._shared.add(addition)
-        self._what[name] = {n: v for n, v in what.items() if n != "paused"}
+        self._flows[name] = (submission.flow, what["owner"])
 
     def _replay(self, log: ActionLog) -> None:
         """Bring books and back end to where the log ends."""
@@ -393,50 +337,27 @@ class ReuseManager:
     # -- what actions have in common ---------------------------------------------------------------
 
     def _known(self, name: str) -> None:
-        if name not in self._what:
-            raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._what)}")
+        if name not in self._flows:
+            raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._flows)}")
 
     def _planned(
-        self, flow: Dataflow, sources: Any, sinks: Any, name: str | None, owner: str | None, fold: bool
-    ) -> tuple[Addition, Submission, dict[str, Any]]:
+        self, flow: Dataflow, sources: Any, sinks: Any, name: str | None, fold: bool
+    ) -> tuple[Addition, Submission]:
         """All checks, and what would change."""
         if not isinstance(flow, Dataflow):
             raise ConfigError(f"expected a Dataflow, got {type(flow).__name__}")
         name = flow.name if name is None else name
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a dataflow needs a name, got {name!r}")
-        if name in self._what:
+        if name in self._flows:
             raise DuplicateNameError(f"a dataflow {name!r} is running; remove it first, or give this one another name")
         check_graph(flow)
-        submission, found = self._bound(flow, sources, sinks, name)
+        submission, found = submitted(name, flow, sources, sinks, self.backend.reads)
         check_twins(flow, found, fold)
-        addition = self._shared.addition(name, found, self._allows)
-        what: dict[str, Any] = {"name": name, "owner": owner, "flow": None, "placed": dict(addition.placed)}
-        try:
-            what["flow"] = flow.to_dict()
-        except ConfigError as error:
-            if self._log is not None:
-                raise DescriptorError(f"the dataflow {name!r} cannot be written to the log: {error}") from None
-            what["why"] = str(error)
-        return addition, submission, what
-
-    def _bound(self, flow: Dataflow, sources: Any, sinks: Any, name: str) -> tuple[Submission, dict[str, Piece]]:
-        bound = bind_sources(flow, sources) if sources is not None or self.backend.reads else {}
-        targets, routes = bind_sinks(flow, sinks, None) if sinks is not None or self.backend.reads else ({}, {})
-        kinds: Mapping[str, Sink] | None = sinks if isinstance(sinks, Mapping) else None
-        if kinds is None and routes:
-            kinds = dict.fromkeys((n.id for n in flow.kind("sink")), sinks if sinks is not None else MemorySink())
-        return Submission(name, flow, bound, targets, routes), pieces(flow, bound, kinds)
+        return self._shared.addition(name, found, self._allows), submission
 
     def _allows(self, piece: Piece, step: str) -> bool:
         return self.policy != "stateless" or not piece.stateful or self.backend.fresh(step)
-
-    def _explained(self, addition: Addition) -> Explanation:
-        reused = addition.reused
-        users = {node: sorted(self._shared.users[step]) for node, step in reused.items()}
-        warm = [n for n, s in reused.items() if (p := self._shared.steps[s].piece).stateful and p.kind == "task"]
-        new = {node: step for node, step in addition.placed.items() if node not in reused}
-        return Explanation(addition.name, reused, new, users, addition.boundary, warm)
 
     @contextmanager
     def _acting(self, do: str, what: Any) -> Iterator[None]:

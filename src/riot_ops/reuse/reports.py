@@ -1,0 +1,77 @@
+"""What the manager answers: what is shared, what began, what ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from riot_ops.reuse.shared import Addition, Shared
+
+__all__ = ["Explanation", "Removed", "Submitted", "explained"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a submission shares.
+
+    Attributes
+    ----------
+    reused : dict of str to str
+        By node, the running step that does its work already.
+    new : dict of str to str
+        By node, the step that begins with it.
+    with_whom : dict of str to list of str
+        By node that is reused, the dataflows that use it.
+    boundary : tuple of (str, str)
+        Streams from steps that ran to new ones.
+    warm : list of str
+        Nodes with state that are reused: they know what came before, and their records tell of it.
+    """
+
+    name: str
+    reused: Mapping[str, str]
+    new: Mapping[str, str]
+    with_whom: Mapping[str, list[str]]
+    boundary: tuple[tuple[str, str], ...]
+    warm: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {len(self.reused)} of {len(self.reused) + len(self.new)} steps run already"]
+        for node, step in self.reused.items():
+            lines.append(f"  {node}: {step}, with {', '.join(self.with_whom[node])}")
+        lines += [f"  {node}: new" for node in self.new]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Submitted(Explanation):
+    """What a submission has led to.
+
+    Attributes
+    ----------
+    group : int
+        The running steps that it belongs to.
+    first : dict of str to int
+        By source, the first message that it sees, as the source numbers them.
+    """
+
+    group: int
+    first: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What has ended with a dataflow, and what goes on for others."""
+
+    name: str
+    stopped: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def explained(addition: Addition, shared: Shared) -> Explanation:
+    """What an addition would share, where it is not applied yet."""
+    reused = addition.reused
+    users = {node: sorted(shared.users[step]) for node, step in reused.items()}
+    warm = [n for n, s in reused.items() if (p := shared.steps[s].piece).stateful and p.kind == "task"]
+    new = {node: step for node, step in addition.placed.items() if node not in reused}
+    return Explanation(addition.name, reused, new, users, addition.boundary, warm)

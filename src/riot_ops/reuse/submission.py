@@ -1,0 +1,59 @@
+"""A dataflow as it is submitted: with what is bound to its sources and sinks, and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.sink import MemorySink, Sink
+from riot_ops.dataflow import Dataflow
+from riot_ops.reuse.errors import DescriptorError
+from riot_ops.reuse.identity import Piece, pieces
+from riot_ops.runtime.binding import bind_sinks, bind_sources
+
+__all__ = ["Submission", "described", "submitted"]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A dataflow with its sources and sinks.
+
+    Attributes
+    ----------
+    flow : dataflow
+        As it was submitted; its nodes have their own ids.
+    sources : dict of str to Source
+        By source node; empty where the back end reads nothing.
+    sinks : dict of str to Sink
+        By sink; those that share one appear once.
+    routes : dict of str to list of str
+        By stream of the dataflow (``errors`` among them), the sinks in which it ends.
+    """
+
+    name: str
+    flow: Dataflow
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    sinks: Mapping[str, Sink] = field(default_factory=dict)
+    routes: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+def submitted(name: str, flow: Dataflow, sources: Any, sinks: Any, reads: bool) -> tuple[Submission, dict[str, Piece]]:
+    """A dataflow with what is passed to it, and its steps as others may share them."""
+    bound = bind_sources(flow, sources) if sources is not None or reads else {}
+    targets, routes = bind_sinks(flow, sinks, None) if sinks is not None or reads else ({}, {})
+    kinds: Mapping[str, Sink] | None = sinks if isinstance(sinks, Mapping) else None
+    if kinds is None and routes:
+        kinds = dict.fromkeys((n.id for n in flow.kind("sink")), sinks if sinks is not None else MemorySink())
+    kept = Dataflow(flow.name, merging=flow.merging)  # whatever becomes of the user's own
+    kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
+    return Submission(name, kept, bound, targets, routes), pieces(kept, bound, kinds)
+
+
+def described(name: str, flow: Dataflow, owner: str | None, placed: Mapping[str, str]) -> dict[str, Any]:
+    """A dataflow with the steps that it has, as data."""
+    try:
+        return {"name": name, "owner": owner, "flow": flow.to_dict(), "placed": dict(placed)}
+    except ConfigError as error:
+        raise DescriptorError(f"the dataflow {name!r} cannot be kept as data: {error}") from None
