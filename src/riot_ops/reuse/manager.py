@@ -293,8 +293,8 @@ class ReuseManager:
         """Take up a dataflow with the steps that it had."""
         name = what["name"]
         flow = Dataflow.from_dict(what["flow"], self._functions)
-        given = self._rebind(name, flow) if self._rebind is not None else (None, None)
-        submission, found = submitted(name, flow, *given, self.backend.reads)
+        sources, sinks = self._rebind(name, flow) if self._rebind is not None else (None, None)
+        submission, found = submitted(name, flow, sources, sinks, self.backend.reads)
         addition = self._shared.addition(name, found, at=what["placed"])
         held = self.backend.running()
         fresh = tuple(step for step in addition.new if step.id not in held)
