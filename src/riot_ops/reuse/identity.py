@@ -34,7 +34,7 @@ from riot_ops.graph.nodes import Edge, Node
 from riot_ops.reuse.errors import DescriptorError
 from riot_ops.runtime.snapshot import task_identity
 
-__all__ = ["Piece", "pieces", "signature", "signatures"]
+__all__ = ["Piece", "alone", "pieces", "signature", "signatures"]
 
 FORMAT = "riot_ops.reuse/1"
 
@@ -141,12 +141,12 @@ def _read(node: Node, source: Source | None) -> Any:
     if source is None:
         return {"stream": node.id}
     known = source.description()
-    return _alone(source) if known is None else known
+    return alone(source) if known is None else known
 
 
 def _spread(edge: Edge) -> list[Any]:
     spread = edge.distribution
-    router = None if spread.router is None else _alone(spread.router)
+    router = None if spread.router is None else alone(spread.router)
     return [spread.kind, list(spread.fields), spread.parallelism, router]
 
 
@@ -156,10 +156,10 @@ def _task(task: Operator) -> Any:
     if "function" in parameters:
         revision, label = parameters.get("revision"), parameters.get("label")
         function: Any = vars(task)["function"]
-        parameters["function"] = _alone(function) if revision is None else [label, revision]
+        parameters["function"] = alone(function) if revision is None else [label, revision]
     fields = dataclasses.fields(task)
     if any(isinstance(v := getattr(task, f.name), Secret) and v.variable is None for f in fields):
-        parameters["secret"] = _alone(task)
+        parameters["secret"] = alone(task)
     return [known["task"], known["version"], parameters]
 
 
@@ -168,7 +168,7 @@ _KNOWN: dict[int, int] = {}
 _PROCESS = uuid.uuid4().hex
 
 
-def _alone(thing: Any) -> str:
+def alone(thing: Any) -> str:
     """A text that an object has in common with itself alone, in this process."""
     if id(thing) not in _KNOWN:
         _KNOWN[id(thing)] = next(_ALONE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,24 +56,45 @@ class Engine:
         order: tuple[str, ...] = ARRIVAL,
         memo: HashMemo | None = None,
     ) -> None:
-        self.steps = list(steps)
+        self.steps: list[Step] = []
         self.outputs = outputs
+        #: Steps that are passed over: they see nothing and give nothing.
+        self.resting: set[str] = set()
         self.entries = entries
         self.order = order
         self._memo = HashMemo() if memo is None else memo
-        self.states = {
-            s.id: KeyedState(s.operator, s.key, self._memo, s.clock)
-            for s in steps
-            if isinstance(s.operator, KeyedOperator)
-        }
-        self._dead = {s.id: DeadLetters(s.name) for s in steps}
+        self.states: dict[str, KeyedState] = {}
+        self._dead: dict[str, DeadLetters] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._counts: dict[str, tuple[int, int]] = {}
+        self.extend(steps)
 
-    def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
-        """Push batches through the steps; returns the batches of each output stream, none empty."""
+    def extend(self, steps: Sequence[Step]) -> None:
+        """Have more steps from now on, each after those whose output it reads."""
+        for step in steps:
+            if isinstance(step.operator, KeyedOperator):
+                self.states[step.id] = KeyedState(step.operator, step.key, self._memo, step.clock)
+            self._dead[step.id] = DeadLetters(step.name)
+        self.steps += steps
+
+    def drop(self, ids: Collection[str]) -> None:
+        """Have these steps no more, nor their state; none that stays reads them."""
+        self.steps = [step for step in self.steps if step.id not in ids]
+        for id in ids:
+            self.states.pop(id, None)
+            self._dead.pop(id, None)
+            self._schemas.pop(id, None)
+
+    def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool | Collection[str] = False) -> Batches:
+        """Push batches through the steps; returns the batches of each output stream, none empty.
+
+        With ``flush`` all steps, or those that are named, give what they hold, as their stream has ended.
+        """
         made: Batches = {}
+        ending = flush if isinstance(flush, Collection) else self.states if flush else ()
         for step in self.steps:
+            if step.id in self.resting:
+                continue
             if isinstance(step.operator, Intake):  # what it lets through takes the place of what came in
                 given = inputs.get(step.id, [])
                 inputs = {**inputs, step.id: self._run(step, given)}
@@ -82,12 +103,13 @@ class Engine:
             batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
             told = step.clock.streams if step.clock is not None else ()
             marks = [b for stream in told for b in self._reads(step, stream, inputs, made)]
-            time = self.states[step.id].time if flush and step.id in self.states else None
+            flushed = step.id in ending and step.id in self.states
+            time = self.states[step.id].time if flushed else None
             if time is not None:
                 time.ending = True
             try:
                 out = self._run(step, batches, marks)
-                if flush and step.id in self.states:
+                if flushed:
                     out += self._flushed(step)
                 if time is not None:
                     time.ended()

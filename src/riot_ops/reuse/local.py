@@ -1,0 +1,342 @@
+"""Shared dataflows in this process: one engine that grows and shrinks between two batches.
+
+What a step does for several dataflows is to the last bit what it does for one. The steps are those that
+:func:`~riot_ops.graph.lowering.lower` makes of each dataflow, under the ids of the running steps; of these, the ones
+that are not there yet are put behind the others. The state of a step that stays is not touched.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.graph.lowering import AT_TIME, BEATS, Route, Step, lower
+from riot_ops.graph.marks import Marks
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.readings import Reading, opened, readings
+from riot_ops.reuse.shared import Addition, Removal, Rest
+from riot_ops.reuse.submission import Submission
+from riot_ops.runtime.engine import Batches, Engine
+
+__all__ = ["LocalBackend"]
+
+IDLE_SECONDS = 0.0005
+
+
+class LocalBackend:
+    """Runs shared dataflows in this process.
+
+    Records move when :meth:`turn` or :meth:`run` is called, or in a thread of its own from :meth:`start` on. Actions
+    happen between two turns; so a newcomer sees all records of a message or none.
+
+    Parameters
+    ----------
+    batch_size : int, default 65536
+        Most records that are read of a source in a turn.
+    epoch_s : float, seconds, default 10
+        How often output is committed. What a dataflow has got is committed as well when it, or its source, ends.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import LocalBackend, ReuseManager
+    >>> backend = LocalBackend()
+    >>> manager = ReuseManager(backend)
+    >>> readings = ro.MemorySource([{"value": 10.0}, {"value": 12.0}])
+    >>> sinks = {"raw": ro.MemorySink(), "smooth": ro.MemorySink()}
+    >>> for name, sink in sinks.items():
+    ...     flow = ro.Dataflow(name)
+    ...     stream = flow.source("readings", schema={"value": "double"})
+    ...     stream = stream if name == "raw" else stream.to(ro.tasks.KalmanFilter(), id="kalman")
+    ...     _ = manager.submit(flow.sink("out", stream), readings, sink)
+    >>> backend.run()
+    >>> sinks["raw"].table("readings").num_rows, sinks["smooth"].table("kalman").num_rows
+    (2, 2)
+    >>> backend.stats()["messages"]
+    2
+    """
+
+    reads = True
+
+    def __init__(self, batch_size: int = 65_536, epoch_s: float = 10.0) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
+        if epoch_s < 0:
+            raise ConfigError(f"epoch_s must be >= 0, got {epoch_s}")
+        self.batch_size = batch_size
+        self.epoch_s = epoch_s
+        self._engine = Engine([], set())
+        self._readings: dict[str, Reading] = {}
+        self._deliveries: dict[str, Delivery] = {}
+        #: By running step: the sources above it, and the routes and marks that it needs.
+        self._origins: dict[str, frozenset[str]] = {}
+        self._needs: dict[str, set[str]] = {}
+        #: By stream, and by step of the engine: the dataflows that want it, and their names for it.
+        self._ends: dict[str, list[tuple[Delivery, str]]] = {}
+        self._labels: dict[str, list[tuple[Delivery, str]]] = {}
+        self._taken: dict[str, int] = {}
+        self._flushed: set[str] = set()
+        self._failed: dict[str, str] = {}
+        self._messages = 0
+        self._committed = time.monotonic()
+        self._lock = threading.RLock()
+        self._waiting = 0
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._broken: BaseException | None = None
+
+    # -- actions -----------------------------------------------------------------------------------
+
+    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
+        with self._between():
+            steps = _placed(submission, addition.placed)
+            fresh = {step.id for step in addition.new}
+            wanted = readings(submission)
+            begun = {
+                name: opened(name, members, merging)
+                for name, _, members, merging in wanted.values()
+                if name not in self._readings
+            }
+            delivery = Delivery(submission)
+            # from here on nothing fails
+            there = {step.id for step in self._engine.steps}
+            added = {step.id: step for step, node, _ in steps if addition.placed[node] in fresh}
+            self._engine.extend([step for step in added.values() if step.id not in there])
+            self._engine.resting -= addition.woken
+            self._readings |= begun
+            self._deliveries[submission.name] = delivery
+            for step, node, label in steps:
+                if addition.placed[node] in fresh:
+                    self._needs.setdefault(addition.placed[node], set()).add(step.id)
+                if (delivery, label) not in self._labels.setdefault(step.id, []):
+                    self._labels[step.id].append((delivery, label))
+            for new in addition.new:
+                above = (self._origins[one] for one in new.inputs)
+                self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
+            first = {}
+            for node, (name, member, _, _) in wanted.items():
+                self._readings[name].readers[member].add(addition.placed[node])
+                first[node] = self._readings[name].next[member]
+            for stream in submission.routes:
+                if stream != ERRORS_STREAM:
+                    self._ends.setdefault(addition.placed[stream], []).append((delivery, stream))
+            self._engine.outputs = set(self._ends)
+            return first
+
+    def reduce(self, removal: Removal) -> None:
+        with self._between():
+            stopped = set(removal.stopped)
+            delivery = self._deliveries.pop(removal.name, None)
+            if delivery is not None:
+                delivery.close()
+                self._note(removal.name, delivery)
+            for where in (self._ends, self._labels):
+                for key, users in list(where.items()):
+                    where[key] = [(one, label) for one, label in users if one is not delivery]
+                    if not where[key]:
+                        del where[key]
+            for step in stopped:
+                self._needs.pop(step, None)
+                self._origins.pop(step, None)
+                self._taken.pop(step, None)
+            needed = set().union(*self._needs.values())
+            self._engine.drop({step.id for step in self._engine.steps} - needed)
+            self._engine.outputs = set(self._ends)
+            self._engine.resting = (self._engine.resting - stopped) | removal.rested
+            self._flushed -= stopped
+            for name, reading in list(self._readings.items()):
+                for steps in reading.readers.values():
+                    steps -= stopped
+                if not reading.steps():
+                    reading.source.close()
+                    del self._readings[name]
+
+    def rest(self, rest: Rest) -> None:
+        with self._between():
+            self._deliveries[rest.name].paused = rest.paused
+            resting = self._engine.resting
+            self._engine.resting = resting | rest.steps if rest.paused else resting - rest.steps
+            if not rest.paused and any(reading.ended for reading in self._readings.values()):
+                self._end()
+
+    def defragment(self, groups: Iterable[frozenset[str]]) -> None:
+        pass  # there is one engine
+
+    @contextmanager
+    def _between(self) -> Iterator[None]:
+        """Between two turns: a thread that turns lets others pass."""
+        self._waiting += 1
+        try:
+            with self._lock:
+                if self._broken is not None:
+                    raise self._broken
+                yield
+        finally:
+            self._waiting -= 1
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def fresh(self, step: str) -> bool:
+        return not self._taken.get(step)
+
+    def running(self) -> set[str]:
+        return set(self._origins)
+
+    def stats(self) -> dict[str, Any]:
+        """And ``messages`` read, ``records`` that each step took, ``rows`` that each user got, ``failed`` sinks."""
+        with self._lock:
+            return {
+                "fragments": min(1, len(self._origins)),
+                "idle": 0,
+                "readings": len(self._readings),
+                "messages": self._messages,
+                "records": dict(self._taken),
+                "rows": {name: delivery.rows for name, delivery in self._deliveries.items()},
+                "failed": dict(self._failed),
+                "state_bytes": self._engine.nbytes,
+            }
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """Read each source once and process what there is; returns whether there was anything."""
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                moved = [self._read(reading) for reading in list(self._readings.values())]
+                if time.monotonic() - self._committed >= self.epoch_s:
+                    self._commit()
+            except BaseException as error:
+                self._broken = error
+                raise
+            return any(moved)
+
+    def _read(self, reading: Reading) -> bool:
+        if reading.ended or reading.steps() <= self._engine.resting:
+            return False
+        before, rows = reading.offset, reading.rows
+        for inputs in reading.read(self.batch_size):
+            self._deliver(self._engine.process(inputs))
+        self._messages += reading.rows - rows
+        if reading.ended:
+            self._end()
+        return reading.ended or reading.offset != before
+
+    def _end(self) -> None:
+        """Let those steps give what they hold whose sources have all ended."""
+        ended = set().union(*(reading.steps() for reading in self._readings.values() if reading.ended))
+        over = {s for s, above in self._origins.items() if above <= ended} - self._flushed - self._engine.resting
+        self._flushed |= over
+        self._deliver(self._engine.process({}, flush=over))
+        self._commit()
+
+    def _deliver(self, outputs: Batches) -> None:
+        for stream, batches in outputs.items():
+            if stream == ERRORS_STREAM:
+                for batch in batches:
+                    for delivery, label in self._labels.get(batch.column("task")[0].as_py(), ()):
+                        delivery.reject(label, batch)
+            else:
+                for delivery, name in self._ends[stream]:
+                    delivery.write(name, batches)
+        for step, (taken, _) in self._engine.counts().items():
+            self._taken[step] = self._taken.get(step, 0) + taken
+
+    def _commit(self) -> None:
+        for name, delivery in self._deliveries.items():
+            delivery.commit()
+            self._note(name, delivery)
+        for reading in self._readings.values():
+            reading.source.commit(reading.offset)
+        self._committed = time.monotonic()
+
+    def _note(self, name: str, delivery: Delivery) -> None:
+        if delivery.failure is not None:
+            self._failed[name] = f"{type(delivery.failure).__name__}: {delivery.failure}"
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Turn until all sources have ended, or rest."""
+        while self.turn() or not self._idle():
+            self._breathe()
+
+    def _idle(self) -> bool:
+        with self._lock:
+            return all(r.ended or r.steps() <= self._engine.resting for r in self._readings.values())
+
+    def start(self) -> None:
+        """Turn in a thread of its own, until :meth:`close`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._go_on, daemon=True, name="riot_ops-reuse")
+            self._thread.start()
+
+    def _go_on(self) -> None:
+        while not self._stop.is_set():
+            try:
+                moved = self.turn()
+            except BaseException:
+                return  # whoever acts next gets to know
+            if not moved:
+                self._stop.wait(IDLE_SECONDS)
+            self._breathe()
+
+    def _breathe(self) -> None:
+        while self._waiting and not self._stop.is_set():
+            time.sleep(IDLE_SECONDS)
+
+    def close(self) -> None:
+        """Commit what there is, and end all sinks and sources."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            while self._deliveries:
+                name, delivery = self._deliveries.popitem()
+                delivery.close()
+                self._note(name, delivery)
+            while self._readings:
+                self._readings.popitem()[1].source.close()
+
+
+# -- from the steps of a dataflow to those of the engine ---------------------------------------------
+
+
+def _placed(submission: Submission, placed: Mapping[str, str]) -> list[tuple[Step, str, str]]:
+    """The steps of a dataflow as those of the engine, each with the node that needs it and the dataflow's name for it.
+
+    Marks may be of several resolutions in one stream: they are told apart by it.
+    """
+    flow = submission.flow
+    steps = lower(flow)
+    ids: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step.operator, Marks):
+            place = step.id.removesuffix(AT_TIME)
+            marks = step.operator
+            ids[step.id] = f"{placed[place]}@{marks.resolution}{'!' if marks.guarded else ''}{AT_TIME}"
+        elif isinstance(step.operator, Route):
+            source, _, target = step.id.partition("->")
+            ids[step.id] = f"{placed[source]}->{placed[target]}"
+        else:
+            ids[step.id] = placed[step.id]
+            ids[step.id + BEATS] = placed[step.id] + BEATS
+    found: list[tuple[Step, str, str]] = []
+    for step in steps:
+        own = replace(step, id=ids[step.id], inputs=tuple(ids[stream] for stream in step.inputs))
+        if step.clock is not None:
+            own = replace(own, clock=replace(step.clock, streams=tuple(ids[s] for s in step.clock.streams)))
+        nodes = [step.id]
+        if isinstance(step.operator, Marks):  # for all that go by them
+            nodes = [s.id for s in steps if s.clock is not None and step.id in s.clock.streams]
+        elif isinstance(step.operator, Route):
+            nodes = [step.id.partition("->")[2]]
+        found += [(own, node, step.name) for node in nodes]
+    return found
