@@ -75,6 +75,14 @@ def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
     assert sorted(placed) == sorted(keyed)
 
 
+@pytest.mark.parametrize(
+    ("code", "fuse", "shuffles"), [("mo", "exact", 3), ("mo", "coarse", 1), ("equipment", "exact", 2)]
+)
+def test_what_is_in_one_bucket_stays_there(code, fuse, shuffles):
+    flow = ro.dataflows.BUILDERS[code]()
+    assert len(flow.plan(fuse=fuse).stages) - 1 == shuffles
+
+
 @given(SEEDS, st.integers(1, 40))
 @settings(max_examples=depth(30))
 def test_order_by_event_time_sorts_within_a_batch(choose, rows):

@@ -101,7 +101,8 @@ def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
     ----------
     fuse : "exact" or "coarse"
         Which keyed steps may share a shuffle: those with the same key, or also those whose keys
-        have a field in common (fewer shuffles, but the common fields bound the parallelism).
+        have a field in common, and those that read what comes of a step without a key (fewer shuffles, but the
+        common fields bound the parallelism).
 
     Examples
     --------
@@ -182,7 +183,7 @@ class _Planner:
             for index, changed in self.made[stream].items():
                 if index > stage.index:
                     return False
-                if index == stage.index and (changed is None or changed & set(common)):
+                if index == stage.index and common and (changed is None or changed & set(common)):
                     return False
         return True
 
@@ -192,7 +193,9 @@ class _Planner:
         if set(step.partition) == set(stage.partition):
             return stage.partition
         common = tuple(f for f in stage.partition if f in step.partition)
-        return common if self.coarse and common else None
+        # where all of its records are in one bucket, another shuffle would bring a part of them elsewhere
+        above = not stage.partition and any(stage.index in self.made[stream] for stream in step.inputs)
+        return common if self.coarse and (common or above) else None
 
     def _changed(self, step: Step, stage: int) -> frozenset[str] | None:
         changed: frozenset[str] | None = frozenset()
