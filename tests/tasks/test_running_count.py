@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from tests.staged import Staged
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -43,6 +45,33 @@ def test_updates_are_the_last_of_each_key_in_a_batch(batches):
         every = each.push_batch(batch).to_pylist()
         last = [row for i, row in enumerate(every) if row["word"] not in [other["word"] for other in every[i + 1 :]]]
         assert update.push_batch(batch).to_pylist() == last
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        t.RunningCount(by="word", output="n", emit="update"),
+        t.RunningTotals(by="word", totals={"n": None}, emit="update"),
+        t.BoundedCount(field="word", output="n", emit="update"),
+    ],
+    ids=["count", "totals", "bounded"],
+)
+@given(
+    words=st.lists(st.sampled_from(["a", "b", "c"]), max_size=30),
+    most=st.integers(1, 12),
+    partitions=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
+def test_updates_on_spark_are_one_for_each_key_of_a_micro_batch(task, words, most, partitions, seed):
+    flow = ro.Dataflow("count")
+    source = flow.source("in", schema={"word": "string"})
+    flow.sink("out", source.to(task, id="n"))
+    result = Staged(flow, [{"word": w} for w in words], random.Random(seed), max_records=most, partitions=partitions)
+    wanted = []
+    for i, (word, n) in enumerate(zip(words, counted(words), strict=True)):
+        if word not in words[i + 1 : (i // most + 1) * most]:
+            wanted.append({"seq": i, "word": word, "n": n})
+    assert sorted(result["n"].to_pylist(), key=lambda row: row["seq"]) == wanted
 
 
 def test_keys_several_none_and_an_old_field():

@@ -281,6 +281,14 @@ class KeyedOperator(Operator):
         return self
 
     @property
+    def at_once(self) -> bool:
+        """Whether what it puts out depends on the records it is handed at once, which on Spark are a micro-batch's.
+
+        Else it may be handed them in pieces.
+        """
+        return False
+
+    @property
     def keys_live(self) -> timedelta | None:
         """For how much stream time a key is kept without a record; None: for ever."""
         return self.ttl

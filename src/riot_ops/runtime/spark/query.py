@@ -88,8 +88,7 @@ class Query:
     def poll(self) -> Summary:
         """Refresh the summary, and feed the in-process sinks."""
         active = self.active  # asked first: once it is not, no commit is under way
-        for entry in self.streaming.recentProgress:
-            progress = entry if isinstance(entry, dict) else json.loads(entry.json)
+        for progress in self._news():
             if progress["batchId"] > self._seen:
                 self._seen = progress["batchId"]
                 self._count(progress)
@@ -151,6 +150,13 @@ class Query:
         self.poll()
         return read_back(self.flow, self._sinks, self._routes, stream)
 
+    def _news(self) -> list[dict[str, Any]]:
+        """What Spark told of micro-batches since this was asked last."""
+        last = self.streaming.lastProgress  # all of them are a hundred calls of the JVM
+        if last is None or _as_dict(last)["batchId"] <= self._seen:
+            return []
+        return [_as_dict(entry) for entry in self.streaming.recentProgress]
+
     def _count(self, progress: dict[str, Any]) -> None:
         self.micro_batches.append({"batch": progress["batchId"], "durations_ms": progress["durationMs"]})
         described = progress["sources"]
@@ -198,7 +204,7 @@ class Query:
         last = self.streaming.lastProgress
         if last is None or not all(isinstance(s, Source) for s in self._sources.values()):
             return False
-        progress = last if isinstance(last, dict) else json.loads(last.json)
+        progress = _as_dict(last)
         if progress["batchId"] > self._seen:
             return False
         ends = self._told(progress["sources"])
@@ -223,6 +229,11 @@ class Query:
             "before its sources had ended: through Spark itself, or by the end of its session; "
             f"start it again to go on from its checkpoint ({self._checkpoint.folder})"
         )
+
+
+def _as_dict(progress: Any) -> dict[str, Any]:
+    found: dict[str, Any] = progress if isinstance(progress, dict) else json.loads(progress.json)
+    return found
 
 
 def is_active(streaming: Any) -> bool:

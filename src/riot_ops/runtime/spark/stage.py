@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import StateError
+from riot_ops.core.operator import KeyedOperator
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
@@ -168,7 +169,8 @@ class StageProcessor:
         blocks = [b for b in blocks if b.stream != FLUSH and not b.stream.startswith(LEFT_OVER)]
         for block in (*blocks, *late):
             packer.stamp(block.first_us, block.last_us)
-        for inputs in _in_sequence(blocks, self._order):
+        at_once = any(isinstance(s.operator, KeyedOperator) and s.operator.at_once for s in self._stage.steps)
+        for inputs in _in_sequence(blocks, self._order, at_once):
             yield list(packer.add(cached.engine.process(inputs)))
         flush = bool(ended) and cached.ended >= self._sources
         if flush or late:
@@ -257,8 +259,10 @@ def stage_zero(
         yield blocks_to_batch(rest)
 
 
-def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
-    """The records of blocks, in pieces that may be processed one after the other.
+def _in_sequence(
+    blocks: Iterable[Block], order: tuple[str, ...], at_once: bool
+) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
+    """The records of blocks, in pieces that may be processed one after the other, or all in one.
 
     Blocks whose ranges of sequence numbers follow one another need not be merged and sorted.
     """
@@ -272,10 +276,11 @@ def _in_sequence(blocks: Iterable[Block], order: tuple[str, ...]) -> Iterator[Ma
                 seq = int_column(batch.column("seq"))
                 ranges.append((int(seq.min()), int(seq.max())))
             places = sorted(range(len(batches)), key=ranges.__getitem__)
-            if all(ranges[a][1] < ranges[b][0] for a, b in itertools.pairwise(places)):
+            streams[stream] = [batches[place] for place in places]  # which are sorted once they are merged
+            if not at_once and all(ranges[a][1] < ranges[b][0] for a, b in itertools.pairwise(places)):
                 edges: list[Any] = [NEVER, *(ranges[place][0] for place in places[1:]), None]
-                for place, (first, end) in zip(places, itertools.pairwise(edges), strict=True):
-                    yield {stream: [batches[place]], **_between(marks, first, end)}
+                for batch, (first, end) in zip(streams[stream], itertools.pairwise(edges), strict=True):
+                    yield {stream: [batch], **_between(marks, first, end)}
                 return
     if streams or marks:
         yield {stream: [merged(batches)] for stream, batches in streams.items()} | _between(marks, NEVER, None)

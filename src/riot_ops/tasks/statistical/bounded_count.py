@@ -150,6 +150,10 @@ class BoundedCount(KeyedTask):
             "oldest": StateField("int64"),
         }
 
+    @property
+    def at_once(self) -> bool:
+        return self.emit == "update"
+
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:

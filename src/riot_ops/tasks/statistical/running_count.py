@@ -37,9 +37,9 @@ class RunningCount(KeyedTask):
     output : str, default "count"
         Field for the count.
     emit : "each" or "update", default "each"
-        The count after every record; or, much as Spark's update mode does, once for every key of a batch, with its last
-        record: fewer records, which depend on how the stream is cut (on Spark a micro-batch may come in a few pieces),
-        and the same count of each key in the end.
+        The count after every record; or, as Spark's update mode does, once for every key of a batch (on Spark: of a
+        micro-batch), with its last record: fewer records, which depend on how the stream is cut, and the same count
+        of each key in the end.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
@@ -82,6 +82,10 @@ class RunningCount(KeyedTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"count": StateField("int64")}
+
+    @property
+    def at_once(self) -> bool:
+        return self.emit == "update"
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters

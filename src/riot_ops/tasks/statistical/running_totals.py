@@ -108,6 +108,10 @@ class RunningTotals(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"totals": StateField("int64", len(self.totals))}
 
+    @property
+    def at_once(self) -> bool:
+        return self.emit == "update"
+
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
