@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def on_spark(spark: Any, data: Lines, base: Path, batch: int, limit_s: float) ->
     # what is put out once for each key of a batch comes a few times in a micro-batch, which has some batches
     if wanted < theirs or (wanted > theirs and given.mode != "update" and not given.open_end):
         raise RiotError(f"the sides do not agree on the number of results of {one.name}: {wanted} and {theirs}")
-    fast = packed(spark, data, given.parameters, batch)[0]
+    fast = packed(spark, data, given.parameters, batch, len(given.first))[0]
     said = f"{where}; {', '.join(f'{k}={v}' for k, v in given.parameters.items())}".rstrip("; ")
     yield Measure(f"{at}/spark-same", fast, "lines/s", how.format(said))
     slow, note = idiomatic(spark, data, base / "idiomatic", given, build, batch, limit_s)
@@ -80,25 +80,32 @@ def on_one_core(spark: Any, data: Lines, batch: int, two: float) -> Iterator[Mea
     yield Measure(f"{at}/spark-vs-one-core", two / rate, "ratio", "local[2] against local[1], one after the other")
 
 
-def packed(spark: Any, data: Lines, parameters: Mapping[str, Any], batch: int) -> tuple[float, dict[str, int]]:
-    """Lines per second of the later micro-batches of so many lines of each source, and what came out of all."""
+def packed(
+    spark: Any, data: Lines, parameters: Mapping[str, Any], batch: int, first: int = 0
+) -> tuple[float, dict[str, int]]:
+    """Lines per second of the later micro-batches of so many lines of each source, and what came out of all.
+
+    Of sources in sequence, the ``first`` so many do not count.
+    """
     flow = data.application.builder(**parameters)
     together = 1 if flow.merging == "sequence" else len(data.files)
     most = batch * (together if flow.merging == "number" else 1)  # this one is for all sources together
     query = flow.start(spark, data.sources(), sinks=Discard(), max_records=most)
     query.wait()
     spent = durations(query.streaming)[: data.total // (batch * together)]
+    spent = spent[first * len(spent) // len(data.files) :]
     return median(together * batch / s for s in spent[1:] or spent), query.summary.rows
 
 
-def text(spark: Any, data: Lines, folder: Path, files: int) -> dict[str, Any]:
-    """The lines as streaming DataFrames that take so many files at once."""
+def text(spark: Any, data: Lines, folder: Path, files: int, first: Sequence[str] = ()) -> dict[str, Any]:
+    """The lines as streaming DataFrames that take so many files at once; of the ``first`` sources as DataFrames."""
     found = {}
     for name, paths in data.files.items():
         (folder / name).mkdir(parents=True)
         for path in paths:
             (folder / name / path.name).symlink_to(path)
-        found[name] = spark.readStream.option("maxFilesPerTrigger", files).text(str(folder / name))
+        reader = spark.read if name in first else spark.readStream.option("maxFilesPerTrigger", files)
+        found[name] = reader.text(str(folder / name))
     return found
 
 
@@ -107,7 +114,7 @@ def counted(spark: Any, data: Lines, base: Path, given: Opponent, build: Any) ->
     from pyspark.sql import functions as f
 
     # in one part, so that the lines of a key stay in order
-    frame = build({name: lines.coalesce(1) for name, lines in text(spark, data, base / "in", 1).items()})
+    frame = build({name: lines.coalesce(1) for name, lines in text(spark, data, base / "in", 1, given.first).items()})
     of_results = f.col("stream").isin(*data.application.results) if "stream" in frame.columns else f.lit(True)
     frame = frame.observe("results", f.count(f.when(of_results, 1)).alias("rows"))
     writer = frame.writeStream.format("noop").outputMode(given.mode)
@@ -121,10 +128,10 @@ def idiomatic(
     spark: Any, data: Lines, base: Path, given: Opponent, build: Any, batch: int, limit_s: float
 ) -> tuple[float, str]:
     """Lines per second of plain PySpark in micro-batches of so many lines of each source, and a remark."""
-    frame = build(text(spark, data, base / "in", PARTS))
+    frame = build(text(spark, data, base / "in", PARTS, given.first))
     with _store(spark, given):
         done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
-    lines = batch * len(data.files)
+    lines = batch * (len(data.files) - len(given.first))
     if done[1:]:
         return median(lines / s for s in done[1:]), ""
     if done:

@@ -10,7 +10,7 @@ from typing import Any
 
 from riot_ops.core.parameters import duration
 
-__all__ = ["equipment_monitoring"]
+__all__ = ["DelayWindow", "equipment_monitoring"]
 
 _SENSORS, _VALVES = ("bm05", "bm06", "bm07"), ("bm08", "bm09", "bm10")
 _STATES = (*_SENSORS, *_VALVES)
@@ -89,7 +89,7 @@ def _delays(readings: Iterable[Reading], max_pending: int) -> Iterator[tuple[int
         before = states
 
 
-class _Window:
+class DelayWindow:
     """The delays of a pair over the last day, with sums and extremes."""
 
     def __init__(self, size: int, growth: float, baseline: str) -> None:
@@ -154,7 +154,7 @@ def equipment_monitoring(
     size, late = (
         (duration(time) if isinstance(time, str) else time) // timedelta(microseconds=1) for time in (window, lateness)
     )
-    windows = [_Window(size * 1000, growth, baseline) for _ in _PAIRS]
+    windows = [DelayWindow(size * 1000, growth, baseline) for _ in _PAIRS]
     found: dict[str, list[Row]] = {"delays": [], "alarms": [], "monitor": []}
     for pair, at, delay in _delays(_ordered(_readings(inputs["readings"], delimiter), late), max_pending):
         row = (_PAIRS[pair], at, delay)

@@ -12,7 +12,7 @@ from typing import Any
 
 from riot_ops.core.parameters import duration
 
-__all__ = ["smart_grid"]
+__all__ = ["Outliers", "Slices", "smart_grid"]
 
 _DAY = 86_400
 #: House, household, plug.
@@ -92,7 +92,7 @@ def _prune(heap: list[float], gone: Counter[float]) -> None:
             del gone[x]
 
 
-class _Outliers:
+class Outliers:
     """Shares of the plugs of each house whose median over the window is above that of all."""
 
     def __init__(self, window: int) -> None:
@@ -146,7 +146,7 @@ class _Outliers:
                 self.found.append((start, end, house, share))
 
 
-class _Slices:
+class Slices:
     """Predictions from the means of slices."""
 
     def __init__(self, length: int, every: int, history: int) -> None:
@@ -233,7 +233,7 @@ def smart_grid(
     ``outliers``: window_start, window_end, house_id, percentage; ``predictions``: timestamp, house_id, household_id,
     plug_id, predicted_load.
     """
-    outliers, slices = _Outliers(_seconds(window)), _Slices(_seconds(slice_length), _seconds(frequency), history)
+    outliers, slices = Outliers(_seconds(window)), Slices(_seconds(slice_length), _seconds(frequency), history)
     time = 0
     for time, value, kind, plug in _readings(inputs["readings"]):
         slices.pass_to(time)

@@ -25,6 +25,8 @@ class Opponent:
         Whether state, or some of the work, is in Python; else all of it is expressions of the JVM.
     open_end : bool
         Whether windows that are open at the end of the input are not put out.
+    first : tuple of str
+        Sources that it reads as a whole before the others begin, and not as streams. Time is that of the others.
     """
 
     by: str
@@ -32,3 +34,4 @@ class Opponent:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     python: bool = True
     open_end: bool = False
+    first: tuple[str, ...] = ()
