@@ -20,7 +20,7 @@ from riot_ops.command.settings import named, settings
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import APPLICATIONS, BUILDERS, application
 from riot_ops.streams import generate, write
-from riot_ops.streams.dspbench import STREAMS
+from riot_ops.streams.catalog import LINES as STREAMS
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
 

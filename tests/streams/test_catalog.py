@@ -12,7 +12,7 @@ from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
 from riot_ops.core.schema import SCHEMAS
 from riot_ops.core.sink import MemorySink
 from riot_ops.streams import CATALOG, rates
-from riot_ops.streams.dspbench import STREAMS
+from riot_ops.streams.catalog import LINES as STREAMS
 from riot_ops.streams.figure import draw_rates
 from tests.streams.records import table
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.streams.dspbench import STREAMS
+from riot_ops.streams.catalog import LINES as STREAMS
 from riot_ops.streams.wire import draws, normals, picks, uniforms
 from tests.streams.wire_lines import lines
 

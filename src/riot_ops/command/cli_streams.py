@@ -46,19 +46,18 @@ def streams(
 ) -> None:
     """Describe the generated streams, fields, sizes and message rates; or write one into a file."""
     from riot_ops.core.errors import ConfigError
-    from riot_ops.streams.catalog import CATALOG, catalog_entry
-    from riot_ops.streams.dspbench import STREAMS
+    from riot_ops.streams.catalog import CATALOG, LINES, catalog_entry
 
     if write is not None:
         if name is None:
-            raise ConfigError(f"--write writes one stream: name it, {', '.join((*CATALOG, *STREAMS))}")
+            raise ConfigError(f"--write writes one stream: name it, {', '.join((*CATALOG, *LINES))}")
         written = _write(name, write, messages, sensors, seed)
         Console().print(f"{written:,} messages: {write}", soft_wrap=True)
         return
     if plot is not None:
         if name is None:
             raise ConfigError(f"--plot draws one stream: name it, {', '.join(CATALOG)}")
-        if name in STREAMS:
+        if name in LINES:
             raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
         from riot_ops.streams.figure import draw_rates
 
@@ -66,22 +65,22 @@ def streams(
     console = Console()
     if name is None:
         found = [entry.describe(speedup) for entry in CATALOG.values()]
-        lines = [kind().describe() for kind in STREAMS.values()]
+        lines = [kind().describe() for kind in LINES.values()]
         if as_json:
             print(json.dumps([*found, *lines], indent=1, ensure_ascii=False))
         else:
             console.print(_overview(found), _lines(lines))
         return
-    if name in STREAMS:
+    if name in LINES:
         if speedup is not None:
             raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
-        shown = STREAMS[name]().describe()
+        shown = LINES[name]().describe()
         if as_json:
             print(json.dumps(shown, indent=1, ensure_ascii=False))
             return
         console.print(f"[bold]{name}[/]: {shown['domain']}, {shown['bytes']} bytes a line, {shown['rate']:g} lines/s")
         console.print(shown["example"], markup=False, highlight=False, soft_wrap=True)
-        console.print(inspect.getdoc(STREAMS[name]) or "", markup=False, highlight=False)
+        console.print(inspect.getdoc(LINES[name]) or "", markup=False, highlight=False)
         return
     figures = catalog_entry(name).describe(speedup)
     if as_json:

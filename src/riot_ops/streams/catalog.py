@@ -11,15 +11,16 @@ import numpy as np
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import SCHEMAS, StreamSchema
 from riot_ops.core.source import Source
-from riot_ops.streams import rates
+from riot_ops.streams import dspbench, rates, streambench
 from riot_ops.streams.city import city
-from riot_ops.streams.dspbench import STREAMS
 from riot_ops.streams.fit import fit
 from riot_ops.streams.grid import grid
 from riot_ops.streams.taxi import taxi
 
-__all__ = ["CATALOG", "Entry", "catalog_entry", "generate"]
+__all__ = ["CATALOG", "LINES", "Entry", "catalog_entry", "generate"]
 
+#: The generated streams of lines by name.
+LINES = {**dspbench.STREAMS, **streambench.STREAMS}
 #: Gaps between messages are taken from so many of them at most.
 MOST_GAPS = 5_000_000
 
@@ -190,19 +191,19 @@ def generate(name: str, sensors: int | None = None, **options: Any) -> Source:
     Parameters
     ----------
     name : str
-        city, taxi, fit or grid; or one of :data:`riot_ops.streams.dspbench.STREAMS`, lines of text.
+        city, taxi, fit or grid; or one of :data:`LINES`, lines of text.
     sensors : int, >= 1
         Number of sensors (taxis, subjects, meters) of the first four; default: that stream's own.
 
     >>> generate("grid", 100, messages=7)
     GridSource(spread=600.0, messages=7, seed=0, format='senml', meters=100, dirt=True)
     """
-    if name in STREAMS:
+    if name in LINES:
         if sensors is not None:
             raise ConfigError(f"the stream {name!r} has no sensors; got {sensors!r}")
-        return STREAMS[name](**options)
+        return LINES[name](**options)
     if name not in CATALOG:
-        known = (*CATALOG, *STREAMS)
+        known = (*CATALOG, *LINES)
         raise ConfigError(
             f"there is no generated stream {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}"
         )

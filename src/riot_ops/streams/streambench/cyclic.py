@@ -1,0 +1,37 @@
+"""A few lines, read again and again."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.wire import Numbers, WireSource
+
+__all__ = ["CyclicSource"]
+
+
+class CyclicSource(WireSource):
+    """A stream of lines that begins anew after its seed set: line *k* is ``seed_lines()[k mod records]``.
+
+    So any length costs the memory of the seed set alone, and what a program finds in whole cycles follows from what it
+    finds in one.
+    """
+
+    def __init__(self, messages: int | None, seed: int, records: int, dirt: bool) -> None:
+        super().__init__(messages, seed, dirt)
+        if not isinstance(records, int) or isinstance(records, bool) or records < 1:
+            raise ConfigError(f"records must be a number >= 1, got {records!r}")
+        self.records = records
+        self._seed_lines: pa.Array | None = None
+
+    @abstractmethod
+    def seed_lines(self) -> pa.Array:
+        """The lines of the seed set, as text."""
+
+    def lines(self, numbers: Numbers) -> pa.Array:
+        if self._seed_lines is None:
+            self._seed_lines = self.seed_lines()
+        return self._seed_lines.take(pa.array(np.remainder(numbers, self.records)))
