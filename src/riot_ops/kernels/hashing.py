@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import NO_MASK, byte_spans, float_column, readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.numbers import load8
 
 __all__ = ["HashMemo", "hash_columns", "hash_strings", "murmur3_x64_128"]
 
@@ -43,30 +44,15 @@ def word(data: Any, start: Any, n: Any) -> Any:
     """The n bytes (at most 8) at start as a little-endian number."""
     w = np.uint64(0)
     for i in range(n):
-        w |= np.uint64(data[start + i]) << np.uint64(8 * i)
+        w |= np.uint64(data[np.uint64(start + i)]) << np.uint64(8 * i)
     return w
-
-
-@kernel
-def word8(data: Any, i: Any) -> Any:
-    """Eight bytes at i as a little-endian number (LLVM makes one load of it)."""
-    return (
-        np.uint64(data[i])
-        | (np.uint64(data[i + 1]) << np.uint64(8))
-        | (np.uint64(data[i + 2]) << np.uint64(16))
-        | (np.uint64(data[i + 3]) << np.uint64(24))
-        | (np.uint64(data[i + 4]) << np.uint64(32))
-        | (np.uint64(data[i + 5]) << np.uint64(40))
-        | (np.uint64(data[i + 6]) << np.uint64(48))
-        | (np.uint64(data[i + 7]) << np.uint64(56))
-    )
 
 
 @kernel
 def last_word(data: Any, end: Any, n: Any) -> Any:
     """The n bytes (1 to 8) before end as a little-endian number: of eight at once, where there are so many."""
     if end >= 8:
-        return word8(data, end - 8) >> np.uint64(64 - 8 * n)
+        return load8(data, end - 8) >> np.uint64(64 - 8 * n)
     return word(data, end - n, n)
 
 
@@ -78,8 +64,8 @@ def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
     h2 = np.uint64(seed)
     i = start
     while i + 16 <= end:
-        k1 = word8(data, i)
-        k2 = word8(data, i + 8)
+        k1 = load8(data, i)
+        k2 = load8(data, i + 8)
         h1 ^= rotl(k1 * _C1, 31) * _C2
         h1 = (rotl(h1, 27) + h2) * np.uint64(5) + _N1
         h2 ^= rotl(k2 * _C2, 33) * _C1
@@ -88,7 +74,7 @@ def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
     rest = end - i
     if rest > 8:
         h2 ^= rotl(last_word(data, end, rest - 8) * _C2, 33) * _C1
-        h1 ^= rotl(word8(data, i) * _C1, 31) * _C2
+        h1 ^= rotl(load8(data, i) * _C1, 31) * _C2
     elif rest > 0:
         h1 ^= rotl(last_word(data, end, rest) * _C1, 31) * _C2
     h1 ^= np.uint64(n)
