@@ -4,11 +4,13 @@ from riot_ops.task import KeyedTask, StatelessTask, Task, ValueTask, find_task, 
 from riot_ops.tasks.filter.bloom_filter import BloomFilterCheck
 from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.deduplicate import Deduplicate
+from riot_ops.tasks.filter.hash_sample import HashSample
 from riot_ops.tasks.filter.in_order import InOrder
 from riot_ops.tasks.filter.map_match import MapMatch
 from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
 from riot_ops.tasks.filter.range_filter import RangeFilter
 from riot_ops.tasks.filter.spike_filter import SpikeFilter
+from riot_ops.tasks.filter.substring_filter import SubstringFilter
 from riot_ops.tasks.filter.value_filter import ValueFilter
 from riot_ops.tasks.filter.variation_detector import VariationDetector
 from riot_ops.tasks.functions.batch_function import BatchFunction
@@ -80,6 +82,7 @@ from riot_ops.tasks.statistical.pair_delay import PairDelay
 from riot_ops.tasks.statistical.reorder import Reorder
 from riot_ops.tasks.statistical.running_count import RunningCount
 from riot_ops.tasks.statistical.running_median import RunningMedian
+from riot_ops.tasks.statistical.running_summary import RunningSummary
 from riot_ops.tasks.statistical.running_totals import RunningTotals
 from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
 from riot_ops.tasks.statistical.share_above import ShareAbove
@@ -128,6 +131,7 @@ __all__ = [
     "FlatMapFunction",
     "FloorTime",
     "GeoLookup",
+    "HashSample",
     "HistoryMedian",
     "InOrder",
     "Interpolation",
@@ -162,6 +166,7 @@ __all__ = [
     "Reorder",
     "RunningCount",
     "RunningMedian",
+    "RunningSummary",
     "RunningTotals",
     "SecondOrderMoment",
     "SenMLParse",
@@ -175,6 +180,7 @@ __all__ = [
     "SpikeFilter",
     "SqlInsert",
     "StatelessTask",
+    "SubstringFilter",
     "TableInsert",
     "TableLookup",
     "TableRange",

@@ -1,0 +1,104 @@
+"""Sums of doubles without rounding: as whole numbers of many digits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["DIGITS", "add_exactly", "rounded"]
+
+#: Digits of 32 bits: a double is a whole number of 2^-1074 below 2^2098, and there may be 2^77 of them.
+DIGITS = 68
+_LOW = 0xFFFFFFFF
+
+
+@kernel
+def add_exactly(digits: Any, x: Any) -> None:
+    """Add a finite double to a sum: ``Σ digits[k] 2^(32 k - 1074)``, all but the last from 0 to 2^32 - 1.
+
+    So a sum has one form, whatever the order in which it came about; its sign is that of the last digit.
+    """
+    if x == 0.0:
+        return
+    m, e = math.frexp(abs(x))  # m 2^e with m from 1/2
+    place = max(e - 53 + 1074, 0)
+    whole = np.int64(math.ldexp(m, e + 1074 - place))  # of 53 bits at most
+    k = place >> 5
+    shift = place & 31
+    low = (whole & _LOW) << shift  # below 2^63
+    high = (whole >> 32) << shift  # below 2^52
+    one = low & _LOW
+    two = (low >> 32) + (high & _LOW)
+    three = high >> 32
+    if x < 0:
+        one, two, three = -one, -two, -three
+    carry = np.int64(0)
+    i = 0
+    while i < 3 or (carry != 0 and k < DIGITS):
+        d = digits[k] + carry
+        if i == 0:
+            d += one
+        elif i == 1:
+            d += two
+        elif i == 2:
+            d += three
+        if k == DIGITS - 1:
+            digits[k] = d
+            carry = np.int64(0)
+        else:
+            digits[k] = d & _LOW
+            carry = d >> 32
+        k += 1
+        i += 1
+
+
+@kernel
+def rounded(digits: Any, room: Any) -> Any:
+    """The double next to a sum, of two the even one; NaN where none is. ``room`` is for as many digits."""
+    negative = digits[DIGITS - 1] < 0
+    at = digits
+    if negative:  # its amount: all digits inverted, and 1
+        carry = np.int64(1)
+        for k in range(DIGITS - 1):
+            d = (digits[k] ^ _LOW) + carry
+            room[k] = d & _LOW
+            carry = d >> 32
+        room[DIGITS - 1] = ~digits[DIGITS - 1] + carry
+        at = room
+    h = DIGITS - 1
+    while h >= 0 and at[h] == 0:
+        h -= 1
+    if h < 0:
+        return 0.0
+    width = 0
+    while at[h] >> width:
+        width += 1
+    # the highest 53 bits, from bit `bottom` of all on
+    bottom = max(32 * h + width - 53, 0)
+    k = bottom >> 5
+    shift = bottom & 31
+    value = at[k] >> shift
+    if k + 1 < DIGITS:
+        value |= at[k + 1] << (32 - shift)
+    if k + 2 < DIGITS and shift > 11:
+        value |= at[k + 2] << (64 - shift)
+    half = False
+    rest = False
+    if bottom > 0:
+        j = (bottom - 1) >> 5
+        below = (bottom - 1) & 31
+        half = (at[j] >> below) & 1 == 1
+        rest = at[j] & ((np.int64(1) << below) - 1) != 0
+        while not rest and j > 0:
+            j -= 1
+            rest = at[j] != 0
+    if half and (rest or value & 1 == 1):
+        value += 1
+    if bottom - 1074 > 971 or (bottom - 1074 == 971 and value >> 53):
+        return np.nan
+    found = math.ldexp(float(value), bottom - 1074)
+    return -found if negative else found

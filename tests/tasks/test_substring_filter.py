@@ -1,0 +1,31 @@
+"""Lines that contain a text, against Python's ``in``."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+texts = st.text("abA.*\0ü", max_size=6)
+
+
+@given(
+    st.lists(st.none() | texts, max_size=8), texts, st.booleans(), st.booleans(), st.sampled_from(["string", "binary"])
+)
+def test_what_passes(lines, text, invert, keep_null, kind):
+    column = pa.array([None if line is None else line.encode() for line in lines], pa.binary())
+    batch = pa.RecordBatch.from_pydict({"line": column.cast(kind), "n": range(len(lines))})
+    session = t.SubstringFilter(text=text, field="line", invert=invert, keep_null=keep_null).session()
+    wanted = [i for i, line in enumerate(lines) if (keep_null if line is None else (text in line) != invert)]
+    assert session.push_batch(batch)["n"].to_pylist() == wanted
+
+
+def test_bytes_that_are_no_text():
+    found = t.SubstringFilter(text="b").session().push({"payload": b"\xffb"})
+    assert found == [{"payload": b"\xffb"}]
+    with pytest.raises(ConfigError, match="text must be Unicode"):
+        t.SubstringFilter(text="\ud800")
