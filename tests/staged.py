@@ -77,8 +77,8 @@ class Staged:
                 for name, one in sources.items()
             ]
             self._processors = [
-                loads(dumps(StageProcessor(planned, s.index, labels, "run", ARRIVAL, compression, {*sources}, outlet)))
-                for s in planned.stages[1:]
+                loads(dumps(StageProcessor(planned, number, labels, "run", ARRIVAL, compression, {*sources}, outlet)))
+                for number in range(1, len(planned.shuffles) + 1)
             ]
             context = SimpleNamespace(partitionId=self._numbers().__next__, getLocalProperty=lambda _: self.batches)
             with mock.patch.object(TaskContext, "get", return_value=context):

@@ -70,6 +70,12 @@ def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
                 assert set(stage.partition) <= set(step.key), "records of one key must meet in one bucket"
         for stream in stage.outputs:
             assert plan.parts.get(stream, stream) in plan.sinks or plan.readers(stream, stage.index)
+    together = plan.shuffles
+    assert sorted(s.index for stages in together for s in stages) == list(range(1, len(plan.stages)))
+    for before, stages in zip([plan.stages[:1], *together[:-1]], together, strict=True):
+        for stage in stages:
+            assert any(s.outputs & stage.entries.keys() for s in before), "it could have come earlier"
+            assert not any(s.outputs & stage.entries.keys() for s in stages), "it needs what comes beside it"
     keyed = [n.id for n in flow.kind("task") if n.task.stateful]
     placed = [s.id for stage in plan.stages for s in stage.steps if s.keyed]
     assert sorted(placed) == sorted(keyed)
@@ -79,8 +85,17 @@ def test_every_plan_runs_each_step_where_its_inputs_are(choose, fuse):
     ("code", "fuse", "shuffles"), [("mo", "exact", 3), ("mo", "coarse", 1), ("equipment", "exact", 2)]
 )
 def test_what_is_in_one_bucket_stays_there(code, fuse, shuffles):
-    flow = ro.dataflows.BUILDERS[code]()
-    assert len(flow.plan(fuse=fuse).stages) - 1 == shuffles
+    plan = ro.dataflows.BUILDERS[code]().plan(fuse=fuse)
+    assert len(plan.stages) - 1 == len(plan.shuffles) == shuffles
+
+
+def test_stages_that_need_nothing_of_each_other_have_one_shuffle():
+    plan = ro.dataflows.log_processing().plan()
+    assert [[stage.partition for stage in together] for together in plan.shuffles] == [
+        [("response",), (), ("country",)]
+    ]
+    visits = ro.dataflows.click_analytics().plan()
+    assert [[stage.index for stage in together] for together in visits.shuffles] == [[1, 3], [2]]
 
 
 @given(SEEDS, st.integers(1, 40))

@@ -1,8 +1,9 @@
 """The planner: from a DAG to a linear chain of stages, the source read once.
 
 Stage 0 runs at the source: the stateless steps that no keyed step precedes. Each later stage begins
-with one shuffle by its partition fields and holds every keyed step that those fields suit, with the
-stateless steps behind them. Records travel between stages addressed to the stage that reads them;
+with a shuffle by its partition fields and holds every keyed step that those fields suit, with the
+stateless steps behind them. Stages of which none reads what another gives have one shuffle together.
+Records travel between stages addressed to the stage that reads them;
 stages in between pass them on untouched.
 """
 
@@ -73,8 +74,21 @@ class Plan:
         """The later stages that read a stream."""
         return [s for s in self.stages[produced_in + 1 :] if stream in s.entries]
 
+    @property
+    def shuffles(self) -> list[list[Stage]]:
+        """The stages behind each shuffle: side by side, where none reads what another gives."""
+        level = {0: 0}
+        found: list[list[Stage]] = []
+        for stage in self.stages[1:]:
+            above = (s.index for s in self.stages[: stage.index] if s.outputs & stage.entries.keys())
+            level[stage.index] = place = 1 + max((level[i] for i in above), default=0)
+            if place > len(found):
+                found.append([])
+            found[place - 1].append(stage)
+        return found
+
     def __str__(self) -> str:
-        lines = [f"dataflow {self.flow.name!r}: {len(self.stages)} stages, {len(self.stages) - 1} shuffles"]
+        lines = [f"dataflow {self.flow.name!r}: {len(self.stages)} stages, {len(self.shuffles)} shuffles"]
         for stage in self.stages:
             where = (
                 "at the source"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -218,18 +219,16 @@ class Chain:
         assert packed is not None
         run = uuid.uuid4().hex
         owner = {"the query": {"partitions": self.partitions, "order": self.order[0]}, **self.owner}
-        for stage in self.plan.stages[1:]:
+        for number in range(1, len(self.plan.shuffles) + 1):
             grouped = packed.groupBy("bucket")
             if streaming:
-                processor = StageProcessor(
-                    self.plan, stage.index, labels, run, self.order, self.compression, owner=owner
-                )
+                processor = StageProcessor(self.plan, number, labels, run, self.order, self.compression, owner=owner)
                 with workers_apart(packed.sparkSession):
                     packed = grouped.transformWithStateInPandas(
                         packed_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
                     ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
             else:
-                whole = _whole_bucket(self.plan, stage.index, labels, self.order, self.compression)
+                whole = _whole_bucket(self.plan, number, labels, self.order, self.compression)
                 packed = grouped.applyInArrow(whole, blocks)
         return packed
 
@@ -249,24 +248,27 @@ def _owned(pack: Pack, stages: list[int]) -> Pack:
 
 
 def labels_of(stages: Plan, partitions: int) -> dict[int, list[int]]:
-    """The labels of the buckets of each stage behind a shuffle."""
-    return {
-        s.index: bucket_labels(min(s.parallelism or partitions, partitions) if s.partition else 1, partitions)
-        for s in stages.stages[1:]
-    }
+    """The labels of the buckets of each stage behind a shuffle; those of stages side by side differ."""
+    found: dict[int, list[int]] = {}
+    for together in stages.shuffles:
+        sizes = [min(s.parallelism or partitions, partitions) if s.partition else 1 for s in together]
+        labels = iter(bucket_labels(sum(sizes), partitions))
+        found |= {s.index: list(itertools.islice(labels, size)) for s, size in zip(together, sizes, strict=True)}
+    return found
 
 
 def _whole_bucket(
-    stages: Plan, index: int, labels: dict[int, list[int]], order: tuple[str, ...], compression: str | None
+    stages: Plan, number: int, labels: dict[int, list[int]], order: tuple[str, ...], compression: str | None
 ) -> Callable[[pa.Table], pa.Table]:
-    """All blocks of a bucket of a bounded DataFrame at once; there is no state to keep."""
+    """All blocks of a bucket behind a shuffle of a bounded DataFrame at once; there is no state to keep."""
 
     def process(table: pa.Table) -> pa.Table:
-        stage = stages.stages[index]
-        here, blocks = parted(blocks_of(table), index)
+        bucket = table.column("bucket")[0].as_py()
+        here, blocks = parted(blocks_of(table), {stage.index for stage in stages.shuffles[number - 1]})
         if here:
+            stage = stages.stages[here[0].stage]
             engine = Engine(stage.steps, stage.outputs, stage.entries, order)
-            packer = Packer(stages, index, labels, compression, table.column("bucket")[0].as_py())
+            packer = Packer(stages, stage.index, labels, compression, bucket)
             packer.stamp(0.0, 0.0)
             read = by_stream(here)
             late = {s.removeprefix(LEFT_OVER): read.pop(s) for s in list(read) if s.startswith(LEFT_OVER)}

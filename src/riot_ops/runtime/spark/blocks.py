@@ -7,7 +7,7 @@ arises; only the writer's message about it crosses, in a block addressed to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,12 +89,12 @@ def _values(column: Any) -> list[Any]:
     return column.to_pylist() if isinstance(column, pa.ChunkedArray) else list(column)
 
 
-def parted(blocks: Iterable[Block], stage: int) -> tuple[list[Block], list[Block]]:
-    """Blocks that a stage reads, and those that it hands on as they are."""
+def parted(blocks: Iterable[Block], stages: Set[int]) -> tuple[list[Block], list[Block]]:
+    """Blocks that some stages read, and those that they hand on as they are."""
     here: list[Block] = []
     passing: list[Block] = []
     for block in blocks:
-        (here if block.stage == stage else passing).append(block)
+        (here if block.stage in stages else passing).append(block)
     return here, passing
 
 

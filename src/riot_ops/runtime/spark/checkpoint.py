@@ -96,8 +96,9 @@ class SparkCheckpoint:
             fuse = usual_fuse(partitions)
         stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
         state = {
-            f"state of step {s.id!r}": {"key": list(s.key), "stage": stage.index}
-            for stage in stages.stages[1:]
+            f"state of step {s.id!r}": {"key": list(s.key), "stage": number}
+            for number, together in enumerate(stages.shuffles, 1)
+            for stage in together
             for s in stage.steps
             if isinstance(s.operator, KeyedOperator)
         }

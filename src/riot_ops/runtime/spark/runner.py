@@ -192,10 +192,10 @@ class _Builder:
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.union(other)
-        for stage in self._plan.stages[1:]:
+        for number in range(1, len(self._plan.shuffles) + 1):
             processor = StageProcessor(
                 self._plan,
-                stage.index,
+                number,
                 self._labels,
                 self._run,
                 self._order,

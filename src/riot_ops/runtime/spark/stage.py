@@ -94,7 +94,7 @@ def _cached(run: str) -> dict[tuple[int, int], Cached]:
 
 
 class StageProcessor:
-    """Runs one stage of a plan for each bucket; see the module's text.
+    """Runs the stages behind one shuffle of a plan, counted from 1 on, for each bucket; see the module's text.
 
     What the tasks have left is put out when all ``sources`` have ended. Without an ``outlet`` what ends
     in a sink is put out as blocks. Where no manifest in the checkpoint tells
@@ -104,7 +104,7 @@ class StageProcessor:
     def __init__(
         self,
         plan: Plan,
-        stage: int,
+        shuffle: int,
         labels: dict[int, list[int]],
         run: str,
         order: tuple[str, ...],
@@ -114,7 +114,7 @@ class StageProcessor:
         owner: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         self._plan = plan
-        self._stage = plan.stages[stage]
+        self._stages = {stage.index: stage for stage in plan.shuffles[shuffle - 1]}
         self._labels = labels
         self._run = run
         self._order = order
@@ -124,14 +124,15 @@ class StageProcessor:
         self._owner = owner or {}
 
     def process(self, bucket: int, rows: Iterator[Any], chain: Any) -> Iterator[Any]:
-        """Run the stage for a bucket, whose state is kept in ``chain``."""
+        """Run the stage that a bucket is of; its state is kept in ``chain``."""
         self._chain = chain
-        here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stage.index)
+        here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stages.keys())
         if passing:
             yield blocks_to_batch(passing).to_pandas()
         if here and bucket == OWNERS:
             self._check_owner()
         elif here:
+            self._stage = self._stages[here[0].stage]
             yield from self._process(bucket, here)
 
     def _check_owner(self) -> None:
