@@ -20,7 +20,9 @@ __all__ = [
     "joined",
     "pieces",
     "readonly",
+    "spread",
     "strings_from_spans",
+    "taken",
     "text_sizes",
 ]
 
@@ -173,6 +175,41 @@ def strings_from_spans(
         [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
         nulls * times,
     )
+
+
+def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """The values at some rows, as :meth:`pyarrow.Array.take` gives them.
+
+    >>> taken(pa.array([True, False]), np.array([1, 1, 0])).to_pylist()
+    [False, False, True]
+    """
+    if column.null_count == len(column):
+        return pa.nulls(rows.size, column.type)
+    if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
+        return pa.array(column.to_numpy(zero_copy_only=False)[rows])
+    return column.take(pa.array(rows))
+
+
+def spread(column: pa.Array, places: npt.NDArray[np.int64], n: int) -> pa.Array:
+    """A column of n rows that has the values of another one at some places, in order, and nulls between them.
+
+    >>> spread(pa.array(["a", "bc"]), np.array([1, 3]), 5).to_pylist()
+    [None, 'a', None, 'bc', None]
+    """
+    present = np.zeros(n, np.bool_)
+    present[places] = True
+    if not pa.types.is_string(column.type) or column.null_count or not len(column):
+        rows = np.zeros(n, np.int64)
+        rows[places] = np.arange(places.size)
+        return column.take(pa.array(rows, mask=~present))
+    _, starts, data = column.buffers()
+    ends = np.frombuffer(starts, np.int32, len(column) + 1, 4 * column.offset)
+    offsets = np.zeros(n + 1, np.int32)
+    offsets[places + 1] = np.diff(ends)
+    offsets[0] = ends[0]
+    np.cumsum(offsets, out=offsets)
+    bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(column.type, n, [bitmap, pa.py_buffer(offsets), data], n - places.size)
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -12,9 +12,9 @@ from riot_ops.kernels.jit import kernel
 
 __all__ = ["WordCounts", "word_counts"]
 
-_START = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x100000001B3)
-_HALF = np.uint64(32)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_BYTE = np.uint64(8)
+_NOUGHT = np.uint64(0)
 
 
 class WordCounts(NamedTuple):
@@ -45,12 +45,13 @@ class WordCounts(NamedTuple):
 
 @kernel
 def _count(
-    data: Any, starts: Any, ends: Any, valid: Any, table: Any, with_whole: Any, found: Any,
+    data: Any, starts: Any, ends: Any, valid: Any, table: Any, with_whole: Any, found: Any, shift: Any, tails: Any,
     rows: Any, places: Any, counts: Any, different: Any, offsets: Any, text: Any, whole: Any,
 ) -> Any:  # fmt: skip
     """Fill in the entries; returns how many there are, and of how many bytes.
 
-    ``found`` is an open-addressing table of entries: those of an earlier text are as good as free.
+    ``found`` is an open-addressing table of entries, of ``64 - shift`` bits: those of an earlier text are as good as
+    free. ``tails`` has the last eight bytes of each word, which is all of most.
     """
     n = 0
     o = 0
@@ -75,23 +76,27 @@ def _count(
             if b == 0:
                 p += 1
                 continue
-            h = _START
+            h = _NOUGHT
+            tail = _NOUGHT
             begin = o
             while b != 0:
                 text[np.uint64(o)] = b
                 o += 1
-                h = (h ^ np.uint64(b)) * _PRIME
+                tail = tail << _BYTE | np.uint64(b)
+                if (o - begin) & 7 == 0:
+                    h = (h ^ tail) * _ODD
                 p += 1
                 if p >= end:
                     break
                 b = table[data[np.uint64(p)]]
-            at = np.int64((h ^ (h >> _HALF)) & np.uint64(found.size - 1))
+            size = o - begin
+            at = np.int64(((h ^ tail) * _ODD) >> shift)
             known = -1
             while found[at] >= first:
                 k = found[at]
-                if offsets[k + 1] - offsets[k] == o - begin:
+                if tails[k] == tail and offsets[k + 1] - offsets[k] == size:
                     same = True
-                    for j in range(o - begin):
+                    for j in range(size - 8):
                         if text[np.uint64(offsets[k] + j)] != text[np.uint64(begin + j)]:
                             same = False
                             break
@@ -108,6 +113,7 @@ def _count(
                 o = begin
                 continue
             found[at] = n
+            tails[n] = tail
             rows[n] = i
             places[n] = n - head
             counts[n] = 1
@@ -133,11 +139,22 @@ def word_counts(
     sizes = ends - starts
     room = int(sizes.sum() + starts.size) // 2 + 1 + with_whole * starts.size
     longest = int(sizes.max(initial=0)) // 2 + 1
-    found = np.full(1 << (2 * longest).bit_length(), -1, np.int64)
+    bits = (2 * longest).bit_length()
+    found, tails = np.full(1 << bits, -1, np.int64), np.empty(room, np.uint64)
     rows, places, counts = (np.empty(room, np.int64) for _ in range(3))
     different, whole = np.empty(starts.size, np.int64), np.empty(room, np.bool_)
     offsets, text = np.empty(room + 1, np.int32), np.empty(int(sizes.sum()), np.uint8)
-    given: tuple[Any, ...] = (data, starts, ends, valid, readonly(table), with_whole, found)
+    given: tuple[Any, ...] = (
+        data,
+        starts,
+        ends,
+        valid,
+        readonly(table),
+        with_whole,
+        found,
+        np.uint64(64 - bits),
+        tails,
+    )
     made: tuple[Any, ...] = (rows, places, counts, different, offsets, text, whole)
     n, used = _count(*(*given, *made))
     return WordCounts(rows[:n], places[:n], counts[:n], different, offsets[: n + 1], text[:used], whole[:n])

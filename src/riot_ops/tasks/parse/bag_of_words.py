@@ -15,7 +15,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, text_sizes
+from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, spread, taken, text_sizes
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.kernels.word_counts import word_counts
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
@@ -143,12 +143,11 @@ class BagOfWords(StatelessTask):
             self.different: pa.array(found.different[found.rows]),
             next_sub(batch.schema.names): pa.array(found.places),
         }
-        taken = pa.array(found.rows)
         if self.whole:
-            heads = pa.array(found.rows, mask=~found.whole)
-            made |= {name: batch.column(name).take(heads) for name in self.whole}
+            heads = np.flatnonzero(found.whole)
+            made |= {name: spread(taken(batch.column(name), found.rows[heads]), heads, words) for name in self.whole}
         schema = self.output_schema(batch.schema)
-        columns = [made[f.name] if f.name in made else batch.column(f.name).take(taken) for f in schema]
+        columns = [made[f.name] if f.name in made else taken(batch.column(f.name), found.rows) for f in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @classmethod

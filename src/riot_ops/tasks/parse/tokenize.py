@@ -16,7 +16,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, text_sizes
+from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, taken, text_sizes
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.kernels.tokens import NO_TRIM, tokens
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
@@ -153,9 +153,8 @@ class Tokenize(StatelessTask):
         for start, stop in pieces(text_sizes(batch.column(self.field))):
             part = batch.slice(start, stop - start)
             rows, places, words = self._tokens(part.column(self.field))
-            taken = pa.array(rows)
             made = {self.output: words, next_sub(batch.schema.names): pa.array(places)}
-            columns = [made[f.name] if f.name in made else part.column(f.name).take(taken) for f in schema]
+            columns = [made[f.name] if f.name in made else taken(part.column(f.name), rows) for f in schema]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _tokens(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], pa.Array]:
