@@ -198,18 +198,23 @@ def spread(column: pa.Array, places: npt.NDArray[np.int64], n: int) -> pa.Array:
     """
     present = np.zeros(n, np.bool_)
     present[places] = True
-    if not pa.types.is_string(column.type) or column.null_count or not len(column):
-        rows = np.zeros(n, np.int64)
-        rows[places] = np.arange(places.size)
-        return column.take(pa.array(rows, mask=~present))
-    _, starts, data = column.buffers()
-    ends = np.frombuffer(starts, np.int32, len(column) + 1, 4 * column.offset)
-    offsets = np.zeros(n + 1, np.int32)
-    offsets[places + 1] = np.diff(ends)
-    offsets[0] = ends[0]
-    np.cumsum(offsets, out=offsets)
     bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
-    return pa.Array.from_buffers(column.type, n, [bitmap, pa.py_buffer(offsets), data], n - places.size)
+    kind = column.type
+    if not column.null_count and len(column) and pa.types.is_string(kind):
+        _, starts, data = column.buffers()
+        ends = np.frombuffer(starts, np.int32, len(column) + 1, 4 * column.offset)
+        offsets = np.zeros(n + 1, np.int32)
+        offsets[places + 1] = np.diff(ends)
+        offsets[0] = ends[0]
+        np.cumsum(offsets, out=offsets)
+        return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(offsets), data], n - places.size)
+    if not column.null_count and len(column) and (pa.types.is_int64(kind) or pa.types.is_float64(kind)):
+        words = np.zeros(n, np.int64)
+        words[places] = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+        return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(words)], n - places.size)
+    rows = np.zeros(n, np.int64)
+    rows[places] = np.arange(places.size)
+    return column.take(pa.array(rows, mask=~present))
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

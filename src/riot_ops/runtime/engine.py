@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
@@ -16,7 +15,7 @@ from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrow import int_column, spread
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.ordering import are_sorted
 from riot_ops.runtime.state import KeyedState
@@ -156,7 +155,7 @@ class Engine:
             due = None
             made = state.aligned(batches) if self.order == ARRIVAL else None
             if made is None:
-                batch = in_order(merged(batches), self.order) if batches else None
+                batch = merged_in_order(batches, self.order) if batches else None
                 made, due = state.process(batch, dead, marks, self.order[0])
             if made is not None and operator.clock() is not None and step.schema is not None:
                 made = numbered(made, [name for name in TICK_PLACES if name in step.schema.names])
@@ -277,10 +276,43 @@ def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(aligned(batches))
 
 
+def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
+    """Batches as one, in order; a field that only one of them has values of is spread among nulls, not sorted."""
+    if len(batches) == 1:
+        return in_order(batches[0], order)
+    batches = aligned(batches)
+    columns = [
+        np.concatenate([int_column(b.column(name)) for b in batches]) for name in _order_fields(batches[0], order)
+    ]
+    n = sum(b.num_rows for b in batches)
+    if are_sorted(columns, n):
+        return pa.concat_batches(batches)
+    rows = np.lexsort(columns[::-1])
+    places = np.empty(n, np.int64)
+    places[rows] = np.arange(n)
+    own = np.split(places, np.cumsum([b.num_rows for b in batches])[:-1])  # where the rows of each go
+    rising = [are_sorted([one], one.size) for one in own]
+    taken = pa.array(rows)
+    made = []
+    for i, field in enumerate(batches[0].schema):
+        parts = [b.column(i) for b in batches]
+        full = [k for k, part in enumerate(parts) if part.null_count < len(part)]
+        if not full:
+            made.append(pa.nulls(n, field.type))
+        elif len(full) == 1 and rising[full[0]]:
+            made.append(spread(parts[full[0]], own[full[0]], n))
+        else:
+            made.append(pa.concat_arrays(parts).take(taken))
+    return pa.RecordBatch.from_arrays(made, schema=batches[0].schema)
+
+
 def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
     """The rows sorted (stably) by the fields of the order that the batch has, and by their places in messages."""
-    names = [*(name for name in order if name in batch.schema.names), *subs(batch.schema.names)]
-    columns: list[npt.NDArray[np.int64]] = [int_column(batch.column(name)) for name in names]
+    columns = [int_column(batch.column(name)) for name in _order_fields(batch, order)]
     if not columns or are_sorted(columns, batch.num_rows):
         return batch
     return batch.take(pa.array(np.lexsort(columns[::-1])))
+
+
+def _order_fields(batch: pa.RecordBatch, order: tuple[str, ...]) -> list[str]:
+    return [*(name for name in order if name in batch.schema.names), *subs(batch.schema.names)]

@@ -29,7 +29,7 @@ from riot_ops.graph.lowering import BEATS, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.hashing import HashMemo
-from riot_ops.runtime.engine import Batches, Engine, in_order, merged, numbered
+from riot_ops.runtime.engine import Batches, Engine, merged_in_order, numbered
 
 __all__ = ["ENOUGH", "WAKE", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
 
@@ -129,7 +129,7 @@ class _Gather(_Station):
             return
         if self._numbered:
             batches = [numbered(b, self._numbered) for b in batches]
-        batch = in_order(merged(batches), self._order)
+        batch = merged_in_order(batches, self._order)
         for key in self.keys:
             wave.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)
         wave.gathered[self.index] = batch
