@@ -143,7 +143,8 @@ def plan(
     epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`\n\n"
     "`riot-ops bench micro --task KAL --task XML` · single tasks, beside the RIoTBench paper\n\n"
     "`riot-ops bench app --name stats --stream city --runner spark --out results`\n\n"
-    "`riot-ops bench dspbench --app wc --app fd --runner local`"
+    "`riot-ops bench dspbench --app wc --app fd --runner local`\n\n"
+    "`riot-ops bench reuse --workload riot --trace seq --backend local`"
 )
 def bench(
     name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
@@ -164,6 +165,9 @@ def bench(
     duration: Annotated[
         float | None, typer.Option(help="Of app: seconds at the stream's pace; default: its week in 604.8.")
     ] = None,
+    trace: Annotated[list[str] | None, typer.Option(help="Of reuse: seq, rw1 or rw2; default: all.")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="Of reuse: riot (default) or opmw.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Of reuse: local (default) or null.")] = None,
 ) -> None:
     """Measure riot_ops against other ways to do the same work, side by side."""
     from riot_ops import bench as suites
@@ -180,6 +184,9 @@ def bench(
         "runner": runner,
         "out": out,
         "duration": duration,
+        "trace": trace,
+        "workload": workload,
+        "backend": backend,
     }
     suites.run(
         name, as_json=as_json, quick=quick, repeat=repeat, **{k: v for k, v in options.items() if v not in (None, [])}

@@ -232,8 +232,8 @@ def _stats(stream: str, store: str, broker: str) -> Dataflow:
     flow = Dataflow(f"{stream}-stats")
     obs = _parsed(flow, stream)
     average = obs.to(_average("value", KEY), id="average")
-    gathered = average.to(t.Accumulator(size=1000, groups=KEY), id="gather")
-    drawn = gathered.to(t.MultiLinePlot(groups=KEY, line=None, value="average"), id="chart")
+    gathered = average.to(t.Accumulator(size=10_000, groups=("obs_type",)), id="gather")
+    drawn = gathered.to(t.MultiLinePlot(groups=("obs_type",), line="sensor_id", value="average"), id="chart")
     distinct = obs.to(t.DistinctCount(by=("obs_type",)), id="distinct")
     return flow.sink("stats", drawn, _trend(obs, "value", KEY), distinct)
 

@@ -1,0 +1,56 @@
+"""The suite that measures what sharing saves."""
+
+from __future__ import annotations
+
+import pytest
+
+from riot_ops import bench
+from riot_ops.bench import reuse
+from riot_ops.core.errors import ConfigError
+from riot_ops.reuse.workloads import riot21
+
+
+def test_counted_alone_it_gives_the_figures_of_the_books():
+    found = {m.measure: m for m in reuse.measures(trace=("seq",), workload=("riot",), backend="null")}
+    assert set(found) == {
+        f"reuse/riot/seq/{n}" for n in ("tasks-peak-reduction", "tasks-sum-reduction", "manager-p95-ms")
+    }
+    peak = found["reuse/riot/seq/tasks-peak-reduction"]
+    assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "steps that run, of 192 apart"
+
+
+def test_each_trace_and_workload_is_another():
+    def total(**options):
+        return [m.value for m in reuse.measures(backend="null", **options) if m.measure.endswith("sum-reduction")]
+
+    assert len(total()) == 3 and len(set(total())) == 3
+    assert total(trace=("rw1",)) != total(trace=("rw2",))
+    [opmw] = total(trace=("seq",), workload=("opmw",))
+    assert [opmw] != total(trace=("seq",)) and 0.25 < opmw < 0.4
+
+
+def test_run_in_process_both_sides_take_time_and_give_the_same(monkeypatch):
+    some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
+    monkeypatch.setattr(reuse, "riot21", lambda: some)
+    monkeypatch.setitem(reuse.PEAK, "riot", 0.3)
+    found = {m.measure: m for m in reuse.measures(quick=True, trace=("rw1",))}
+    assert found["reuse/riot/outputs-equal"].value == 1
+    assert found["reuse/riot/rw1/after-drain"].value == 0
+    assert -1 < found["reuse/riot/rw1/cpu-reduction"].value < 1
+    assert found["reuse/riot/rw1/disruption-ms"].value > 0
+
+
+def test_records_that_differ_are_seen(monkeypatch):
+    flows = {f.name: f for f in riot21() if f.name in ("grid-kalman", "grid-stats")}
+    assert reuse._equal("x", flows, 400).value == 1
+    whole = reuse._source
+    lengths = iter([400, 400, 399, 400])
+    monkeypatch.setattr(reuse, "_source", lambda name, messages=None: whole(name, next(lengths)))
+    assert reuse._equal("x", flows, 400).value == 0
+
+
+def test_names_are_checked():
+    for wrong in ({"trace": ("sex",)}, {"workload": ("riott",)}, {"backend": "spork"}):
+        with pytest.raises(ConfigError, match="is none of"):
+            list(reuse.measures(**wrong))
+    assert "reuse" in bench.describe()
