@@ -17,7 +17,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column, spread
 from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.ordering import are_sorted
+from riot_ops.kernels.ordering import are_sorted, order_of
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "as_others", "in_order", "merged", "numbered"]
@@ -287,7 +287,7 @@ def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = 
     n = sum(b.num_rows for b in batches)
     if are_sorted(columns, n):
         return pa.concat_batches(batches)
-    rows = np.lexsort(columns[::-1])
+    rows = order_of(columns, [b.num_rows for b in batches])
     places = np.empty(n, np.int64)
     places[rows] = np.arange(n)
     own = np.split(places, np.cumsum([b.num_rows for b in batches])[:-1])  # where the rows of each go

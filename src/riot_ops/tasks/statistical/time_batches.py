@@ -15,6 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.ordering import edges_of
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
 from riot_ops.task import KeyedTask, Requirement, State, StateField, with_field
@@ -132,6 +133,9 @@ class TimeBatchTask(KeyedTask):
         late = batch == LATE
         if late.any():
             dead.reject(pool, late, "late", "a later batch has begun")
+        elif keys <= 1:  # batches follow one another, and the last is open
+            last = n if ended else int(np.searchsorted(batch, found - 1))
+            return pool.slice(0, last), edges_of(batch[:last]), pool.slice(last)
         closing = np.arange(found) if ended else closed_at[:found]
         at = np.where(late, OPEN, closing[np.maximum(batch, 0)]) if found else batch
         out, rest = np.flatnonzero(at != OPEN), np.flatnonzero((at == OPEN) & ~late)
