@@ -29,6 +29,12 @@ def numbers(n):
 
 #: By application its streams and the records of its sources.
 FOUND = {
+    "wordcount": ({"counts": {"word": ["a,", "b", "a,"], "count": [1, 1, 2]}}, {}),
+    "distinct": ({"sizes": {"value": ["7", "8"], "count": [1, 2]}}, {}),
+    "statistics": (
+        {"figures": {"count": [1, 2], "min": [5.0, 3.0], "max": [5.0, 5.0], "sum": [5.0, 8.0], "mean": [5.0, 4.0]}},
+        {},
+    ),
     "word_count": ({"counts": {"word": ["a", "b", "a"], "count": [1, 1, 2]}}, {}),
     "log_processing": (
         {
@@ -156,7 +162,8 @@ def bars(axes):
 
 
 def test_all_applications_have_a_picture():
-    wanted = {name for name, one in APPLICATIONS.items() if one.suite != "riotbench"}
+    passed_on = {"identity", "sample", "projection", "grep"}
+    wanted = {name for name, one in APPLICATIONS.items() if one.suite != "riotbench"} - passed_on
     assert wanted <= set(findings.DRAWN)
     assert set(FOUND) == set(findings.DRAWN)
 
@@ -274,6 +281,18 @@ def test_loads(results):
     upper, lower = drawn("smart_grid", results("smart_grid"))
     assert lines(upper) == {"measured": [20], "predicted": [30]}  # (10 + 20) / 2 + 5
     assert next(iter(lines(lower).values())) == [50, 0]
+
+
+def test_different_values_and_figures(results):
+    [axes] = drawn("distinct", results("distinct"))
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0, 1], [1, 2]]]
+    [axes] = drawn("statistics", results("statistics"))
+    found = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert found == {"max": [5, 5], "mean": [5, 4], "min": [5, 3]}
+
+
+def test_what_passes_lines_on_has_no_picture(results, tmp_path):
+    assert not findings.draw("identity", results("word_count"), tmp_path / "x.png")
 
 
 def test_helpers():

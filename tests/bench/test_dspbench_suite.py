@@ -24,7 +24,7 @@ from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.dataflows import APPLICATIONS, application
 
-LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
+LINES = [name for name, one in APPLICATIONS.items() if one.suite in dspbench.SUITES]
 OPPONENTS = [name for name in LINES if opponent(name) is not None]
 
 

@@ -42,6 +42,8 @@ class Sizes:
 
 
 FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 100.0), Sizes(2_000, 4_000, 2, 1, 30.0)
+#: The suites whose applications it measures.
+SUITES = ("dspbench", "neptune")
 
 
 def measures(
@@ -61,7 +63,7 @@ def measures(
         raise ConfigError(f"--runner must be all, local or spark, got {runner!r}")
     needs("this benchmark", "bench", "orjson", "psutil")
     needs("drawing the results", "plot", "matplotlib")
-    chosen = [_known(label) for label in app] or [one for one in APPLICATIONS.values() if one.suite != "riotbench"]
+    chosen = [_known(label) for label in app] or [one for one in APPLICATIONS.values() if one.suite in SUITES]
     sizes = QUICK if quick else FULL
     found, before = list[Measure](), load()
     try:
@@ -104,8 +106,8 @@ def _data(chosen: Sequence[Application], sizes: Sizes) -> Iterator[tuple[Lines, 
 
 def _known(label: str) -> Application:
     one = application(label)
-    if one.suite == "riotbench":
-        codes = [a.code for a in APPLICATIONS.values() if a.suite != "riotbench"]
+    if one.suite not in SUITES:
+        codes = [a.code for a in APPLICATIONS.values() if a.suite in SUITES]
         raise ConfigError(f"--app must be one of {', '.join(codes)}, got {label!r}{did_you_mean(label, codes)}")
     return one
 

@@ -115,7 +115,8 @@ def plain_results(
     application: Application, inputs: Mapping[str, Iterable[bytes]], parameters: Mapping[str, Any]
 ) -> dict[str, list[Row]]:
     """What the application in plain Python makes of lines, by stream."""
-    module = importlib.import_module(f"riot_ops.bench.opponents.dspbench.{application.name}")
+    room = "streambench" if application.suite == "streambench" else "dspbench"
+    module = importlib.import_module(f"riot_ops.bench.opponents.{room}.{application.name}")
     made: dict[str, list[Row]] = getattr(module, application.name)(inputs, **parameters)
     return made
 

@@ -155,7 +155,7 @@ class ApplicationJob(Job):
         """A picture of what was found."""
         path = self.folder / f"{self.name}.png"
         drawn = findings.draw(self.name, findings.Results(self.folder, self._parsed), path)
-        console.print(f"picture: {path}" if drawn else "no picture: nothing was found", soft_wrap=True)
+        console.print(f"picture: {path}" if drawn else "no picture: there is nothing to draw", soft_wrap=True)
 
     def _parsed(self, name: str) -> pa.Table:
         """The first records of a source as the first parser behind it makes them."""

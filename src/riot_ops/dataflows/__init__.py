@@ -24,6 +24,13 @@ from riot_ops.dataflows.riotbench.pred import pred
 from riot_ops.dataflows.riotbench.stats import stats
 from riot_ops.dataflows.riotbench.ticks import read_ticks, ticks
 from riot_ops.dataflows.riotbench.train import train
+from riot_ops.dataflows.streambench.distinct import distinct
+from riot_ops.dataflows.streambench.grep import grep
+from riot_ops.dataflows.streambench.identity import identity
+from riot_ops.dataflows.streambench.projection import projection
+from riot_ops.dataflows.streambench.sample import sample
+from riot_ops.dataflows.streambench.statistics import statistics
+from riot_ops.dataflows.streambench.wordcount import wordcount
 
 __all__ = [
     "APPLICATIONS",
@@ -35,19 +42,25 @@ __all__ = [
     "application",
     "bargain_index",
     "click_analytics",
+    "distinct",
     "equipment_monitoring",
     "etl",
     "fraud_detection",
+    "grep",
+    "identity",
     "log_processing",
     "machine_outlier",
     "micro",
     "pred",
+    "projection",
     "read_ticks",
     "reinforcement_learner",
+    "sample",
     "sentiment_analysis",
     "smart_grid",
     "spam_filter",
     "spike_detection",
+    "statistics",
     "stats",
     "ticks",
     "traffic_monitoring",
@@ -55,6 +68,7 @@ __all__ = [
     "trending_topics",
     "voip_stream",
     "word_count",
+    "wordcount",
     "yahoo_streaming",
 ]
 

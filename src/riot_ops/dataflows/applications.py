@@ -28,6 +28,13 @@ from riot_ops.dataflows.riotbench.etl import etl
 from riot_ops.dataflows.riotbench.pred import pred
 from riot_ops.dataflows.riotbench.stats import stats
 from riot_ops.dataflows.riotbench.train import train
+from riot_ops.dataflows.streambench.distinct import distinct
+from riot_ops.dataflows.streambench.grep import grep
+from riot_ops.dataflows.streambench.identity import identity
+from riot_ops.dataflows.streambench.projection import projection
+from riot_ops.dataflows.streambench.sample import sample
+from riot_ops.dataflows.streambench.statistics import statistics
+from riot_ops.dataflows.streambench.wordcount import wordcount
 
 __all__ = ["APPLICATIONS", "BUILDERS", "RIOTBENCH", "Application", "application"]
 
@@ -41,7 +48,7 @@ class Application:
     code : str
         Its short name.
     suite : str
-        ``riotbench``, ``dspbench`` or ``neptune``.
+        ``riotbench``, ``dspbench``, ``neptune`` or ``streambench``.
     builder : function
         Builds its dataflow.
     inputs : mapping of str to str
@@ -216,6 +223,19 @@ APPLICATIONS: dict[str, Application] = {
                 "alarms": ("pair", "ts", "delay"),
                 "monitor": ("pair", "ts", "count", "mean", "min", "max", "slope", "alarm"),
             },
+        ),
+        Application("identity", "streambench", identity, {"lines": "searches"}, {"records": ("payload",)}),
+        Application("sample", "streambench", sample, {"lines": "searches"}, {"records": ("payload",)}),
+        Application("projection", "streambench", projection, {"lines": "searches"}, {"values": ("value",)}),
+        Application("grep", "streambench", grep, {"lines": "searches"}, {"matches": ("payload",)}),
+        Application("wordcount", "streambench", wordcount, {"lines": "searches"}, {"counts": ("word", "count")}),
+        Application("distinct", "streambench", distinct, {"lines": "searches"}, {"sizes": ("value", "count")}),
+        Application(
+            "statistics",
+            "streambench",
+            statistics,
+            {"lines": "packets"},
+            {"figures": ("count", "min", "max", "sum", "mean")},
         ),
     )
 }

@@ -56,9 +56,14 @@ CASES = [
     ("equipment", {}, {}),
     ("equipment", {}, {"window": "2s", "growth": 0.0, "baseline": "first", "lateness": "0s", "max_pending": 1}),
     ("equipment", {}, {"baseline": "mean"}),
+    ("sample", {}, {"share": 0.45, "seed": -9}),
+    ("projection", {}, {"field": 4}),
+    ("grep", {}, {"text": "http", "invert": True}),
+    ("distinct", {}, {"field": 1}),
+    ("statistics", {}, {"field": "frac_bytes"}),
 ]
-#: Options of generated streams in which little happens in a few seconds.
-LIVELY = {"equipment": {"holding_s": 0.4}}
+#: Options of generated streams in which little happens in a few seconds, or nothing is wrong.
+LIVELY = {"equipment": {"holding_s": 0.4}, "searches": {"dirt": True}, "packets": {"dirt": True, "records": 700}}
 
 
 @pytest.mark.parametrize(("code", "shared", "options"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])

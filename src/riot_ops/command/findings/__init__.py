@@ -1,4 +1,4 @@
-"""What the applications of DSPBench found, as pictures: one function each."""
+"""What the applications found, as pictures: one function each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from riot_ops.command.findings.results import Results
 
 __all__ = ["DRAWN", "Results", "draw"]
 
-#: By application: draws on a figure and returns its axes, or None where there is nothing to see.
+#: By application: draws on a figure and returns its axes, or None where there is nothing to see. Of those that pass
+#: lines on there is no picture.
 DRAWN: dict[str, Callable[[Any, Results], list[Any] | None]] = {
     "word_count": counts.words,
     "log_processing": counts.log,
@@ -31,11 +32,16 @@ DRAWN: dict[str, Callable[[Any, Results], list[Any] | None]] = {
     "traffic_monitoring": scores.roads,
     "reinforcement_learner": scores.choices,
     "smart_grid": scores.loads,
+    "wordcount": counts.words,
+    "distinct": counts.sizes,
+    "statistics": counts.figures,
 }
 
 
 def draw(name: str, results: Results, path: Path) -> bool:
     """Draw what an application found; False where there is nothing to see."""
+    if name not in DRAWN:
+        return False
     figure = figure_of()
     axes = DRAWN[name](figure, results)
     if axes is None:

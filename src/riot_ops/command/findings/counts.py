@@ -1,4 +1,4 @@
-"""Pictures of counts: words, requests, visits, topics, clicks, campaigns."""
+"""Pictures of counts: words, requests, visits, topics, clicks, campaigns, different values, figures of a field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from riot_ops.command.canvas import COLOURS, dates
 from riot_ops.command.findings.results import Results, most, thinned, times
 
-__all__ = ["campaigns", "clicks", "log", "topics", "visits", "words"]
+__all__ = ["campaigns", "clicks", "figures", "log", "sizes", "topics", "visits", "words"]
 
 #: Lines in a picture.
 LINES = 8
@@ -114,6 +114,32 @@ def campaigns(figure: Any, results: Results) -> list[Any] | None:
     axes.xaxis.set_major_formatter(dates(axes))
     axes.set_title(f"Views of {pc.count_distinct(counts['campaign_id']).as_py():,} campaigns per window")
     axes.set_ylabel("views")
+    return [axes]
+
+
+def sizes(figure: Any, results: Results) -> list[Any] | None:
+    """How many different values there have been as the stream goes on."""
+    found = thinned(results.stream("sizes", "count"))
+    if not found.num_rows:
+        return None
+    axes = figure.subplots()
+    axes.plot(found["seq"], found["count"], color=COLOURS[0])
+    axes.set_title("Different values so far")
+    axes.set_xlabel("line")
+    return [axes]
+
+
+def figures(figure: Any, results: Results) -> list[Any] | None:
+    """The least, the mean and the greatest value as the stream goes on."""
+    found = thinned(results.stream("figures", "min", "mean", "max"))
+    if not found.num_rows:
+        return None
+    axes = figure.subplots()
+    for i, name in enumerate(("max", "mean", "min")):
+        axes.plot(found["seq"], found[name], color=COLOURS[i], label=name)
+    axes.set_yscale("symlog")
+    axes.set_title("Least, mean and greatest value so far")
+    axes.set_xlabel("line")
     return [axes]
 
 

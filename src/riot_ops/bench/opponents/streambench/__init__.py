@@ -1,0 +1,1 @@
+"""The programs of StreamBench in plain Python: what they are measured against and validated by."""

@@ -1,0 +1,23 @@
+"""Projection in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["cells", "projection"]
+
+
+def projection(inputs: Mapping[str, Iterable[bytes]], *, field: int = 1) -> dict[str, list[tuple[Any, ...]]]:
+    """``values``: value. ``inputs`` has ``lines``."""
+    return {"values": [(value,) for value in cells(inputs["lines"], field)]}
+
+
+def cells(lines: Iterable[bytes], field: int) -> Iterable[str]:
+    """A cell of each line that is text, or an empty one."""
+    for line in lines:
+        try:
+            found = line.decode().rstrip("\r\n").split("\t")
+        except UnicodeDecodeError:
+            continue
+        yield found[field] if field < len(found) else ""

@@ -1,0 +1,32 @@
+"""Sample in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["sample", "xxh64"]
+
+WORD = 2**64 - 1
+P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+P4, P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+
+
+def xxh64(number: int, seed: int) -> int:
+    """XXH64 of the eight bytes of a number, the least first."""
+    h = (seed + P5 + 8) & WORD
+    x = (number & WORD) * P2 & WORD
+    h ^= (x << 31 | x >> 33) * P1 & WORD
+    h = (h << 27 | h >> 37) & WORD
+    h = (h * P1 + P4) & WORD
+    h = (h ^ h >> 33) * P2 & WORD
+    h = (h ^ h >> 29) * P3 & WORD
+    return h ^ h >> 32
+
+
+def sample(
+    inputs: Mapping[str, Iterable[bytes]], *, share: float = 0.1, seed: int = 0
+) -> dict[str, list[tuple[Any, ...]]]:
+    """``records``: payload. ``inputs`` has ``lines``."""
+    below, begin = share * 2.0**64, xxh64(seed, 42)
+    return {"records": [(line,) for number, line in enumerate(inputs["lines"]) if xxh64(number, begin) < below]}

@@ -1,0 +1,1 @@
+"""The seven programs of StreamBench."""

@@ -1,0 +1,37 @@
+"""Sample: some of the records."""
+
+from __future__ import annotations
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["sample"]
+
+
+def sample(*, share: float = 0.1, seed: int = 0) -> Dataflow:
+    """Build Sample: lines → a share of them, by a hash of their number.
+
+    Its result stream is ``records``, with the field ``payload``. Which they are does not depend on the runner, nor on
+    how the stream is cut: every engine that has the hash draws the same.
+
+    Parameters
+    ----------
+    share : float, 0 to 1, default 0.1
+        How many of the lines are kept, in the mean. A smaller sample is a part of a larger one.
+    seed : int, default 0
+        Another seed draws another sample, see :class:`riot_ops.tasks.HashSample`.
+
+    References
+    ----------
+    .. [1] R. Lu, G. Wu, B. Xie, J. Hu, *StreamBench: towards benchmarking modern distributed stream computing
+       frameworks*, UCC 2014.
+
+    Examples
+    --------
+    >>> lines = [{"payload": bytes([65 + i])} for i in range(26)]
+    >>> b"".join(sample(share=0.3).run(lines)["records"]["payload"].to_pylist())
+    b'JKMPRU'
+    """
+    flow = Dataflow("sample")
+    chosen = flow.source("lines").shuffle().to(t.HashSample(share=share, seed=seed), id="records")
+    return flow.sink("records_sink", chosen)

@@ -1,0 +1,45 @@
+"""Statistics: the extremes, sum and mean of a field."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.dataflow import Dataflow
+from riot_ops.streams.streambench.packets import FIELDS
+
+__all__ = ["statistics"]
+
+
+def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "each") -> Dataflow:
+    """Build Statistics: lines of seventeen numbers → one of them → its count, least, greatest, sum and mean so far.
+
+    Its result stream is ``figures``, with the fields ``count``, ``min``, ``max``, ``sum`` and ``mean``. The sum is
+    exact and rounded once. A line whose cell is missing or no number is an error.
+
+    Parameters
+    ----------
+    field : str, default "v4_pkts"
+        Which number, one of those that the generated stream ``packets`` has.
+    emit : "each" or "update", default "each"
+        The figures at every line, or at the last of each batch, see :class:`riot_ops.tasks.RunningSummary`.
+
+    References
+    ----------
+    .. [1] R. Lu, G. Wu, B. Xie, J. Hu, *StreamBench: towards benchmarking modern distributed stream computing
+       frameworks*, UCC 2014.
+
+    Examples
+    --------
+    >>> lines = [{"payload": f"201309,40,{n}".encode()} for n in (7, "x", 10)]
+    >>> figures = statistics().run(lines)["figures"]
+    >>> [(row["count"], row["sum"], row["mean"]) for row in figures.to_pylist()]
+    [(1, 7.0, 7.0), (2, 17.0, 8.5)]
+    """
+    if field not in FIELDS:
+        raise ConfigError(f"field must be one of {', '.join(FIELDS)}, got {field!r}{did_you_mean(str(field), FIELDS)}")
+    flow = Dataflow("statistics")
+    parse = t.ParseLines(fields={"value": (FIELDS.index(field), "double")})
+    values = flow.source("lines").shuffle().to(parse, id="values")
+    return flow.sink("figures_sink", values.one().to(t.RunningSummary(emit=emit), id="figures"))

@@ -1,0 +1,38 @@
+"""Word count as StreamBench has it: what stands between white space, as it is written."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from riot_ops import tasks as t
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["wordcount"]
+
+
+def wordcount(*, emit: Literal["each", "update"] = "each") -> Dataflow:
+    r"""Build StreamBench's word count: lines → what stands between white space → the running count of each.
+
+    Unlike that of DSPBench it takes punctuation as part of a word. Its result stream is ``counts``, with the fields
+    ``word`` and ``count``. A line that is no UTF-8 is an error.
+
+    Parameters
+    ----------
+    emit : "each" or "update", default "each"
+        The count at every word, or at the last of each word in a batch, see :class:`riot_ops.tasks.RunningCount`.
+
+    References
+    ----------
+    .. [1] R. Lu, G. Wu, B. Xie, J. Hu, *StreamBench: towards benchmarking modern distributed stream computing
+       frameworks*, UCC 2014.
+
+    Examples
+    --------
+    >>> counts = wordcount().run([{"payload": b"river, river,\tcloud"}])["counts"]
+    >>> [(row["word"], row["count"]) for row in counts.to_pylist()]
+    [('river,', 1), ('river,', 2), ('cloud', 1)]
+    """
+    flow = Dataflow("wordcount")
+    words = flow.source("lines").shuffle().to(t.Tokenize(split="spaces"), id="split")
+    counts = words.hash("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")
+    return flow.sink("counts_sink", counts)
