@@ -32,6 +32,8 @@ class Delivery:
         self.paused = False
         self.failure: Exception | None = None
         self.rows = 0
+        #: Where it is noted what it wants: the table, and the key in it.
+        self.wanted: list[tuple[dict[str, list[tuple[Delivery, str]]], str]] = []
         self._epoch = 0
         try:
             for sink in submission.sinks.values():

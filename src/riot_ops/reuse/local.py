@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -77,6 +78,7 @@ class LocalBackend:
         #: By running step: the sources above it, and the routes and marks that it needs.
         self._origins: dict[str, frozenset[str]] = {}
         self._needs: dict[str, set[str]] = {}
+        self._needed: Counter[str] = Counter()
         #: By stream, and by step of the engine: the dataflows that want it, and their names for it.
         self._ends: dict[str, list[tuple[Delivery, str]]] = {}
         self._labels: dict[str, list[tuple[Delivery, str]]] = {}
@@ -112,10 +114,13 @@ class LocalBackend:
             self._readings |= begun
             self._deliveries[submission.name] = delivery
             for step, node, label in steps:
-                if addition.placed[node] in fresh:
-                    self._needs.setdefault(addition.placed[node], set()).add(step.id)
+                needs = self._needs.setdefault(addition.placed[node], set())
+                if addition.placed[node] in fresh and step.id not in needs:
+                    needs.add(step.id)
+                    self._needed[step.id] += 1
                 if (delivery, label) not in self._labels.setdefault(step.id, []):
                     self._labels[step.id].append((delivery, label))
+                    delivery.wanted.append((self._labels, step.id))
             for new in addition.new:
                 above = (self._origins[one] for one in new.inputs)
                 self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
@@ -126,6 +131,7 @@ class LocalBackend:
             for stream in submission.routes:
                 if stream != ERRORS_STREAM:
                     self._ends.setdefault(addition.placed[stream], []).append((delivery, stream))
+                    delivery.wanted.append((self._ends, addition.placed[stream]))
             self._engine.outputs = set(self._ends)
             return first
 
@@ -136,17 +142,18 @@ class LocalBackend:
             if delivery is not None:
                 delivery.close()
                 self._note(removal.name, delivery)
-            for where in (self._ends, self._labels):
-                for key, users in list(where.items()):
-                    where[key] = [(one, label) for one, label in users if one is not delivery]
+                for where, key in delivery.wanted:
+                    where[key] = [(one, label) for one, label in where.get(key, ()) if one is not delivery]
                     if not where[key]:
                         del where[key]
             for step in stopped:
-                self._needs.pop(step, None)
+                for need in self._needs.pop(step, ()):
+                    self._needed[need] -= 1
+                    if not self._needed[need]:
+                        del self._needed[need]
                 self._origins.pop(step, None)
                 self._taken.pop(step, None)
-            needed = set().union(*self._needs.values())
-            self._engine.drop({step.id for step in self._engine.steps} - needed)
+            self._engine.drop({step.id for step in self._engine.steps} - self._needed.keys())
             self._engine.outputs = set(self._ends)
             self._engine.resting = (self._engine.resting - stopped) | removal.rested
             self._flushed -= stopped

@@ -210,17 +210,20 @@ class Shared:
         kept = tuple(step for step in steps if self.users[step] != {name})
         gone = set(stopped)
         group = self.groups[self.group_of[next(iter(steps))]]
+        left = frozenset(group.steps - gone)
+        # there are no more parts than it has sources: what stays of it hangs on these
+        one = not gone or sum(not self.steps[step].inputs for step in steps) == 1
         return Removal(
             name,
             stopped,
             kept,
             tuple((above, s) for s in stopped for above in self.steps[s].inputs if above not in gone),
             frozenset(s for s in kept if self.users[s] - {name} <= self.paused and not self.rests(s)),
-            self._parts(group.steps, gone) if gone else (frozenset(group.steps),),
+            self._parts(left) if left and not one else (left,) if left else (),
         )
 
-    def _parts(self, steps: set[str], gone: set[str]) -> tuple[frozenset[str], ...]:
-        left = {step: None for step in steps if step not in gone}
+    def _parts(self, steps: frozenset[str]) -> tuple[frozenset[str], ...]:
+        left = dict.fromkeys(sorted(steps))
         parts = []
         while left:
             waiting = [next(iter(left))]
@@ -229,7 +232,7 @@ class Shared:
                 step = waiting.pop()
                 del left[step]
                 for other in (*self.steps[step].inputs, *self.readers[step]):
-                    if other not in gone and other not in part:
+                    if other in steps and other not in part:
                         part.add(other)
                         waiting.append(other)
             parts.append(frozenset(part))
