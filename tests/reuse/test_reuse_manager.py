@@ -501,6 +501,20 @@ def test_a_log_holds_functions_by_name_alone(tmp_path):
         free.state()
 
 
+def test_a_log_holds_no_secrets_and_says_so(tmp_path):
+    def publish(secret):
+        return chain(t.MqttPublish(url="memory://x", topic="t", payload="device", username="u", password=secret))
+
+    manager = ReuseManager(log=tmp_path / "log")
+    with pytest.raises(errors.DescriptorError, match="f0: password is a secret"):
+        manager.submit(publish(ro.Secret("pa55")))
+    manager.submit(publish(ro.Secret.env("NAME")))
+    manager.close()
+    text = (tmp_path / "log").read_text()
+    assert "pa55" not in text and "NAME" in text
+    assert ReuseManager(log=tmp_path / "log").names == ["f"]
+
+
 # -- size, pictures, threads -----------------------------------------------------------------------
 
 

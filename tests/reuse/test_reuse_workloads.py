@@ -34,6 +34,13 @@ def test_riot21_has_the_steps_that_are_stated():
     assert round(100 * saved.peak, 1) == 45.3 and len(saved.alone) == 42
 
 
+def test_riot21_has_stores_of_ones_own():
+    def texts(**options):
+        return "".join(flow.to_json() for flow in riot21(**options))
+
+    assert "sqlite:///x.db" in texts(store="sqlite:///x.db") and "memory://y" in texts(broker="memory://y")
+
+
 def test_traces_of_riot21_save_what_was_measured_elsewhere():
     names = list(RIOT)
     assert statistics.mean(replay(sequence(names, s), RIOT).total for s in range(60)) == pytest.approx(0.365, abs=0.02)

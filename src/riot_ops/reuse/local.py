@@ -105,11 +105,15 @@ class LocalBackend:
                 for name, _, members, merging in wanted.values()
                 if name not in self._readings
             }
-            delivery = Delivery(submission)
-            # from here on nothing fails
             there = {step.id for step in self._engine.steps}
-            added = {step.id: step for step, node, _ in steps if addition.placed[node] in fresh}
-            self._engine.extend([step for step in added.values() if step.id not in there])
+            added = {s.id: s for s, node, _ in steps if addition.placed[node] in fresh and s.id not in there}
+            self._engine.extend(list(added.values()))
+            try:
+                delivery = Delivery(submission)
+            except BaseException:
+                self._engine.drop(added)
+                raise
+            # from here on nothing fails
             self._engine.resting -= addition.woken
             self._readings |= begun
             self._deliveries[submission.name] = delivery

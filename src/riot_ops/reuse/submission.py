@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.errors import DescriptorError
@@ -53,6 +54,13 @@ def submitted(name: str, flow: Dataflow, sources: Any, sinks: Any, reads: bool) 
 
 def described(name: str, flow: Dataflow, owner: str | None, placed: Mapping[str, str]) -> dict[str, Any]:
     """A dataflow with the steps that it has, as data."""
+    for node in flow.nodes.values():
+        values = vars(node.task).items() if node.task is not None else ()
+        if lost := [field for field, value in values if isinstance(value, Secret) and value.variable is None]:
+            raise DescriptorError(
+                f"the dataflow {name!r} cannot be kept as data: {node.id}: {lost[0]} is a secret, which is never "
+                "written; give Secret.env('NAME')"
+            )
     try:
         return {"name": name, "owner": owner, "flow": flow.to_dict(), "placed": dict(placed)}
     except ConfigError as error:
