@@ -51,7 +51,7 @@ def _count(
     """Fill in the entries; returns how many there are, and of how many bytes.
 
     ``found`` is an open-addressing table of entries, of ``64 - shift`` bits: those of an earlier text are as good as
-    free. ``tails`` has the last eight bytes of each word, which is all of most.
+    free. ``tails`` is room for the last eight bytes, which is all of most, of the words of a text.
     """
     n = 0
     o = 0
@@ -94,7 +94,7 @@ def _count(
             known = -1
             while found[at] >= first:
                 k = found[at]
-                if tails[k] == tail and offsets[k + 1] - offsets[k] == size:
+                if tails[k - first] == tail and offsets[k + 1] - offsets[k] == size:
                     same = True
                     for j in range(size - 8):
                         if text[np.uint64(offsets[k] + j)] != text[np.uint64(begin + j)]:
@@ -113,7 +113,7 @@ def _count(
                 o = begin
                 continue
             found[at] = n
-            tails[n] = tail
+            tails[n - first] = tail
             rows[n] = i
             places[n] = n - head
             counts[n] = 1
@@ -140,7 +140,7 @@ def word_counts(
     room = int(sizes.sum() + starts.size) // 2 + 1 + with_whole * starts.size
     longest = int(sizes.max(initial=0)) // 2 + 1
     bits = (2 * longest).bit_length()
-    found, tails = np.full(1 << bits, -1, np.int64), np.empty(room, np.uint64)
+    found, tails = np.full(1 << bits, -1, np.int64), np.empty(longest, np.uint64)
     rows, places, counts = (np.empty(room, np.int64) for _ in range(3))
     different, whole = np.empty(starts.size, np.int64), np.empty(room, np.bool_)
     offsets, text = np.empty(room + 1, np.int32), np.empty(int(sizes.sum()), np.uint8)

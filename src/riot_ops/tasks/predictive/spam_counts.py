@@ -137,7 +137,9 @@ class SpamCounts(KeyedTask):
         _learn(slots, labels, count_column(batch.column(self.count)), state["bad"], state["good"], *found)
         schema = self.output_schema(batch.schema)
         asked = np.isnan(labels) if self.emit == "each" else np.zeros(slots.size, np.bool_)
-        if not asked.all():
+        if not asked.any():
+            batch, found = batch.slice(0, 0), [one[:0] for one in found]
+        elif not asked.all():
             batch, found = batch.filter(pa.array(asked)), [one[asked] for one in found]
         for name, values in zip(OUTPUTS, found, strict=True):
             batch = replace_column(batch, name, pa.array(values))
