@@ -47,24 +47,56 @@ def same_words(data: Any, a: Any, b: Any, size: Any) -> Any:
 
 
 @kernel
-def span_codes(
-    data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, out: Any
+def _first_word(data: Any, start: Any, end: Any) -> Any:
+    """The first eight bytes of a text as a number, of a shorter one above zeros."""
+    size = min(end - start, 8)
+    if size == 0:
+        return _NOUGHT
+    if start + 8 <= data.size:
+        return load8(data, start) << np.uint64(64 - 8 * size)
+    w = _NOUGHT
+    for i in range(size):
+        w |= np.uint64(data[start + i]) << np.uint64(8 * (8 - size + i))
+    return w
+
+
+@kernel
+def _first_words(names: Any, name_starts: Any, name_ends: Any, words: Any) -> None:
+    for j in range(words.size):
+        words[j] = _first_word(names, name_starts[j], name_ends[j])
+
+
+@kernel
+def _span_codes(
+    data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, words: Any, out: Any
 ) -> None:
-    """The place of each text among the names, -1 where it is none of them or not valid."""
     n = name_starts.size
     guess = 0  # names mostly come in turn: try the next one first
     for i in range(out.size):
         out[i] = -1
         if valid.size > 0 and not valid[i]:
             continue
+        w = _first_word(data, starts[i], ends[i])
+        size = ends[i] - starts[i]
         for j in range(n):
             c = guess + j
             if c >= n:
                 c -= n
-            if same_bytes(data, starts[i], ends[i], names, name_starts[c], name_ends[c]):
+            if words[c] != w or name_ends[c] - name_starts[c] != size:
+                continue
+            if size <= 8 or same_bytes(data, starts[i], ends[i], names, name_starts[c], name_ends[c]):
                 out[i] = c
                 guess = c + 1 if c + 1 < n else 0
                 break
+
+
+def span_codes(
+    data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, out: Any
+) -> None:
+    """The place of each text among the names, -1 where it is none of them or not valid."""
+    words = np.empty(name_starts.size, np.uint64)
+    _first_words(names, name_starts, name_ends, words)
+    _span_codes(data, starts, ends, valid, names, name_starts, name_ends, words, out)
 
 
 @kernel

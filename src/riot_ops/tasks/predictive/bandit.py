@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.parameters import Count, NonNegative
-from riot_ops.kernels.arrow import float_column
+from riot_ops.kernels.arrow import count_column, float_column
 from riot_ops.kernels.bandits import (
     BEYOND,
     BROKEN,
@@ -253,8 +253,7 @@ class Bandit(KeyedTask):
     ) -> pa.RecordBatch:
         n, (low, _) = batch.num_rows, self.rewards
         given = code_of(batch.column(self.action), self.actions)
-        numbers = [float_column(batch.column(name))[0] for name in (self.round, self.reward)]
-        rounds, rewards = (np.where(np.isnan(x), 0, x).astype(np.int64) for x in numbers)
+        rounds, rewards = (count_column(batch.column(name)) for name in (self.round, self.reward))
         chosen, earned = np.empty(n, np.int32), np.empty(n, np.int64)
         world = [(self.feedback or {}).get(name, (0.0, 0.0)) for name in self.actions]
         means, spreads = (np.array([pair[i] for pair in world]) for i in range(2))
