@@ -167,15 +167,15 @@ class TopK(KeyedTask):
             passed = LAST if self.partial else -1
         # by tick and key, of each item the last
         order = np.arange(slot.size) if are_sorted([tick, slot], slot.size) else np.lexsort((slot, tick))
-        items = ranks_of(rows.column(self.item))
         edges = edges_of(tick[order], slot[order])
         groups = np.repeat(np.arange(edges.size - 1), np.diff(edges))
-        order = order[latest_rows(key_numbers([pa.array(groups), pa.array(items[order])], slot.size), slot.size)]
+        items = rows.column(self.item).take(pa.array(order))
+        order = order[latest_rows(key_numbers([pa.array(groups), items], slot.size), slot.size)]
         closed = tick[order] <= passed
         if not closed.all():
             held = np.sort(order[~closed])
             self._hold(rows.take(pa.array(held)), slot[held], state)
-        return None, self._due(rows, order[closed], slot, tick, items, ticks)
+        return None, self._due(rows, order[closed], slot, tick, ticks)
 
     def _passed(self, times: Numbers, ticks: Ticks) -> Numbers:
         """How many ticks there were up to each time."""
@@ -201,9 +201,7 @@ class TopK(KeyedTask):
         for slot in np.unique(slots).tolist():
             state["held"][slot] = kept.filter(pa.array(slots == slot))
 
-    def _due(
-        self, rows: pa.RecordBatch, order: Numbers, slot: Numbers, tick: Numbers, items: Numbers, ticks: Ticks
-    ) -> Due | None:
+    def _due(self, rows: pa.RecordBatch, order: Numbers, slot: Numbers, tick: Numbers, ticks: Ticks) -> Due | None:
         """The best of each key at each tick, of rows in the order of ticks and keys."""
         values, _ = float_column(rows.column(self.value))
         if not self.zeros:
@@ -211,7 +209,14 @@ class TopK(KeyedTask):
         if not order.size:
             return None
         edges = edges_of(tick[order], slot[order])
-        order = order_within(edges, order, -values, items)
+        order = order_within(edges, order, -values, np.zeros(values.size, np.int64))
+        # only those which reach the k-th value are told apart by their names
+        least = values[order[np.minimum(edges[:-1] + self.k, edges[1:]) - 1]]
+        order = order[values[order] >= np.repeat(least, np.diff(edges))]
+        edges = edges_of(tick[order], slot[order])
+        names = np.zeros(values.size, np.int64)
+        names[order] = ranks_of(rows.column(self.item).take(pa.array(order)))
+        order = order_within(edges, order, -values, names)
         rank = np.arange(order.size) - np.repeat(edges[:-1], np.diff(edges)) + 1
         best = rank <= self.k
         order, rank = order[best], rank[best]
