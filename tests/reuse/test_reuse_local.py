@@ -227,15 +227,46 @@ def test_a_sink_that_fails_is_nobody_elses_matter():
     assert users.manager.stats()["failed"] == {"b": "OSError: disk full"}
 
 
-def test_a_step_that_raises_ends_the_run_and_says_so_to_whoever_acts_next():
-    def broken(batch):
-        raise MemoryError("no more")
+def test_a_step_that_raises_ends_the_dataflows_that_use_it_and_no_others():
+    calls = []
+
+    def picky(batch):
+        calls.append(batch)
+        if len(calls) > 2:
+            raise MemoryError("no more")
+        return batch
+
+    users = Users(random.Random(2), batch_size=10)
+    check = ro.map_batches(picky, name="picky", version=1)
+    users.submit(chain(B, check, A, name="a"), "a")
+    users.submit(chain(B, check, name="b"), "b")
+    users.submit(chain(B, A, name="c"), "c")
+    users.backend.run()
+    assert_same(users.got("c"), users.alone("c"), users.flows["c"])
+    assert users.backend.stats()["failed"] == dict.fromkeys("ab", "MemoryError: no more")
+    wanted = {"a2": users.sinks["c"].table("c1"), "b1": chain(B, name="b").run(users.logs["north"])["b0"]}
+    for end, table in wanted.items():  # of whole batches
+        seen = users.sinks[end[0]].table(end).column("seq").to_pylist()
+        assert seen == [n for n in table.column("seq").to_pylist() if n < 20]
+    report = users.submit(chain(B, check, name="d"), "d")
+    assert set(report.reused) == {"north", "d0"}  # it gets a step of its own
+    users.manager.pause("a")
+    users.manager.resume("a")
+    for name in "abcd":
+        users.manager.remove(name)
+    assert users.backend.running() == set() and not users.backend._engine.broken
+
+
+def test_a_source_that_fails_ends_the_run_and_says_so_to_whoever_acts_next():
+    class Failing(ro.MemorySource):
+        def read(self, split):
+            raise ConnectorError("the broker is gone")
 
     manager = ReuseManager(LocalBackend())
-    manager.submit(chain(ro.map_batches(broken), name="a"), random_input(random.Random(0), 5))
-    with pytest.raises(MemoryError):
+    manager.submit(chain(A, name="a"), Failing(random_input(random.Random(0), 5)))
+    with pytest.raises(ConnectorError, match="broker is gone"):
         manager.backend.run()
-    with pytest.raises(errors.EnactError, match="no more"):
+    with pytest.raises(ConnectorError, match="broker is gone"):
         manager.submit(chain(A, name="b"), random_input(random.Random(0), 5))
     assert manager.names == ["a"]
 

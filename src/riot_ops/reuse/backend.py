@@ -37,6 +37,9 @@ class Backend(Protocol):
     def fresh(self, step: str) -> bool:
         """Whether a step has seen no record yet."""
 
+    def broken(self, step: str) -> bool:
+        """Whether a step has failed and gives nothing more: whoever comes gets one of its own."""
+
     def running(self) -> set[str]:
         """The steps that run."""
 
@@ -77,6 +80,9 @@ class NullBackend:
         self.idle &= set().union(*self.fragments)
 
     def fresh(self, step: str) -> bool:
+        return False
+
+    def broken(self, step: str) -> bool:
         return False
 
     def running(self) -> set[str]:

@@ -76,6 +76,13 @@ class Delivery:
         except Exception as error:  # as above
             self._fail(error)
 
+    def stop(self, error: Exception) -> None:
+        """Nothing more can come, as a step has failed; what came before can be seen."""
+        if self.failure is None:
+            self.commit()
+            if self.failure is None:
+                self._fail(error)
+
     def close(self) -> None:
         """The dataflow has ended."""
         self.commit()

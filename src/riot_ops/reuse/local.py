@@ -73,6 +73,7 @@ class LocalBackend:
         self.batch_size = batch_size
         self.epoch_s = epoch_s
         self._engine = Engine([], set())
+        self._engine.broken = {}
         self._readings: dict[str, Reading] = {}
         self._deliveries: dict[str, Delivery] = {}
         #: By running step: the sources above it, and the routes and marks that it needs.
@@ -160,6 +161,7 @@ class LocalBackend:
             self._engine.drop({step.id for step in self._engine.steps} - self._needed.keys())
             self._engine.outputs = set(self._ends)
             self._engine.resting = (self._engine.resting - stopped) | removal.rested
+            self._engine.broken = {s: e for s, e in (self._engine.broken or {}).items() if s in self._needed}
             self._flushed -= stopped
             for name, reading in list(self._readings.items()):
                 for steps in reading.readers.values():
@@ -173,6 +175,7 @@ class LocalBackend:
             self._deliveries[rest.name].paused = rest.paused
             resting = self._engine.resting
             self._engine.resting = resting | rest.steps if rest.paused else resting - rest.steps
+            self._engine.resting |= set(self._engine.broken or ())
             if not rest.paused and any(reading.ended for reading in self._readings.values()):
                 self._end()
 
@@ -195,6 +198,9 @@ class LocalBackend:
 
     def fresh(self, step: str) -> bool:
         return not self._taken.get(step)
+
+    def broken(self, step: str) -> bool:
+        return any(need in (self._engine.broken or ()) for need in self._needs.get(step, ()))
 
     def running(self) -> set[str]:
         return set(self._origins)
@@ -249,6 +255,9 @@ class LocalBackend:
         self._commit()
 
     def _deliver(self, outputs: Batches) -> None:
+        for step, error in (self._engine.broken or {}).items():
+            for delivery, _ in self._labels.get(step, ()):  # what it got of earlier batches stays
+                delivery.stop(error)
         for stream, batches in outputs.items():
             if stream == ERRORS_STREAM:
                 for batch in batches:

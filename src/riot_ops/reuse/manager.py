@@ -357,6 +357,8 @@ class ReuseManager:
         return self._shared.addition(name, found, self._allows), submission
 
     def _allows(self, piece: Piece, step: str) -> bool:
+        if self.backend.broken(step):
+            return False
         return self.policy != "stateless" or not piece.stateful or self.backend.fresh(step)
 
     @contextmanager

@@ -59,6 +59,8 @@ class Engine:
         self.outputs = outputs
         #: Steps that are passed over: they see nothing and give nothing.
         self.resting: set[str] = set()
+        #: Steps that raised and are passed over since; None where one that raises ends :meth:`process`.
+        self.broken: dict[str, Exception] | None = None
         self.entries = entries
         self.order = order
         self._memo = HashMemo() if memo is None else memo
@@ -114,7 +116,12 @@ class Engine:
                     time.ended()
             except Exception as error:
                 error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
-                raise
+                if self.broken is None:
+                    raise
+                self.broken[step.id] = error
+                self.resting.add(step.id)
+                self._dead[step.id].take()
+                continue
             made[step.id] = [b for b in out if b.num_rows]
         results: Batches = {}
         for stream in self.outputs:
