@@ -35,7 +35,9 @@ def due_records(
     n = due.slots.size
     reached = due.times + delay
     if ticks.seq.size:
-        seq = ticks.seq[np.minimum(np.searchsorted(ticks.times, reached), ticks.seq.size - 1)]
+        runs = edges_of(reached)  # many are due at one time
+        moves = np.minimum(np.searchsorted(ticks.times, reached[runs[:-1]]), ticks.seq.size - 1)
+        seq = np.repeat(ticks.seq[moves], np.diff(runs))
     else:
         seq = np.full(n, last)
     by_key = hashes[due.slots].view(np.int64)
