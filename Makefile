@@ -43,7 +43,7 @@ test-all: lint
 	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src README.md docs/howto
 
 bench: setup
-	@for name in kernels keyed stats windows latency growth models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
+	@for name in kernels keyed stats windows latency growth operators models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
 
 # MUTATED="src/riot_ops/tasks/merge/join.py" or "--sample 200 src/riot_ops/tasks" for a part
 MUTATED ?= --sample 200 $(addprefix src/riot_ops/,tasks dataflows streams models runtime)
