@@ -345,6 +345,50 @@ def test_windows_of_different_periods_share_what_is_before_them():
         assert_same(users.got(name), users.alone(name), flow)
 
 
+def test_marks_that_guard_against_the_future_are_other_marks():
+    def window(**options):
+        aggregates = {"n": ("count", None)}
+        return t.Window(by=("device",), size=timedelta(seconds=4), aggregates=aggregates, **options)
+
+    users = Users(random.Random(5), batch_size=8)
+    seconds = [0, 1, 2, 1000, *range(3, 27)]
+    rows = [{"seq": i, "event_time": 1_000_000 * s, "device": "a"} for i, s in enumerate(seconds)]
+    users.logs["north"] = pa.Table.from_pylist(rows, schema=users.logs["north"].schema)
+    for name, task in (("a", window()), ("b", window(max_ahead="20s")), ("c", window(max_ahead="20s", delay="4s"))):
+        users.submit(chain(task, name=name), name)
+    ids = [step.id for step in users.backend._engine.steps]
+    assert len(ids) == len(set(ids)) and sum(id.endswith("@time") for id in ids) == 2
+    users.backend.run()
+    for name, flow in users.flows.items():
+        assert_same(users.got(name), users.alone(name), flow)
+    assert users.sinks["b"].table("b0").num_rows > users.sinks["a"].table("a0").num_rows / 2 > 0
+
+
+def test_what_only_the_paused_use_rests_when_the_others_go():
+    users = Users(random.Random(6), batch_size=10)
+    users.submit(chain(A, name="a"), "a")
+    users.submit(chain(A, B, name="b"), "b")
+    users.manager.pause("a")
+    users.backend.turn()
+    users.manager.remove("b")
+    users.backend.run()
+    assert users.backend.stats()["messages"] == 10
+    users.submit(chain(A, B, name="c"), "c")  # it wakes what it shares
+    users.backend.run()
+    assert users.backend.stats()["messages"] == 40 and not users.got("a")["a0"] and users.got("c")["c1"]
+
+
+def test_what_reads_several_sources_ends_with_the_last_of_them():
+    flow = ro.Dataflow("two")
+    streams = [flow.source(name, schema=SCHEMA) for name in ("north", "south")]
+    flow.sink("out", ro.merge(*streams).to(t.BlockAverage(window=1000, partial=True), id="average"))
+    users = Users(random.Random(7), batch_size=4)
+    users.logs["north"] = users.logs["north"].slice(0, 6)
+    users.submit(flow, "two")
+    users.backend.run()
+    assert users.sinks["two"].table("average").num_rows == 1
+
+
 def test_a_stream_without_end_goes_on_while_users_come_and_go():
     backend = LocalBackend(batch_size=64)
     manager = ReuseManager(backend)

@@ -388,6 +388,16 @@ def test_without_history_steps_with_state_are_shared_only_while_nothing_has_come
     assert manager.stats()["steps"] == 0
 
 
+def test_a_step_is_shared_only_together_with_what_it_reads():
+    backend = Begun()
+    manager = ReuseManager(backend, policy="stateless")
+    first = manager.submit(chain(A, B, name="a")).new
+    second = manager.submit(chain(A, B, name="b")).new
+    backend.fresh = lambda step: step in (first["a1"], second["b0"], second["b1"])
+    report = manager.submit(chain(A, B, name="c"))
+    assert (report.reused["c0"], report.reused["c1"]) == (second["b0"], second["b1"])
+
+
 @pytest.mark.parametrize("policy", ["always", "bounded_warm"])
 def test_with_history_the_report_names_what_is_warm(policy):
     manager = ReuseManager(Begun(), policy=policy)
