@@ -14,7 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.graph.nodes import Edge
-from riot_ops.reuse import NullBackend, ReuseManager, errors, signatures
+from riot_ops.reuse import NullBackend, ReuseManager, errors, log, signatures
 from tests.random_flows import SCHEMA
 from tests.reference.reuse import Sharing, plain
 from tests.reuse.sharing import overlapping_flow, random_actions
@@ -493,6 +493,43 @@ def test_a_log_is_of_one_manager_and_tells_when_it_is_damaged(tmp_path):
     path.write_bytes(b"".join(lines)[:-3])
     again = ReuseManager(log=path)
     assert again.names == ["a", "b"]  # it was enacted
+
+
+def test_each_line_of_a_log_is_on_disk_before_the_next_thing_happens(tmp_path, monkeypatch):
+    done = []
+    backend = NullBackend()
+    monkeypatch.setattr(log.os, "fsync", lambda file: done.append("disk"))
+    monkeypatch.setattr(backend, "extend", lambda *given: done.append("extend") or {})
+    ReuseManager(backend, log=tmp_path / "log").submit(chain(A))
+    assert done[-4:] == ["disk", "extend", "disk", "disk"]
+
+
+def test_what_cannot_be_logged_is_undone(tmp_path, monkeypatch):
+    manager = ReuseManager(log=tmp_path / "log")
+    manager.submit(chain(A, name="a"))
+    before = manager.canonical(), manager.backend.running()
+    note = manager._log.note
+
+    def full(state):
+        if state == "enacted":
+            raise ConnectorError("no room")
+        note(state)
+
+    monkeypatch.setattr(manager._log, "note", full)
+    with pytest.raises(ConnectorError, match="no room"):
+        manager.submit(chain(A, B, name="b"))
+    assert (manager.canonical(), manager.backend.running()) == before
+    manager.close()
+    assert ReuseManager(log=tmp_path / "log").names == ["a"]
+
+
+def test_what_a_user_does_to_a_dataflow_afterwards_makes_no_difference():
+    manager = ReuseManager()
+    flow = chain(A, name="a")
+    manager.submit(flow)
+    before = manager.state()
+    flow.sink("more", flow.stream("a0").to(B, id="b"))
+    assert manager.state() == before
 
 
 def test_a_log_holds_functions_by_name_alone(tmp_path):
