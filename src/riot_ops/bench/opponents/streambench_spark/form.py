@@ -1,0 +1,32 @@
+"""What is to be known of a form of a program in plain PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["Form"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a program in plain PySpark is run.
+
+    Attributes
+    ----------
+    by : str
+        What it is made of, in words.
+    build : function
+        Makes the DataFrame of the results of that of the lines, which may be a streaming one or not. Its keywords are
+        those of the program's builder.
+    mode : str
+        Spark's output mode.
+    python : bool
+        Whether some of the work is in Python; else all of it is expressions of the JVM.
+    """
+
+    by: str
+    build: Callable[..., Any]
+    mode: Literal["append", "update"] = "append"
+    python: bool = True

@@ -1,0 +1,27 @@
+"""Grep in plain PySpark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import functions as f
+
+from riot_ops.bench.opponents.streambench_spark.form import Form
+
+__all__ = ["FORMS"]
+
+
+def _expressions(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
+    found = f.col("value").contains(text)
+    return lines.select("seq", "value").where(~found if invert else found)
+
+
+def _udf(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
+    chosen = f.udf(lambda line: (text in line) != invert, "boolean")
+    return lines.select("seq", "value").where(chosen("value"))
+
+
+FORMS = {
+    "expressions": Form("where contains", _expressions, python=False),
+    "udf": Form("where a function per line", _udf),
+}

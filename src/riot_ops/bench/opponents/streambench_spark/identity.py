@@ -1,0 +1,23 @@
+"""Identity in plain PySpark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import functions as f
+
+from riot_ops.bench.opponents.streambench_spark.form import Form
+
+__all__ = ["FORMS"]
+
+
+def _expressions(lines: Any) -> Any:
+    return lines.select("seq", "value")
+
+
+def _udf(lines: Any) -> Any:
+    same = f.udf(lambda line: line, "string")
+    return lines.select("seq", same("value").alias("value"))
+
+
+FORMS = {"expressions": Form("select", _expressions, python=False), "udf": Form("a function per line", _udf)}

@@ -1,0 +1,39 @@
+"""Projection in plain PySpark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import functions as f
+
+from riot_ops.bench.opponents.streambench_spark.form import Form
+
+__all__ = ["FORMS", "by_expression", "by_function"]
+
+
+def by_expression(lines: Any, field: int) -> Any:
+    """``seq``, ``value``: a cell of each line."""
+    cell = f.get(f.split("value", "\t"), f.lit(field))
+    return lines.select("seq", f.coalesce(cell, f.lit("")).alias("value"))
+
+
+def by_function(lines: Any, field: int) -> Any:
+    """``seq``, ``value``: a cell of each line."""
+
+    def cell(line: str) -> str:
+        found = line.split("\t")
+        return found[field] if field < len(found) else ""
+
+    read = f.udf(lambda line: cell(line), "string")  # noqa: PLW0108 (Spark would look at its types, and warn)
+    return lines.select("seq", read("value").alias("value"))
+
+
+def _expressions(lines: Any, *, field: int = 1) -> Any:
+    return by_expression(lines, field)
+
+
+def _udf(lines: Any, *, field: int = 1) -> Any:
+    return by_function(lines, field)
+
+
+FORMS = {"expressions": Form("split", _expressions, python=False), "udf": Form("a function per line", _udf)}

@@ -1,0 +1,34 @@
+"""Sample in plain PySpark."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pyspark.sql import functions as f
+
+from riot_ops.bench.opponents.streambench.sample import xxh64
+from riot_ops.bench.opponents.streambench_spark.form import Form
+
+__all__ = ["FORMS"]
+
+
+def _expressions(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
+    below = math.ceil(share * 2.0**64)
+    if below in (0, 1 << 64):
+        return lines.select("seq", "value").where(f.lit(below > 0))
+    hashed = f.xxhash64(f.lit(seed).cast("bigint"), "seq")
+    # as numbers without sign: the highest bit turned over, on both sides
+    return lines.select("seq", "value").where(hashed.bitwiseXOR(f.lit(-(1 << 63))) < f.lit(below - (1 << 63)))
+
+
+def _udf(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
+    below, begin = math.ceil(share * 2.0**64), xxh64(seed, 42)
+    chosen = f.udf(lambda number: xxh64(number, begin) < below, "boolean")
+    return lines.select("seq", "value").where(chosen("seq"))
+
+
+FORMS = {
+    "expressions": Form("where xxhash64", _expressions, python=False),
+    "udf": Form("where a function per line", _udf),
+}
