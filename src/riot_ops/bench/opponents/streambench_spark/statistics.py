@@ -51,7 +51,8 @@ def _finite(values: Any) -> Any:
 
 
 def _values(lines: Any, field: str) -> Any:
-    cell = f.get(f.split("value", ","), f.lit(_place(field)))
+    place = _place(field)
+    cell = f.get(f.split("value", ","), f.lit(place))
     return _finite(lines.select(cell.try_cast("double").alias("value")))
 
 
