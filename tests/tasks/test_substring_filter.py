@@ -14,7 +14,11 @@ texts = st.text("abA.*\0ü", max_size=6)
 
 
 @given(
-    st.lists(st.none() | texts, max_size=8), texts, st.booleans(), st.booleans(), st.sampled_from(["string", "binary"])
+    st.lists(st.none() | texts, max_size=8),
+    texts,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["string", "binary", "large_string"]),
 )
 def test_what_passes(lines, text, invert, keep_null, kind):
     column = pa.array([None if line is None else line.encode() for line in lines], pa.binary())
@@ -29,3 +33,11 @@ def test_bytes_that_are_no_text():
     assert found == [{"payload": b"\xffb"}]
     with pytest.raises(ConfigError, match="text must be Unicode"):
         t.SubstringFilter(text="\ud800")
+
+
+def test_a_dictionary_and_a_slice_of_it():
+    column = pa.array(["ab", "b", None, "ab", "c"]).dictionary_encode()
+    batch = pa.RecordBatch.from_pydict({"payload": column, "n": range(5)}).slice(1)
+    for keep_null, wanted in ((False, [1, 3]), (True, [1, 2, 3])):
+        session = t.SubstringFilter(text="b", keep_null=keep_null).session()
+        assert session.push_batch(batch)["n"].to_pylist() == wanted

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.kernels.strings import contain
 from riot_ops.task import Case, Requirement, StatelessTask, register
 
 __all__ = ["SubstringFilter"]
@@ -77,16 +78,14 @@ class SubstringFilter(StatelessTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         column = batch.column(self.field)
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
         if pa.types.is_null(column.type):
             return batch if self.keep_null else batch.slice(0, 0)
-        passes = pc.match_substring(column, self.text)
+        passes = contain(column, self.text) if self.text else np.ones(len(column), np.bool_)
         if self.invert:
-            passes = pc.invert(passes)
+            passes = ~passes
         if column.null_count:
-            passes = passes.fill_null(self.keep_null)
-        return batch if passes.true_count == batch.num_rows else batch.filter(passes)
+            passes = np.where(column.is_valid(), passes, self.keep_null)
+        return batch if passes.all() else batch.filter(pa.array(passes))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
