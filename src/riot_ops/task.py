@@ -36,6 +36,7 @@ __all__ = [
     "Task",
     "ValueTask",
     "find_task",
+    "finite",
     "next_sub",
     "register",
     "replace_column",
@@ -132,6 +133,16 @@ class KeyedTask(KeyedOperator, Task):
     """
 
 
+def finite(batch: pa.RecordBatch, field: str, dead: DeadLetters) -> pa.RecordBatch:
+    """The records without those whose number in a field is infinite, which are rejected."""
+    values, _ = float_column(batch.column(field))
+    infinite = np.isinf(values)
+    if not infinite.any():
+        return batch
+    dead.reject(batch, infinite, "not_finite", f"{field} is infinite")
+    return batch.filter(pa.array(~infinite))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ValueTask(KeyedTask):
     """A keyed task that reads a number and writes one.
@@ -165,12 +176,7 @@ class ValueTask(KeyedTask):
         return frozenset({self.target})
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
-        infinite = np.isinf(values)
-        if not infinite.any():
-            return batch
-        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
-        return batch.filter(pa.array(~infinite))
+        return finite(batch, self.value, dead)
 
 
 # -- registry: importing riot_ops registers its own ------------------------------------------------

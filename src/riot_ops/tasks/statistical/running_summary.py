@@ -17,7 +17,7 @@ from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.exact_sum import DIGITS, add_exactly, rounded
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, finite, register, replace_column, with_field
 
 __all__ = ["RunningSummary"]
 
@@ -138,12 +138,7 @@ class RunningSummary(KeyedTask):
         }
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
-        infinite = np.isinf(values)
-        if not infinite.any():
-            return batch
-        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
-        return batch.filter(pa.array(~infinite))
+        return finite(batch, self.value, dead)
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
