@@ -79,7 +79,7 @@ def test_run_prints_a_json_object_per_measure(
     assert [m.met for m in found] == [True, None]
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [list(line) for line in lines] == [
-        ["measure", "value", "values", "unit", "against", "reach", "at_most", "load", "machine"]
+        ["measure", "value", "values", "unit", "against", "reach", "at_most", "published", "load", "machine"]
     ] * 2
     before, after = lines[0].pop("load")[0]
     assert 0 <= before < 1000 and 0 <= after < 1000
@@ -91,6 +91,7 @@ def test_run_prints_a_json_object_per_measure(
         "against": "b",
         "reach": 1.5,
         "at_most": False,
+        "published": None,
         "machine": found[0].machine,
     }
     assert lines[1]["value"] is None

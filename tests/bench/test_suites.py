@@ -206,7 +206,7 @@ def lines(*args: str) -> list[dict[str, Any]]:
     result = CliRunner().invoke(app, ["bench", *args, "--json", "--quick"], catch_exceptions=False)
     assert result.exit_code == 0
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    keys = {"measure", "value", "values", "unit", "against", "reach", "at_most", "load", "machine"}
+    keys = {"measure", "value", "values", "unit", "against", "reach", "at_most", "published", "load", "machine"}
     assert all(set(m) == keys for m in found)
     return found
 

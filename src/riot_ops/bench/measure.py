@@ -55,12 +55,14 @@ class Measure:
     load : tuple of (float, float)
         Of each run: the machine's load average over a minute (:func:`os.getloadavg`) before it began, and
         when the figure was found. The latter counts the threads of the benchmark itself.
+    published : float or None
+        What the paper found, on its machines; None where it says nothing.
 
     Examples
     --------
     >>> Measure("stats/x", 1.62345, "ratio", "y", 1.5, load=((0.1, 1.2),)).to_json()
     '{"measure": "stats/x", "value": 1.623, "values": [1.623], "unit": "ratio", "against": "y", "reach": 1.5, \
-"at_most": false, "load": [[0.1, 1.2]], "machine": ""}'
+"at_most": false, "published": null, "load": [[0.1, 1.2]], "machine": ""}'
     """
 
     measure: str
@@ -72,6 +74,7 @@ class Measure:
     at_most: bool = False
     values: tuple[float, ...] = ()
     load: tuple[tuple[float, float], ...] = ()
+    published: float | None = None
 
     @property
     def met(self) -> bool | None:
@@ -118,6 +121,7 @@ class Measure:
             found["at_most"],
             values if len(values) > 1 else (),
             tuple((a, b) for a, b in found["load"]),
+            found["published"],
         )
 
     def to_json(self) -> str:
@@ -135,6 +139,7 @@ class Measure:
                 "against": self.against,
                 "reach": self.reach,
                 "at_most": self.at_most,
+                "published": self.published,
                 "load": self.load,
                 "machine": self.machine,
             },

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from riot_ops.bench.experiment import Experiment
 from riot_ops.bench.measure import Measure, load, machine, table
 from riot_ops.core.errors import ConfigError, did_you_mean
 
-__all__ = ["SUITES", "describe", "run", "suite"]
+__all__ = ["SUITES", "describe", "experiments", "run", "suite"]
 
 #: Suites by name, and what they measure.
 SUITES: dict[str, str] = {
@@ -41,6 +42,18 @@ def suite(name: str) -> Callable[..., Iterator[Measure]]:
         raise ConfigError(f"unknown benchmark {name!r}; known are {', '.join(SUITES)}{did_you_mean(name, SUITES)}")
     measures: Callable[..., Iterator[Measure]] = importlib.import_module(f"riot_ops.bench.{name}").measures
     return measures
+
+
+def experiments(name: str) -> tuple[Experiment, ...]:
+    """The pieces of a suite: its module's ``EXPERIMENTS``, or all of it as one.
+
+    >>> [one.key for one in experiments("kernels")]
+    ['kernels']
+    """
+    measures = suite(name)
+    whole = (Experiment(name, SUITES[name].capitalize(), measures),)
+    found: tuple[Experiment, ...] = getattr(importlib.import_module(f"riot_ops.bench.{name}"), "EXPERIMENTS", whole)
+    return found
 
 
 def describe() -> dict[str, str]:

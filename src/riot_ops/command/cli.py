@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from riot_ops import __version__
-from riot_ops.command import cli_run, cli_streams, cli_validate, cli_warm
+from riot_ops.command import cli_bench, cli_run, cli_streams, cli_validate, cli_warm
 from riot_ops.command.cli_run import TaskCode, check_task
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.core.source import Source, sources
@@ -139,60 +139,7 @@ def plan(
     print(_dataflow(name, stream, task).plan(fuse=fuse))
 
 
-@app.command(
-    epilog="**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`\n\n"
-    "`riot-ops bench micro --task KAL --task XML` · single tasks, beside the RIoTBench paper\n\n"
-    "`riot-ops bench app --name stats --stream city --runner spark --out results`\n\n"
-    "`riot-ops bench dspbench --app wc --app fd --runner local`\n\n"
-    "`riot-ops bench reuse --workload riot --trace seq --backend local`"
-)
-def bench(
-    name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,
-    list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small data, for a look; not for quoting.")] = False,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs; figures are then medians, with their ranges.")] = 1,
-    task: Annotated[list[str] | None, typer.Option(help="Of micro: code of a task; default: all.")] = None,
-    application: Annotated[
-        list[str] | None, typer.Option("--name", help="Of app: an application; default: all.")
-    ] = None,
-    stream: Annotated[list[str] | None, typer.Option(help="Of app: a stream; default: city and taxi.")] = None,
-    apps: Annotated[list[str] | None, typer.Option("--app", help="Of dspbench: an application; default: all.")] = None,
-    runner: Annotated[
-        str | None, typer.Option(help="Of micro and app: local (default) or spark; of dspbench also all (default).")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Of micro, app and dspbench: folder for page and pictures.")] = None,
-    duration: Annotated[
-        float | None, typer.Option(help="Of app: seconds at the stream's pace; default: its week in 604.8.")
-    ] = None,
-    trace: Annotated[list[str] | None, typer.Option(help="Of reuse: seq, rw1 or rw2; default: all.")] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="Of reuse: riot (default) or opmw.")] = None,
-    backend: Annotated[str | None, typer.Option(help="Of reuse: local (default) or null.")] = None,
-) -> None:
-    """Measure riot_ops against other ways to do the same work, side by side."""
-    from riot_ops import bench as suites
-
-    if list_names or name is None:
-        for suite, purpose in suites.describe().items():
-            print(f"{suite:10} {purpose}")
-        return
-    options = {
-        "task": task,
-        "name": application,
-        "stream": stream,
-        "app": apps,
-        "runner": runner,
-        "out": out,
-        "duration": duration,
-        "trace": trace,
-        "workload": workload,
-        "backend": backend,
-    }
-    suites.run(
-        name, as_json=as_json, quick=quick, repeat=repeat, **{k: v for k, v in options.items() if v not in (None, [])}
-    )
-
-
+app.command("bench", epilog=cli_bench.EXAMPLES)(cli_bench.bench)
 app.command("validate", epilog=cli_validate.EXAMPLES)(cli_validate.validate)
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
