@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops import streams
+from riot_ops.bench.data import numbered
 from riot_ops.bench.validation import lines_of
 from riot_ops.core.source import Source
 from riot_ops.dataflows.applications import Application
@@ -95,7 +95,7 @@ def _write(source: Source, folder: Path, lines: int, each: int) -> list[Path]:
                 for batch in source.read(split):
                     file.write(_text(batch.column("payload")))
         at = end
-        os.utime(path, (1e9 + number, 1e9 + number))  # Spark takes the oldest first
+        numbered(path, number)
         files.append(path)
     return files
 
