@@ -80,6 +80,8 @@ class Experiment:
     figures : tuple of Figure, default ()
     seconds : (float, float), default (60, 600)
         About how long it takes on two cores in the quick and in the full form.
+    seed : int, default 1
+        Of its generated data; kept with the results.
     """
 
     key: str
@@ -88,3 +90,4 @@ class Experiment:
     about: str = ""
     figures: tuple[Figure, ...] = ()
     seconds: tuple[float, float] = (60.0, 600.0)
+    seed: int = 1
