@@ -28,12 +28,16 @@ REACH = {"wc": 10e6, "fd": 3e6, "sd": 8e6, "lp": 1e6, "vs": 0.5e6, "tm": 1e6}
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: lines of each source for plain Python, and of a micro-batch; times that each is done."""
+    """How much is measured: lines of each source for plain Python, and of a micro-batch; times that each is done.
+
+    ``paced_s``: seconds at half of the peak.
+    """
 
     plain: int
     batch: int
     batches: int
     repetitions: int
+    paced_s: float
     limit_s: float
 
     @property
@@ -41,7 +45,7 @@ class Sizes:
         return self.batch * self.batches
 
 
-FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 100.0), Sizes(2_000, 4_000, 2, 1, 30.0)
+FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 6.0, 100.0), Sizes(2_000, 4_000, 2, 1, 0.2, 30.0)
 #: The suites whose applications it measures.
 SUITES = ("dspbench", "neptune")
 
@@ -80,7 +84,7 @@ def _parts(chosen: Sequence[Application], sizes: Sizes, runner: str, quick: bool
     if runner != "spark":
         for data, _ in _data(chosen, sizes):
             yield from in_process(data, sizes)
-            yield from local_runs(data, sizes.repetitions)
+            yield from local_runs(data, sizes.repetitions, sizes.paced_s)
             with one_core():
                 yield from operator_measures(data.first(sizes.batch))
     if runner != "local":

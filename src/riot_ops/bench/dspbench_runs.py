@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from riot_ops.bench.data import Discard
-from riot_ops.bench.dspbench_lines import Lines
+from riot_ops.bench.dspbench_lines import PARTS, Lines, write_lines
 from riot_ops.bench.measure import Measure, median, one_core, seconds
+from riot_ops.bench.sparks import folder
 from riot_ops.bench.trial import Feed, OnSpark
 from riot_ops.measure.probe import Probe
 from riot_ops.measure.probe_report import Report
@@ -21,8 +23,8 @@ __all__ = ["local_runs", "spark_runs"]
 SETTLING = 0.25
 
 
-def local_runs(data: Lines, repetitions: int) -> Iterator[Measure]:
-    """In process, on one core and on all, in turns."""
+def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measure]:
+    """In process, on one core and on all, in turns; then for some seconds at half of the peak."""
     one = data.application
     flow, at = one.builder(), f"dspbench/{one.code}"
     alone, together = list[float](), list[float]()
@@ -41,9 +43,11 @@ def local_runs(data: Lines, repetitions: int) -> Iterator[Measure]:
     gain = median(b / a for a, b in zip(alone, together, strict=True))
     yield Measure(f"{at}/local-all-cores-vs-one", gain, "ratio", f"{how}, {cores} cores against one")
     probe = Probe(every_s=0.1)
-    feed = _feed(data)
-    paced = {name: Paced(source, rate=peak / 2 / len(feed.sources)) for name, source in feed.sources.items()}
-    flow.run({**paced, **feed.side}, sinks=Discard(), probe=probe)
+    rate, batch = peak / 2 / len(_feed(data).sources), data.each * PARTS
+    with folder() as base:  # more lines instead of the same again, whose times would go back
+        feed = _feed(write_lines(one, base, batch * math.ceil(rate * paced_s / batch), batch))
+        paced = {name: Paced(source, rate=rate) for name, source in feed.sources.items()}
+        flow.run({**paced, **feed.side}, sinks=Discard(), probe=probe)
     report = probe.report()
     yield from _figures(f"{at}/local", report, SETTLING * report.duration, peak / 2, f"{cores} cores", 50)
 
