@@ -13,7 +13,7 @@ import pytest
 
 from riot_ops.core.errors import ModelError
 from riot_ops.kernels.csv.lines import csv_column, csv_lines
-from riot_ops.models.model import LinearModel, TreeModel, model_from_bytes
+from riot_ops.models import LinearModel, TreeModel, model_from_bytes
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.sketches.hyperloglog import HyperLogLog
 from riot_ops.streams.replay import ReplaySource

@@ -1,7 +1,8 @@
-"""Least squares and decision trees: from rows to models."""
+"""Least squares, decision trees and networks: from rows to models."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
@@ -12,9 +13,12 @@ import numpy.typing as npt
 from riot_ops.core.errors import MissingExtraError, ModelError
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.models.model import LinearModel, Model, TreeModel, library
+from riot_ops.models.linear import LinearModel
+from riot_ops.models.model import Model, library
+from riot_ops.models.network import Activation, NetworkModel
+from riot_ops.models.tree import TreeModel
 
-__all__ = ["fit_linear", "fit_tree"]
+__all__ = ["fit_linear", "fit_network", "fit_tree"]
 
 M = TypeVar("M", bound=Model)
 F64 = npt.NDArray[np.float64]
@@ -216,10 +220,7 @@ def fit_tree(
         from sklearn.tree import DecisionTreeClassifier
     except ImportError:
         raise MissingExtraError("training a decision tree", "ml") from None
-    known = sorted(set(labels))
-    if len(known) < 2:
-        raise ModelError(f"the target {target} is constant: {known[0]!r}" if known else "0 rows are too few")
-    rows, codes = _checked(x, np.searchsorted(known, labels), inputs)
+    rows, codes, known = _labelled(x, labels, inputs, target)
     if np.abs(rows).max() > np.finfo(np.float32).max:
         raise ModelError("an input is beyond single precision, in which trees are grown")
     grown = DecisionTreeClassifier(
@@ -229,10 +230,110 @@ def fit_tree(
     places = np.array([model.classes.index(label) for label in known])
     return _with_metrics(
         model,
-        accuracy=float(np.mean(model.predict(rows) == places[codes.astype(np.int64)])),
+        accuracy=float(np.mean(model.predict(rows) == places[codes])),
         leaves=float(grown.get_n_leaves()),
         depth=float(grown.get_depth()),
     )
+
+
+def fit_network(
+    x: npt.ArrayLike,
+    labels: Sequence[str],
+    inputs: Sequence[str],
+    target: str,
+    *,
+    classes: Sequence[str] = (),
+    hidden: Sequence[int] = (24,),
+    activation: Activation = "relu",
+    penalty: float = 1e-4,
+    epochs: int = 200,
+    validation: float = 0.1,
+    seed: int = 0,
+    **facts: Any,
+) -> NetworkModel:
+    """A multilayer perceptron over standardised inputs, trained by scikit-learn with Adam.
+
+    Parameters
+    ----------
+    x : array of float
+        Rows of inputs.
+    labels : sequence of str
+        The class of each row.
+    inputs, target : names
+        What they are called.
+    classes : sequence of str
+        Labels in the order of their indexes; by default those that occur, sorted.
+    hidden : sequence of int >= 1, default (24,)
+        Units of each hidden layer.
+    activation : "identity", "logistic", "tanh" or "relu", default "relu"
+        Of the hidden units.
+    penalty : float >= 0, default 1e-4
+        What the squares of the weights cost (``alpha`` of ``MLPClassifier``).
+    epochs : int >= 1, default 200
+        Passes over the rows at most.
+    validation : float, 0 to below 1, default 0.1
+        Share of the rows by which is told when to stop; 0: as long as the loss falls.
+    seed : int >= 0, default 0
+        Decides first weights, order and which rows are held back.
+    facts
+        Other fields of the model: the span of the data.
+
+    Raises
+    ------
+    ModelError
+        Fewer than two classes, or rows that scikit-learn refuses, such as too few to hold some back.
+    MissingExtraError
+        scikit-learn is not installed.
+
+    Examples
+    --------
+    >>> rows, levels = [[1.0], [2.0], [8.0], [9.0]] * 20, ["low", "low", "high", "high"] * 20
+    >>> net = fit_network(rows, levels, ["x"], "level", hidden=(4,), validation=0.0)
+    >>> [net.classes[i] for i in net.predict([[0.0], [20.0]])], net.sizes
+    (['low', 'high'], (1, 4, 1))
+    """
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+    except ImportError:
+        raise MissingExtraError("training a neural network", "ml") from None
+    rows, codes, known = _labelled(x, labels, inputs, target)
+    net = MLPClassifier(
+        hidden_layer_sizes=tuple(hidden),
+        activation=activation,
+        alpha=penalty,
+        max_iter=epochs,
+        early_stopping=validation > 0,
+        validation_fraction=validation or 0.1,
+        random_state=seed,
+    )
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of epochs is a wish
+            trained = make_pipeline(StandardScaler(), net).fit(rows, np.asarray(labels))
+    except ValueError as error:
+        raise ModelError(f"no network can be trained on these {len(rows)} rows: {error}") from None
+    model = NetworkModel.from_sklearn(trained, inputs, target, classes or known, rows=len(rows), **facts)
+    places = np.array([model.classes.index(label) for label in known])
+    return _with_metrics(
+        model,
+        accuracy=float(np.mean(model.predict(rows) == places[codes])),
+        loss=float(net.loss_),
+        epochs=float(net.n_iter_),
+    )
+
+
+def _labelled(
+    x: npt.ArrayLike, labels: Sequence[str], inputs: Sequence[str], target: str
+) -> tuple[F64, npt.NDArray[np.int64], list[str]]:
+    """Rows, the number of the class of each, and the classes, of which there are several."""
+    known = sorted(set(labels))
+    if len(known) < 2:
+        raise ModelError(f"the target {target} is constant: {known[0]!r}" if known else "0 rows are too few")
+    rows, codes = _checked(x, np.searchsorted(known, labels), inputs)
+    return rows, codes.astype(np.int64), known
 
 
 def _checked(

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from riot_ops.core.errors import ModelError, RecordError, excerpt
-from riot_ops.models.model import MAX_BYTES, LinearModel, Model, TreeModel, model_from_bytes
+from riot_ops.models.kinds import AnyModel, model_from_bytes
+from riot_ops.models.model import MAX_BYTES, Model
 
 __all__ = ["ModelFiles", "ModelName", "ModelStore", "check_store", "file_model", "stored_model"]
 
@@ -111,7 +112,7 @@ class ModelStore:
         """The name with the latest end, or None."""
         return next(iter(self.names(kind, dataset)), None)
 
-    def load(self, name: str) -> LinearModel | TreeModel:
+    def load(self, name: str) -> AnyModel:
         """A model by name; :class:`ModelError` where it is missing, damaged or not what its name says."""
         parts = ModelName.parse(name)
         try:
@@ -146,12 +147,12 @@ def check_store(url: str) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def stored_model(store: str, name: str) -> LinearModel | TreeModel:
+def stored_model(store: str, name: str) -> AnyModel:
     """A model of a store, loaded once per process."""
     return ModelStore.open(store).load(name)
 
 
-def file_model(path: str) -> LinearModel | TreeModel:
+def file_model(path: str) -> AnyModel:
     """The model in a file of any name, loaded once per process and version of the file."""
     try:
         status = os.stat(path)
@@ -161,7 +162,7 @@ def file_model(path: str) -> LinearModel | TreeModel:
 
 
 @functools.lru_cache(maxsize=16)
-def _file_model(path: str, modified: int, size: int) -> LinearModel | TreeModel:
+def _file_model(path: str, modified: int, size: int) -> AnyModel:
     if size > MAX_BYTES:
         raise ModelError(f"the model {path} has {size} bytes, allowed are {MAX_BYTES}")
     try:

@@ -62,6 +62,8 @@ from riot_ops.tasks.predictive.lexicon_sentiment import LexiconSentiment
 from riot_ops.tasks.predictive.linear_regression_predict import LinearRegressionPredict
 from riot_ops.tasks.predictive.linear_regression_train import LinearRegressionTrain
 from riot_ops.tasks.predictive.markov_score import MarkovScore
+from riot_ops.tasks.predictive.neural_network_classify import NeuralNetworkClassify
+from riot_ops.tasks.predictive.neural_network_train import NeuralNetworkTrain
 from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
 from riot_ops.tasks.predictive.spam_counts import SpamCounts
 from riot_ops.tasks.statistical.accumulator import Accumulator
@@ -150,6 +152,8 @@ __all__ = [
     "MqttPublish",
     "MultiBloomFilter",
     "MultiLinePlot",
+    "NeuralNetworkClassify",
+    "NeuralNetworkTrain",
     "NoOp",
     "NumberTime",
     "PairDelay",

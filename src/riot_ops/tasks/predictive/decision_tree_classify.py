@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, ModelError
-from riot_ops.models.model import Model, TreeModel
+from riot_ops.models.model import Model
+from riot_ops.models.tree import TreeModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predictive.prediction import PredictionTask
+from riot_ops.tasks.predictive.classification import ClassificationTask
 
 __all__ = ["DecisionTreeClassify"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class DecisionTreeClassify(PredictionTask):
+class DecisionTreeClassify(ClassificationTask):
     """Assign each record to a class by a decision tree, which can be replaced in mid-stream.
 
     From the root on, a record goes left at a node iff ``x[feature] <= threshold`` (x in single
@@ -33,8 +33,8 @@ class DecisionTreeClassify(PredictionTask):
     classes : tuple of str, default ()
         Labels in the order of their indexes: a model with others is refused, so that an index means
         the same whatever the model. (): those of the model in use.
-    probabilities : bool, default False
-        Whether to add the share of each class in the leaf.
+    probability, probabilities : bool, default False
+        Whether to add the share of the class in its leaf, and that of each class.
     model : str or None, default None
         The model to begin with: its name in ``store`` (without a store the path of its file), or the
         JSON form itself. None: there is none until the first update.
@@ -46,7 +46,7 @@ class DecisionTreeClassify(PredictionTask):
         None: all records are observations.
     output : str, default "class"
         Field for the label (string); ``<output>_index`` (int64) gets its place among the classes,
-        ``<output>_probabilities`` (list of double) the shares.
+        ``<output>_probability`` (double) and ``<output>_probabilities`` (list of double) the shares.
     model_field : str or None, default None
         Field for the name of the model that was used (null for one given as JSON); None adds none.
     by, ttl
@@ -82,39 +82,9 @@ class DecisionTreeClassify(PredictionTask):
     code: ClassVar[str] = "DTC"
     model_type: ClassVar[type[Model]] = TreeModel
 
-    classes: tuple[str, ...] = ()
-    probabilities: bool = False
-    output: str = "class"
-
-    def validate(self) -> None:
-        super().validate()
-        if len(set(self.classes)) < len(self.classes):
-            raise ConfigError(f"classes must not name a class twice, got {self.classes!r}")
-
-    def check_model(self, model: Any, name: str) -> None:
-        if self.classes and model.classes != self.classes:
-            raise ModelError(f"{name} has the classes {', '.join(model.classes)}; here are {', '.join(self.classes)}")
-
-    def result_fields(self) -> list[pa.Field]:
-        fields = [pa.field(self.output, pa.string()), pa.field(f"{self.output}_index", pa.int64())]
-        if self.probabilities:
-            fields.append(pa.field(f"{self.output}_probabilities", pa.list_(pa.float64())))
-        return fields
-
-    def results(self, model: Any, x: npt.NDArray[np.float64]) -> list[pa.Array]:
+    def judged(self, model: Any, x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], Any]:
         leaves = model.leaves(x)
-        missing = leaves < 0
-        index = pa.array(model.winners(leaves), mask=missing if missing.any() else None)
-        columns = [pa.array(model.classes, pa.string()).take(index), index]
-        if self.probabilities:
-            width = len(model.classes)
-            offsets = np.arange(len(x) + 1, dtype=np.int32) * width
-            columns.append(
-                pa.ListArray.from_arrays(
-                    pa.array(offsets), pa.array(model.shares(leaves).ravel()), mask=pa.array(missing)
-                )
-            )
-        return columns
+        return model.winners(leaves), lambda: model.shares(leaves)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -138,6 +108,7 @@ class DecisionTreeClassify(PredictionTask):
         )
         yield Case(cls(inputs=("x", "y"), model=model), batch)
         options: dict[str, Any] = {"classes": ("low", "ü", "high"), "probabilities": True, "output": "level"}
+        options["probability"] = True
         yield Case(cls(inputs=("x", "y"), model=model, by=("key",), **options), batch, "by key")
         yield Case(cls(inputs=("x", "y"), model=model, store="/no such folder", updates="model"), batch, "bad updates")
         yield Case(cls(inputs=("x",), store="/no such folder", updates="model"), batch, "no model")

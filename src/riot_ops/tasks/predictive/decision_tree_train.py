@@ -6,27 +6,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.core.parameters import Count, NonNegative
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.models.fit import fit_tree
-from riot_ops.models.model import TreeModel
+from riot_ops.models.tree import TreeModel
 from riot_ops.task import Case, register
+from riot_ops.tasks.predictive.classification import ClassTrainingTask
 from riot_ops.tasks.predictive.linear_regression_train import sets
-from riot_ops.tasks.predictive.training import TrainingTask
 
 __all__ = ["DecisionTreeTrain"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class DecisionTreeTrain(TrainingTask):
+class DecisionTreeTrain(ClassTrainingTask):
     """Train a classification tree on every so many records, or on each record that holds a whole set.
 
     The split of a node is the one of largest ``H(node) - Σ n_child / n H(child)``, with H the entropy
@@ -109,55 +104,15 @@ class DecisionTreeTrain(TrainingTask):
     code: ClassVar[str] = "DTT"
     model_kind: ClassVar[str] = TreeModel.kind
 
-    classes: tuple[str, ...] = ()
     criterion: Literal["entropy", "gini"] = "entropy"
     max_depth: Count | None = None
     min_leaf: Count = 2
     pruning: NonNegative = 0.0
-    seed: int = 0
 
-    def validate(self) -> None:
-        super().validate()
-        if len(set(self.classes)) < len(self.classes):
-            raise ConfigError(f"classes must not name a class twice, got {self.classes!r}")
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"seed must be 0 to 2^32 - 1, got {self.seed}")
+    trainer = fit_tree
 
-    def usable(self, targets: pa.Array) -> npt.NDArray[np.bool_]:
-        good = targets.is_valid()
-        if pa.types.is_floating(targets.type):
-            good = pc.and_(good, pc.is_finite(targets).fill_null(False))
-        return np.asarray(good)
-
-    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        batch = super().admit(batch, dead)
-        if self.size is None or not self.classes:
-            return batch
-        labels = batch.column(self.target_field).cast(pa.string())
-        known = pc.is_in(labels, pa.array(self.classes, pa.string()))
-        strange = ~np.asarray(known)
-        if not strange.any():
-            return batch
-        dead.reject(batch, strange, "unknown_class", f"the class is not one of {', '.join(self.classes)}")
-        return batch.filter(known)
-
-    def fit(self, inputs: npt.NDArray[np.float64], targets: pa.Array, **facts: Any) -> TreeModel:
-        labels = targets.cast(pa.string()).to_pylist()
-        if self.classes and not set(labels) <= set(self.classes):
-            raise ModelError(f"classes that are not one of {', '.join(self.classes)}")
-        return fit_tree(
-            inputs,
-            labels,
-            self.inputs,
-            self.target_field,
-            classes=self.classes,
-            criterion=self.criterion,
-            max_depth=self.max_depth,
-            min_leaf=self.min_leaf,
-            pruning=self.pruning,
-            seed=self.seed,
-            **facts,
-        )
+    def options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("criterion", "max_depth", "min_leaf", "pruning")}
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.models.model import LinearModel, Model
+from riot_ops.models.linear import LinearModel
+from riot_ops.models.model import Model
 from riot_ops.task import Case, register
 from riot_ops.tasks.predictive.prediction import PredictionTask
 

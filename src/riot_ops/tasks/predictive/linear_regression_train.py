@@ -15,7 +15,7 @@ from riot_ops.core.parameters import NonNegative
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column
 from riot_ops.models.fit import fit_linear
-from riot_ops.models.model import LinearModel
+from riot_ops.models.linear import LinearModel
 from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.predictive.training import TrainingTask
 

@@ -16,7 +16,8 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.models.model import Model, model_from_bytes
+from riot_ops.models.kinds import model_from_bytes
+from riot_ops.models.model import Model
 from riot_ops.models.store import ModelName, check_store, file_model, stored_model
 from riot_ops.task import KeyedTask, Requirement, State, StateField, with_field
 

@@ -1,0 +1,89 @@
+"""Linear regressions as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.core.errors import ModelError
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+from riot_ops.models.model import Model, check_finite, library
+
+__all__ = ["LinearModel"]
+
+
+@kernel
+def linear(x: Any, intercept: Any, coefficients: Any, out: Any) -> None:
+    for i in range(x.shape[0]):
+        y = intercept
+        for j in range(coefficients.size):
+            y += coefficients[j] * x[i, j]
+        out[i] = y if np.isfinite(y) else np.nan
+
+
+class LinearModel(Model, frozen=True, kw_only=True, tag="MLR"):
+    """``y = b0 + Σ bi xi``.
+
+    Parameters
+    ----------
+    intercept : float
+        b0, in the unit of the target.
+    coefficients : tuple of float
+        bi, one for each input.
+
+    Examples
+    --------
+    >>> fare = LinearModel(inputs=("secs", "miles"), target="fare", intercept=2.5, coefficients=(0.005, 2.0))
+    >>> fare.predict([[600.0, 3.0], [60.0, float("nan")]]).tolist()
+    [11.5, nan]
+    >>> LinearModel.from_bytes(fare.to_bytes()) == fare
+    True
+    """
+
+    kind: ClassVar[str] = "MLR"
+
+    intercept: float
+    coefficients: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.coefficients) != len(self.inputs):
+            raise ModelError(f"{len(self.coefficients)} coefficients for {len(self.inputs)} inputs")
+        check_finite("parameters", (self.intercept, *self.coefficients))
+
+    @classmethod
+    def from_sklearn(cls, estimator: Any, inputs: Sequence[str], target: str, **facts: Any) -> LinearModel:
+        """The model of a fitted linear regression of scikit-learn; facts are the fields of :class:`Model`."""
+        try:
+            coefficients = np.asarray(estimator.coef_, np.float64)
+            intercept = np.asarray(estimator.intercept_, np.float64)
+        except (AttributeError, TypeError, ValueError):
+            raise ModelError(f"{type(estimator).__name__} is not a fitted linear regression") from None
+        if intercept.size != 1 or coefficients.size != len(inputs):
+            raise ModelError(
+                f"{type(estimator).__name__} has {coefficients.size} coefficients and {intercept.size} "
+                f"intercepts, expected {len(inputs)} and 1"
+            )
+        return cls(
+            inputs=tuple(inputs),
+            target=target,
+            intercept=float(intercept.ravel()[0]),
+            coefficients=tuple(coefficients.ravel().tolist()),
+            **{"made_by": library("scikit-learn"), **facts},
+        )
+
+    def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Predictions for rows of inputs; NaN where an input is NaN."""
+        rows = self.matrix(x)
+        out = np.empty(rows.shape[0])
+        linear(rows, self.intercept, self._array, out)
+        return out
+
+    @cached_property
+    def _array(self) -> npt.NDArray[np.float64]:
+        return readonly(np.array(self.coefficients, np.float64))
