@@ -4,11 +4,13 @@ from riot_ops.reuse.backend import Backend, NullBackend
 from riot_ops.reuse.identity import signatures
 from riot_ops.reuse.local import LocalBackend
 from riot_ops.reuse.manager import ReuseManager
+from riot_ops.reuse.outlets import Limits
 from riot_ops.reuse.reports import Explanation, Removed, Submitted
 
 __all__ = [
     "Backend",
     "Explanation",
+    "Limits",
     "LocalBackend",
     "NullBackend",
     "Removed",

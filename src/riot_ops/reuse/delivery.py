@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 
 import pyarrow as pa
 
-from riot_ops.core.sink import Fan
-from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.core.sink import Writer
 from riot_ops.reuse.submission import Submission
 from riot_ops.runtime.binding import end_sinks
 from riot_ops.runtime.claim import Claim
@@ -18,7 +17,19 @@ __all__ = ["Delivery"]
 class Delivery:
     """Writes records to the sinks of one dataflow, in epochs.
 
-    A sink that fails ends the delivery and is nobody else's matter; what went wrong is kept in ``failure``.
+    A sink that fails is nobody else's matter: it gets nothing more (``on_failure="detach"``), or all sinks of the
+    dataflow end (``"stop"``).
+
+    Attributes
+    ----------
+    failures : list of Exception
+        What went wrong, in the order in which it did.
+    lost : Counter
+        By stream, the records that some sink should have had and did not keep.
+    rows : int
+        Records that were written to all sinks meant for them.
+    over : bool
+        Whether no sink is left that takes records.
 
     Raises
     ------
@@ -29,72 +40,93 @@ class Delivery:
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
         self._claim = Claim(folder for sink in submission.sinks.values() for folder in sink.folders())
-        self.paused = False
-        self.failure: Exception | None = None
+        self.failures: list[Exception] = []
+        self.lost: Counter[str] = Counter()
         self.rows = 0
-        #: Where it is noted what it wants: the table, and the key in it.
-        self.wanted: list[tuple[dict[str, list[tuple[Delivery, str]]], str]] = []
-        self._epoch = 0
+        self._ended = False
+        #: By sink: the number of its epoch; of those that have not failed the writer, and what it has got in it.
+        self._epochs = dict.fromkeys(submission.sinks, 0)
+        self._writers: dict[str, Writer] = {}
+        self._got: dict[str, Counter[str]] = {}
         try:
-            for sink in submission.sinks.values():
+            for name, sink in submission.sinks.items():
                 sink.begin(False)
-            self._writer = self._opened()
+                self._open(name)
         except BaseException:
             self._claim.release()
             raise
 
-    def _opened(self) -> Fan:
-        return Fan(self._submission.routes, self._submission.sinks, self._epoch, 0)
+    @property
+    def over(self) -> bool:
+        return not self._writers
 
-    def write(self, stream: str, batches: Iterable[pa.RecordBatch]) -> None:
+    def _open(self, name: str) -> None:
+        self._writers[name] = self._submission.sinks[name].writer(self._epochs[name], 0)
+        self._got[name] = Counter()
+
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
         """Add records of a stream, which has the dataflow's own name."""
-        if self.paused or self.failure is not None:
-            return
-        try:
-            for batch in batches:
-                self._writer.write(stream, batch)
-                self.rows += batch.num_rows
-        except Exception as error:  # a user's function or store, whatever it raises
-            self._fail(error)
-
-    def reject(self, label: str, batch: pa.RecordBatch) -> None:
-        """Add rejected records of a step, which has this name in the dataflow."""
-        column = batch.schema.get_field_index("task")
-        names = pa.array([label] * batch.num_rows, pa.string())
-        self.write(ERRORS_STREAM, [batch.set_column(column, batch.schema.field(column), names)])
+        whole = True
+        for name in self._submission.routes.get(stream, ()):
+            writer = self._writers.get(name)
+            try:
+                if writer is not None:
+                    writer.write(stream, batch)
+                    self._got[name][stream] += batch.num_rows
+            except Exception as error:  # a user's function or store, whatever it raises
+                self._fail(name, error)
+                writer = None
+            if writer is None:
+                whole = False
+        if whole:
+            self.rows += batch.num_rows
+        else:
+            self.lost[stream] += batch.num_rows
 
     def commit(self) -> None:
         """End an epoch: what was written so far can be seen."""
-        if self.failure is not None:
-            return
-        try:
-            message = self._writer.finish()
-            for name, sink in self._submission.sinks.items():
-                sink.commit(self._epoch, [message["sinks"][name]])
-            self._epoch += 1
-            self._writer = self._opened()
-        except Exception as error:  # as above
-            self._fail(error)
+        for name in list(self._writers):
+            if name not in self._writers:
+                continue  # ended by the failure of another
+            try:
+                self._submission.sinks[name].commit(self._epochs[name], [self._writers[name].finish()])
+                self._epochs[name] += 1
+                self._open(name)
+            except Exception as error:  # as above
+                self._fail(name, error)
 
     def stop(self, error: Exception) -> None:
-        """Nothing more can come, as a step has failed; what came before can be seen."""
-        if self.failure is None:
-            self.commit()
-            if self.failure is None:
-                self._fail(error)
+        """A step of the dataflow has failed: nothing more comes of it; what came before can be seen."""
+        if error not in self.failures:
+            self.failures.append(error)
+            if self._submission.on_failure == "stop":
+                self._end()
 
     def close(self) -> None:
         """The dataflow has ended."""
-        self.commit()
         try:
-            if self.failure is None:
-                self._writer.abort()
-                end_sinks(self._submission.flow, self._submission.sinks, self._submission.routes)
-        except Exception as error:  # as above
-            self._fail(error)
+            self._end()
         finally:
             self._claim.release()
 
-    def _fail(self, error: Exception) -> None:
-        self.failure = error
-        self._writer.abort()
+    def _end(self) -> None:
+        """Commit, and end the sinks that have not failed."""
+        if self._ended:
+            return
+        self._ended = True
+        self.commit()
+        writers, self._writers = self._writers, {}
+        for name, writer in writers.items():
+            writer.abort()
+            sinks = {name: self._submission.sinks[name]}
+            try:
+                end_sinks(self._submission.flow, sinks, self._submission.routes)
+            except Exception as error:  # as above
+                self.failures.append(error)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self.failures.append(error)
+        self._writers.pop(name).abort()
+        self.lost += self._got.pop(name)
+        if self._submission.on_failure == "stop":
+            self._end()

@@ -19,7 +19,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.graph.lowering import AT_TIME, BEATS, Route, Step, lower
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.outlets import Limits, Outlet, Outlets
 from riot_ops.reuse.readings import Reading, opened, readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission
@@ -42,6 +42,8 @@ class LocalBackend:
         Most records that are read of a source in a turn.
     epoch_s : float, seconds, default 10
         How often output is committed. What a dataflow has got is committed as well when it, or its source, ends.
+    limits : Limits, optional
+        How far a dataflow whose sinks do not keep up may affect the others.
 
     Examples
     --------
@@ -65,7 +67,7 @@ class LocalBackend:
 
     reads = True
 
-    def __init__(self, batch_size: int = 65_536, epoch_s: float = 10.0) -> None:
+    def __init__(self, batch_size: int = 65_536, epoch_s: float = 10.0, limits: Limits | None = None) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
         if epoch_s < 0:
@@ -75,17 +77,16 @@ class LocalBackend:
         self._engine = Engine([], set())
         self._engine.broken = {}
         self._readings: dict[str, Reading] = {}
-        self._deliveries: dict[str, Delivery] = {}
+        self._outlets = Outlets(Limits() if limits is None else limits)
         #: By running step: the sources above it, and the routes and marks that it needs.
         self._origins: dict[str, frozenset[str]] = {}
         self._needs: dict[str, set[str]] = {}
         self._needed: Counter[str] = Counter()
         #: By stream, and by step of the engine: the dataflows that want it, and their names for it.
-        self._ends: dict[str, list[tuple[Delivery, str]]] = {}
-        self._labels: dict[str, list[tuple[Delivery, str]]] = {}
+        self._ends: dict[str, list[tuple[Outlet, str]]] = {}
+        self._labels: dict[str, list[tuple[Outlet, str]]] = {}
         self._taken: dict[str, int] = {}
         self._flushed: set[str] = set()
-        self._failed: dict[str, str] = {}
         self._messages = 0
         self._committed = time.monotonic()
         self._lock = threading.RLock()
@@ -110,22 +111,21 @@ class LocalBackend:
             added = {s.id: s for s, node, _ in steps if addition.placed[node] in fresh and s.id not in there}
             self._engine.extend(list(added.values()))
             try:
-                delivery = Delivery(submission)
+                outlet = self._outlets.open(submission)
             except BaseException:
                 self._engine.drop(added)
                 raise
             # from here on nothing fails
             self._engine.resting -= addition.woken
             self._readings |= begun
-            self._deliveries[submission.name] = delivery
             for step, node, label in steps:
                 needs = self._needs.setdefault(addition.placed[node], set())
                 if addition.placed[node] in fresh and step.id not in needs:
                     needs.add(step.id)
                     self._needed[step.id] += 1
-                if (delivery, label) not in self._labels.setdefault(step.id, []):
-                    self._labels[step.id].append((delivery, label))
-                    delivery.wanted.append((self._labels, step.id))
+                if (outlet, label) not in self._labels.setdefault(step.id, []):
+                    self._labels[step.id].append((outlet, label))
+                    outlet.wanted.append((self._labels, step.id))
             for new in addition.new:
                 above = (self._origins[one] for one in new.inputs)
                 self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
@@ -135,20 +135,18 @@ class LocalBackend:
                 first[node] = self._readings[name].next[member]
             for stream in submission.routes:
                 if stream != ERRORS_STREAM:
-                    self._ends.setdefault(addition.placed[stream], []).append((delivery, stream))
-                    delivery.wanted.append((self._ends, addition.placed[stream]))
+                    self._ends.setdefault(addition.placed[stream], []).append((outlet, stream))
+                    outlet.wanted.append((self._ends, addition.placed[stream]))
             self._engine.outputs = set(self._ends)
             return first
 
     def reduce(self, removal: Removal) -> None:
         with self._between():
             stopped = set(removal.stopped)
-            delivery = self._deliveries.pop(removal.name, None)
-            if delivery is not None:
-                delivery.close()
-                self._note(removal.name, delivery)
-                for where, key in delivery.wanted:
-                    where[key] = [(one, label) for one, label in where.get(key, ()) if one is not delivery]
+            outlet = self._outlets.close(removal.name)
+            if outlet is not None:
+                for where, key in outlet.wanted:
+                    where[key] = [(one, label) for one, label in where.get(key, ()) if one is not outlet]
                     if not where[key]:
                         del where[key]
             for step in stopped:
@@ -172,7 +170,7 @@ class LocalBackend:
 
     def rest(self, rest: Rest) -> None:
         with self._between():
-            self._deliveries[rest.name].paused = rest.paused
+            self._outlets.of[rest.name].paused = rest.paused
             resting = self._engine.resting
             self._engine.resting = resting | rest.steps if rest.paused else resting - rest.steps
             self._engine.resting |= set(self._engine.broken or ())
@@ -206,7 +204,12 @@ class LocalBackend:
         return set(self._origins)
 
     def stats(self) -> dict[str, Any]:
-        """And ``messages`` read, ``records`` that each step took, ``rows`` that each user got, ``failed`` sinks."""
+        """And ``messages`` read, ``records`` that each step took, and by dataflow how its sinks do.
+
+        ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
+        records that some sink did not get, or had not committed when it failed; ``slow`` are the bytes that wait for
+        sinks that do not keep up.
+        """
         with self._lock:
             return {
                 "fragments": min(1, len(self._origins)),
@@ -214,9 +217,8 @@ class LocalBackend:
                 "readings": len(self._readings),
                 "messages": self._messages,
                 "records": dict(self._taken),
-                "rows": {name: delivery.rows for name, delivery in self._deliveries.items()},
-                "failed": dict(self._failed),
                 "state_bytes": self._engine.nbytes,
+                **self._outlets.stats(),
             }
 
     # -- records -----------------------------------------------------------------------------------
@@ -256,30 +258,25 @@ class LocalBackend:
 
     def _deliver(self, outputs: Batches) -> None:
         for step, error in (self._engine.broken or {}).items():
-            for delivery, _ in self._labels.get(step, ()):  # what it got of earlier batches stays
-                delivery.stop(error)
+            for outlet, _ in self._labels.get(step, ()):  # what it got of earlier batches stays
+                outlet.stop(error)
         for stream, batches in outputs.items():
             if stream == ERRORS_STREAM:
                 for batch in batches:
-                    for delivery, label in self._labels.get(batch.column("task")[0].as_py(), ()):
-                        delivery.reject(label, batch)
+                    for outlet, label in self._labels.get(batch.column("task")[0].as_py(), ()):
+                        outlet.reject(label, batch)
             else:
-                for delivery, name in self._ends[stream]:
-                    delivery.write(name, batches)
+                for outlet, name in self._ends[stream]:
+                    outlet.write(name, batches)
         for step, (taken, _) in self._engine.counts().items():
             self._taken[step] = self._taken.get(step, 0) + taken
+        self._outlets.settle()
 
     def _commit(self) -> None:
-        for name, delivery in self._deliveries.items():
-            delivery.commit()
-            self._note(name, delivery)
+        self._outlets.commit()
         for reading in self._readings.values():
             reading.source.commit(reading.offset)
         self._committed = time.monotonic()
-
-    def _note(self, name: str, delivery: Delivery) -> None:
-        if delivery.failure is not None:
-            self._failed[name] = f"{type(delivery.failure).__name__}: {delivery.failure}"
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -318,10 +315,7 @@ class LocalBackend:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            while self._deliveries:
-                name, delivery = self._deliveries.popitem()
-                delivery.close()
-                self._note(name, delivery)
+            self._outlets.end()
             while self._readings:
                 self._readings.popitem()[1].source.close()
 

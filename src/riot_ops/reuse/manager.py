@@ -18,7 +18,7 @@ from riot_ops.reuse.errors import DuplicateNameError, EnactError, UnknownDataflo
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog
 from riot_ops.reuse.picture import running_graph
-from riot_ops.reuse.reports import Explanation, Removed, Submitted, explained
+from riot_ops.reuse.reports import Explanation, Removed, Submitted, explained, in_words
 from riot_ops.reuse.shared import Addition, Removal, Shared
 from riot_ops.reuse.submission import Submission, described, submitted
 
@@ -85,7 +85,7 @@ class ReuseManager:
         self._rebind = rebind
         self._shared = Shared()
         #: The dataflows in the order in which they came, with their owners.
-        self._flows: dict[str, tuple[Dataflow, str | None]] = {}
+        self._flows: dict[str, tuple[Submission, str | None]] = {}
         self._lock = threading.RLock()
         self._log: ActionLog | None = None
         if log is not None:
@@ -108,6 +108,8 @@ class ReuseManager:
         name: str | None = None,
         owner: str | None = None,
         fold: bool = False,
+        on_slow: Literal["detach", "drop_oldest", "block"] = "detach",
+        on_failure: Literal["detach", "stop"] = "detach",
     ) -> Submitted:
         """Run a dataflow, and of it only what does not run yet.
 
@@ -122,6 +124,14 @@ class ReuseManager:
             Whose it is, for those who look.
         fold : bool, default False
             Whether steps of it that do the same may become one.
+        on_slow : "detach", "drop_oldest" or "block", default "detach"
+            What happens when its sinks do not keep up, and the queue before them is full
+            (:class:`~riot_ops.reuse.Limits`). ``detach``: it goes on in its own time from where it is, and what is
+            ahead of it waits in files. ``drop_oldest``: what has waited longest is dropped, and counted. ``block``: the
+            others wait for it; but not for sinks that take nothing any more.
+        on_failure : "detach" or "stop", default "detach"
+            What happens when a sink fails, or a step raises. ``detach``: that branch gets nothing more, its others go
+            on. ``stop``: all of its sinks end.
 
         Raises
         ------
@@ -131,15 +141,15 @@ class ReuseManager:
             Where the back end failed; nothing has changed.
         """
         with self._lock:
-            addition, submission = self._planned(flow, sources, sinks, name, fold)
-            name, flow = submission.name, submission.flow
-            what = None if self._log is None else described(name, flow, owner, addition.placed)
+            addition, submission = self._planned(flow, sources, sinks, name, fold, on_slow, on_failure)
+            name = submission.name
+            what = None if self._log is None else described(submission, owner, addition.placed)
             answer = explained(addition, self._shared)
             with self._acting("submit", what):
                 first = self.backend.extend(addition, submission)
                 self._note("enacted", lambda: self._undo(addition))
                 group = self._shared.add(addition)
-                self._flows[name] = (flow, owner)
+                self._flows[name] = (submission, owner)
             return Submitted(**vars(answer), group=group, first=first)
 
     def remove(self, name: str) -> Removed:
@@ -235,12 +245,7 @@ class ReuseManager:
 
     def explain_sharing(self) -> str:
         """What is saved, in words."""
-        found = self.stats()
-        lines = [
-            f"{len(found['dataflows'])} dataflows: {found['steps']} steps run in place of {found['steps_alone']}, "
-            f"{found['sources']} sources are read in place of {found['sources_alone']}"
-        ]
-        return "\n".join([*lines, *(f"  {n} steps are used by {k}" for k, n in found["shares"].items() if k > 1)])
+        return in_words(self.stats())
 
     def diagram(self) -> str:
         """The running steps and who uses them, in Mermaid's notation."""
@@ -269,8 +274,8 @@ class ReuseManager:
         with self._lock:
             shared = self._shared
             dataflows = [
-                {**described(name, flow, owner, shared.placed[name]), "paused": name in shared.paused}
-                for name, (flow, owner) in self._flows.items()
+                {**described(submission, owner, shared.placed[name]), "paused": name in shared.paused}
+                for name, (submission, owner) in self._flows.items()
             ]
             return {"format": FORMAT, "policy": self.policy, "dataflows": dataflows}
 
@@ -294,13 +299,15 @@ class ReuseManager:
         name = what["name"]
         flow = Dataflow.from_dict(what["flow"], self._functions)
         sources, sinks = self._rebind(name, flow) if self._rebind is not None else (None, None)
-        submission, found = submitted(name, flow, sources, sinks, self.backend.reads)
+        submission, found = submitted(
+            name, flow, sources, sinks, self.backend.reads, what["on_slow"], what["on_failure"]
+        )
         addition = self._shared.addition(name, found, at=what["placed"])
         held = self.backend.running()
         fresh = tuple(step for step in addition.new if step.id not in held)
         self.backend.extend(Addition(**{**vars(addition), "new": fresh}), submission)
         self._shared.add(addition)
-        self._flows[name] = (submission.flow, what["owner"])
+        self._flows[name] = (submission, what["owner"])
 
     def _replay(self, log: ActionLog) -> None:
         """Bring books and back end to where the log ends."""
@@ -341,7 +348,7 @@ class ReuseManager:
             raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._flows)}")
 
     def _planned(
-        self, flow: Dataflow, sources: Any, sinks: Any, name: str | None, fold: bool
+        self, flow: Dataflow, sources: Any, sinks: Any, name: str | None, fold: bool, *choices: str
     ) -> tuple[Addition, Submission]:
         """All checks, and what would change."""
         if not isinstance(flow, Dataflow):
@@ -352,7 +359,7 @@ class ReuseManager:
         if name in self._flows:
             raise DuplicateNameError(f"a dataflow {name!r} is running; remove it first, or give this one another name")
         check_graph(flow)
-        submission, found = submitted(name, flow, sources, sinks, self.backend.reads)
+        submission, found = submitted(name, flow, sources, sinks, self.backend.reads, *choices)
         check_twins(flow, found, fold)
         return self._shared.addition(name, found, self._allows), submission
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from riot_ops.reuse.shared import Addition, Shared
 
-__all__ = ["Explanation", "Removed", "Submitted", "explained"]
+__all__ = ["Explanation", "Removed", "Submitted", "explained", "in_words"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,12 @@ def explained(addition: Addition, shared: Shared) -> Explanation:
     warm = [n for n, s in reused.items() if (p := shared.steps[s].piece).stateful and p.kind == "task"]
     new = {node: step for node, step in addition.placed.items() if node not in reused}
     return Explanation(addition.name, reused, new, users, addition.boundary, warm)
+
+
+def in_words(stats: Mapping[str, Any]) -> str:
+    """What is saved, as the manager's figures tell."""
+    first = (
+        f"{len(stats['dataflows'])} dataflows: {stats['steps']} steps run in place of {stats['steps_alone']}, "
+        f"{stats['sources']} sources are read in place of {stats['sources_alone']}"
+    )
+    return "\n".join([first, *(f"  {n} steps are used by {k}" for k, n in stats["shares"].items() if k > 1)])

@@ -16,6 +16,10 @@ from riot_ops.runtime.binding import bind_sinks, bind_sources
 
 __all__ = ["Submission", "described", "submitted"]
 
+#: What becomes of a dataflow whose sinks do not keep up; of one in which something fails.
+ON_SLOW = ("detach", "drop_oldest", "block")
+ON_FAILURE = ("detach", "stop")
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -31,6 +35,8 @@ class Submission:
         By sink; those that share one appear once.
     routes : dict of str to list of str
         By stream of the dataflow (``errors`` among them), the sinks in which it ends.
+    on_slow, on_failure : str
+        See :meth:`riot_ops.reuse.ReuseManager.submit`.
     """
 
     name: str
@@ -38,9 +44,24 @@ class Submission:
     sources: Mapping[str, Any] = field(default_factory=dict)
     sinks: Mapping[str, Sink] = field(default_factory=dict)
     routes: Mapping[str, list[str]] = field(default_factory=dict)
+    on_slow: str = "detach"
+    on_failure: str = "detach"
+
+    def __post_init__(self) -> None:
+        for name, known in (("on_slow", ON_SLOW), ("on_failure", ON_FAILURE)):
+            if (given := getattr(self, name)) not in known:
+                raise ConfigError(f"{name} must be {' or '.join(map(repr, known))}, got {given!r}")
 
 
-def submitted(name: str, flow: Dataflow, sources: Any, sinks: Any, reads: bool) -> tuple[Submission, dict[str, Piece]]:
+def submitted(
+    name: str,
+    flow: Dataflow,
+    sources: Any,
+    sinks: Any,
+    reads: bool,
+    on_slow: str = "detach",
+    on_failure: str = "detach",
+) -> tuple[Submission, dict[str, Piece]]:
     """A dataflow with what is passed to it, and its steps as others may share them."""
     bound = bind_sources(flow, sources) if sources is not None or reads else {}
     targets, routes = bind_sinks(flow, sinks, None) if sinks is not None or reads else ({}, {})
@@ -49,11 +70,12 @@ def submitted(name: str, flow: Dataflow, sources: Any, sinks: Any, reads: bool) 
         kinds = dict.fromkeys((n.id for n in flow.kind("sink")), sinks if sinks is not None else MemorySink())
     kept = Dataflow(flow.name, merging=flow.merging)  # whatever becomes of the user's own
     kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
-    return Submission(name, kept, bound, targets, routes), pieces(kept, bound, kinds)
+    return Submission(name, kept, bound, targets, routes, on_slow, on_failure), pieces(kept, bound, kinds)
 
 
-def described(name: str, flow: Dataflow, owner: str | None, placed: Mapping[str, str]) -> dict[str, Any]:
+def described(submission: Submission, owner: str | None, placed: Mapping[str, str]) -> dict[str, Any]:
     """A dataflow with the steps that it has, as data."""
+    name, flow = submission.name, submission.flow
     for node in flow.nodes.values():
         values = vars(node.task).items() if node.task is not None else ()
         if lost := [field for field, value in values if isinstance(value, Secret) and value.variable is None]:
@@ -62,6 +84,8 @@ def described(name: str, flow: Dataflow, owner: str | None, placed: Mapping[str,
                 "written; give Secret.env('NAME')"
             )
     try:
-        return {"name": name, "owner": owner, "flow": flow.to_dict(), "placed": dict(placed)}
+        steps = {"flow": flow.to_dict(), "placed": dict(placed)}
     except ConfigError as error:
         raise DescriptorError(f"the dataflow {name!r} cannot be kept as data: {error}") from None
+    choices = {"on_slow": submission.on_slow, "on_failure": submission.on_failure}
+    return {"name": name, "owner": owner, **choices, **steps}

@@ -1,0 +1,380 @@
+"""Where records leave what is shared: each dataflow's sinks take them without holding up the others.
+
+What a turn of the steps gives to dataflows is written by one thread for all, and the next turn waits for it. A sink
+that takes longer than the grace keeps that thread for itself from then on, and another takes its place: so a thousand
+quick sinks cost one thread, and a slow one is alone with its own. Records that come meanwhile wait in a queue; what
+happens when that is full is the dataflow's choice (``on_slow``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.spool import Spool
+from riot_ops.reuse.submission import Submission
+
+__all__ = ["Limits", "Outlet", "Outlets"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a dataflow whose sinks do not keep up may affect the others.
+
+    Parameters
+    ----------
+    grace_s : float, seconds, > 0, default 0.5
+        For how long a sink may hold all others up, once: then it has a thread of its own.
+    patience_s : float, seconds, > 0, default 10
+        A sink that others wait for (``on_slow="block"``, or at the end of the back end) and that takes nothing for so
+        long counts as failed.
+    queue_bytes : int, >= 1, default 33554432
+        Records in memory that wait for one dataflow's sinks.
+    behind_bytes : int, >= 1, default 4294967296
+        Records in files that wait for one dataflow's sinks (``on_slow="detach"``): one further behind counts as failed.
+    """
+
+    grace_s: float = 0.5
+    patience_s: float = 10.0
+    queue_bytes: int = 32 << 20
+    behind_bytes: int = 4 << 30
+
+    def __post_init__(self) -> None:
+        for name in ("grace_s", "patience_s", "queue_bytes", "behind_bytes"):
+            if not (value := getattr(self, name)) > 0:
+                raise ConfigError(f"{name} must be > 0, got {value!r}")
+
+
+#: Records of a stream, or something else that is to be done when those before it are written.
+Job = tuple[str, pa.RecordBatch] | Callable[[], None]
+
+
+class Outlet:
+    """A :class:`Delivery` that takes records in its own time."""
+
+    def __init__(self, submission: Submission, outlets: Outlets) -> None:
+        self.delivery = Delivery(submission)
+        self.paused = False
+        #: Where it is noted what it wants: the table, and the key in it.
+        self.wanted: list[tuple[dict[str, list[tuple[Outlet, str]]], str]] = []
+        #: By stream, the records that never came to its sinks.
+        self.dropped: Counter[str] = Counter()
+        #: Whether it has a thread of its own; whether that is at an end.
+        self.apart = self.done = False
+        self._submission = submission
+        self._outlets = outlets
+        self._limits = outlets.limits
+        self._changed = threading.Condition()
+        self._jobs: deque[Job] = deque()
+        self._bytes = 0
+        #: What did not fit into memory, and what is to be done behind it.
+        self._spool: Spool | None = None
+        self._after: list[Callable[[], None]] = []
+        self._moved = 0.0
+        self._listed = self._over = False
+
+    @property
+    def failures(self) -> list[Exception]:
+        """What went wrong."""
+        return self.delivery.failures
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that its sinks have not taken yet."""
+        with self._changed:
+            return self._bytes + (self._spool.nbytes if self._spool is not None else 0)
+
+    # -- from the thread that runs the steps -------------------------------------------------------
+
+    def write(self, stream: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add records of a stream, which has the dataflow's own name."""
+        if not self.paused:
+            for batch in batches:
+                if self.apart:
+                    self._queue(stream, batch)
+                else:
+                    self._now((stream, batch))
+
+    def reject(self, label: str, batch: pa.RecordBatch) -> None:
+        """Add rejected records of a step, which has this name in the dataflow."""
+        column = batch.schema.get_field_index("task")
+        names = pa.array([label] * batch.num_rows, pa.string())
+        self.write(ERRORS_STREAM, [batch.set_column(column, batch.schema.field(column), names)])
+
+    def commit(self) -> None:
+        """End an epoch: what was written so far can be seen."""
+        self._do(self.delivery.commit)
+
+    def stop(self, error: Exception) -> None:
+        """A step has failed: nothing more comes of it."""
+        if error not in self.delivery.failures:
+            self._do(lambda: self.delivery.stop(error))
+
+    def close(self) -> None:
+        """The dataflow has ended; its sinks end when they have what waits for them."""
+        self._do(self._end)
+
+    def _now(self, job: Job) -> None:
+        self._jobs.append(job)
+        if not self._listed:
+            self._listed = True
+            self._outlets.ready.append(self)
+
+    def _do(self, what: Callable[[], None]) -> None:
+        if not self.apart:
+            self._now(what)
+            return
+        with self._changed:
+            if self._spool is None:
+                self._jobs.append(what)
+            elif what != self.delivery.commit:  # what comes of files is committed file by file
+                self._after.append(what)
+            self._changed.notify_all()
+
+    def _queue(self, stream: str, batch: pa.RecordBatch) -> None:
+        on_slow = self._submission.on_slow
+        with self._changed:
+            if not self._over and self._spool is None and self._full(batch.nbytes):
+                if on_slow == "detach":
+                    self._spool = Spool(self._submission.flow.schemas())
+                elif on_slow == "block":
+                    self._wait(batch.nbytes)
+                else:
+                    self._drop(batch.nbytes)
+            if self._over:
+                self.dropped[stream] += batch.num_rows
+            elif self._spool is not None:
+                self._spool.put(stream, batch)
+                if (behind := self._spool.nbytes) > self._limits.behind_bytes:
+                    self.give_up(f"its sinks are {behind:,} bytes behind")
+            else:
+                self._jobs.append((stream, batch))
+                self._bytes += batch.nbytes
+            self._changed.notify_all()
+
+    def _full(self, size: int) -> bool:
+        return self._bytes > 0 and self._bytes + size > self._limits.queue_bytes
+
+    def _drop(self, size: int) -> None:
+        """Make room by the oldest records; what else is to be done stays."""
+        kept: list[Job] = []
+        while self._jobs and self._full(size):
+            job = self._jobs.popleft()
+            if isinstance(job, tuple):
+                self._bytes -= job[1].nbytes
+                self.dropped[job[0]] += job[1].num_rows
+            else:
+                kept.append(job)
+        self._jobs.extendleft(reversed(kept))
+
+    def _wait(self, size: int) -> None:
+        """Until there is room; a sink that takes nothing for too long is given up."""
+        while self._full(size) and not self._over:
+            if not self._changed.wait(self._patience()):
+                self.give_up(f"its sinks took nothing for {self._limits.patience_s:g} s, while others waited for them")
+
+    def _patience(self) -> float:
+        return max(0.0, self._moved + self._limits.patience_s - time.monotonic())
+
+    def give_up(self, why: str) -> None:
+        """Hand nothing more to it; what waits counts as dropped."""
+        with self._changed:
+            self._over = True
+            self.delivery.failures.append(ConnectorError(why))
+            for job in self._jobs:
+                if isinstance(job, tuple):
+                    self.dropped[job[0]] += job[1].num_rows
+            self._jobs.clear()
+            self._bytes = 0
+            if self._spool is not None:
+                self.dropped += self._spool.rows
+                self._spool.close()
+                self._spool = None
+            self._changed.notify_all()
+
+    def ended(self) -> bool:
+        """Wait until its own thread is at an end; one that takes nothing for too long is given up."""
+        with self._changed:
+            while not self.done:
+                if not self._changed.wait(self._patience()) and not self._patience():
+                    self.give_up(f"its sinks took nothing for {self._limits.patience_s:g} s at the end")
+                    return False
+        return True
+
+    # -- from the thread that writes ---------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Write what there is, until it has a thread of its own."""
+        self._listed = False
+        while True:
+            with self._changed:
+                if self.apart or not self._jobs:
+                    return
+                job = self._jobs.popleft()
+            self._perform(job)
+
+    def part(self) -> None:
+        """From now on it has a thread of its own."""
+        with self._changed:
+            self.apart = True
+            self._bytes = sum(job[1].nbytes for job in self._jobs if isinstance(job, tuple))
+            self._moved = time.monotonic()
+
+    def work(self) -> None:
+        """Write what comes, to the end."""
+        while not self._over:
+            for job in self._next():
+                self._perform(job)
+                with self._changed:
+                    self._moved = time.monotonic()
+                    self._changed.notify_all()
+        self._end()
+
+    def _perform(self, job: Job) -> None:
+        if isinstance(job, tuple):
+            self.delivery.write(*job)
+        else:
+            job()
+
+    def _next(self) -> list[Job]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._spool is not None or self._over)
+            self._moved = time.monotonic()
+            if self._jobs:
+                job = self._jobs.popleft()
+                if isinstance(job, tuple):
+                    self._bytes -= job[1].nbytes
+                return [job]
+            if self._spool is None:
+                return []
+            if self._spool.empty:  # it has caught up
+                self._spool.close()
+                self._spool = None
+                after, self._after = self._after, []
+                return [*after]
+            return [*self._spool.take(), self.delivery.commit]
+
+    def _end(self) -> None:
+        try:
+            self.delivery.close()
+        finally:
+            with self._changed:
+                self._over = self.done = True
+                self._changed.notify_all()
+
+
+class Outlets:
+    """The outlets of a back end, and the threads that write.
+
+    All is called by the thread that runs the steps, or while that waits.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.of: dict[str, Outlet] = {}
+        #: Those in which something waits to be written.
+        self.ready: deque[Outlet] = deque()
+        #: Of dataflows that are gone: what is still being written, and what has failed or was dropped.
+        self._leaving: dict[str, Outlet] = {}
+        self._failed: dict[str, str] = {}
+        self._dropped: dict[str, dict[str, int]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._at: tuple[Outlet, float] | None = None
+
+    def open(self, submission: Submission) -> Outlet:
+        """An outlet for a dataflow; raises where a sink cannot begin."""
+        outlet = self.of[submission.name] = Outlet(submission, self)
+        self._failed.pop(submission.name, None)
+        self._dropped.pop(submission.name, None)
+        return outlet
+
+    def close(self, name: str) -> Outlet | None:
+        """The dataflow has ended: its sinks end when they have what is theirs, and nobody waits for slow ones."""
+        outlet = self.of.pop(name, None)
+        if outlet is not None:
+            outlet.close()
+            self.settle()
+            self._leaving[name] = outlet
+            self._look()
+        return outlet
+
+    def commit(self) -> None:
+        """End an epoch in all of them."""
+        for outlet in self.of.values():
+            outlet.commit()
+        self.settle()
+
+    def settle(self) -> None:
+        """Have all that waits written, but for what is slow."""
+        with self._changed:
+            while self.ready or self._at is not None:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, daemon=True, name="riot_ops-sinks")
+                    self._thread.start()
+                since = time.monotonic() if self._at is None else self._at[1]
+                if (left := since + self.limits.grace_s - time.monotonic()) > 0:
+                    self._changed.notify_all()
+                    self._changed.wait(left)
+                elif self._at is not None:
+                    self._at[0].part()  # with the thread that it holds
+                    self._thread = self._at = None
+
+    def _work(self) -> None:
+        """Write for all, or from when it takes too long for one."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.ready or self._thread is not threading.current_thread())
+                if self._thread is not threading.current_thread():
+                    return
+                outlet = self.ready.popleft()
+                self._at = outlet, time.monotonic()
+            outlet.drain()
+            with self._changed:
+                if self._thread is threading.current_thread():
+                    self._at = None
+                    if not self.ready:
+                        self._changed.notify_all()
+                    continue
+            outlet.work()
+            return
+
+    def end(self) -> None:
+        """End all, and wait for what is slow."""
+        for name in list(self.of):
+            self.close(name)
+        for outlet in self._leaving.values():
+            outlet.ended()
+        self._look()
+        with self._changed:
+            self._thread = None
+            self._changed.notify_all()
+
+    def stats(self) -> dict[str, Any]:
+        """``rows`` that each dataflow got, those that ``failed`` and why, ``dropped`` records, ``slow`` ones."""
+        self._look()
+        now = {**self._leaving, **self.of}
+        return {
+            "rows": {name: outlet.delivery.rows for name, outlet in self.of.items()},
+            "failed": dict(self._failed),
+            "dropped": {name: dict(streams) for name, streams in self._dropped.items()},
+            "slow": {name: outlet.waiting for name, outlet in now.items() if outlet.apart and not outlet.done},
+        }
+
+    def _look(self) -> None:
+        """Note what has failed or was dropped."""
+        for name, outlet in (*self._leaving.items(), *self.of.items()):
+            if outlet.failures:
+                self._failed[name] = "; ".join(f"{type(error).__name__}: {error}" for error in outlet.failures)
+            if dropped := outlet.dropped + outlet.delivery.lost:
+                self._dropped[name] = dict(dropped)
+        self._leaving = {name: outlet for name, outlet in self._leaving.items() if not outlet.done}

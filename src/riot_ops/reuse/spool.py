@@ -1,0 +1,82 @@
+"""Records on disk of a dataflow whose sinks are behind: a topic that it alone reads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from riot_ops.reuse.topic import Topic
+from riot_ops.reuse.topic_sink import TopicSink
+from riot_ops.reuse.topic_source import TopicSource
+
+__all__ = ["Spool"]
+
+#: What has gathered to so many bytes becomes a batch of the topic.
+BATCH_BYTES = 4 << 20
+READER = "outlet"
+
+
+class Spool:
+    """Keeps records in files, of each stream in the order in which they came, until they are taken."""
+
+    def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="riot_ops-reuse-")
+        self.topic = Topic(Path(self._folder.name))
+        self.topic.join(READER, 0)
+        self._sink = TopicSink(self.topic)
+        self._source = TopicSource(self.topic, READER, schemas)
+        self._writer = self._sink.writer(0, 0)
+        self._written = self._read = 0
+        #: Bytes that are not in files yet; by stream, the records that were not taken.
+        self._held = 0
+        self.rows: Counter[str] = Counter()
+
+    def put(self, stream: str, batch: pa.RecordBatch) -> None:
+        """Add records."""
+        self._writer.write(stream, batch)
+        self._held += batch.nbytes
+        self.rows[stream] += batch.num_rows
+        if self._held >= BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._sink.commit(self._written, [self._writer.finish()])
+            self._held = 0
+            self._written += 1
+            self._writer = self._sink.writer(self._written, 0)
+
+    def take(self) -> list[tuple[str, pa.RecordBatch]]:
+        """The next records, at least one where there is one."""
+        if self._read == self._written:
+            self._flush()
+        if self._read == self._written:
+            return []
+        found = []
+        for split in self._source.splits({"batch": self._read}, {"batch": self._read + 1}, 1):
+            for inputs in self._source.inputs("", split):
+                found += [(stream, batch) for stream, batches in inputs.items() for batch in batches]
+        self._read += 1
+        self._source.commit({"batch": self._read})
+        for stream, batch in found:
+            self.rows[stream] -= batch.num_rows
+        return found
+
+    @property
+    def empty(self) -> bool:
+        """Whether all that was put has been taken."""
+        return not self._held and self._read == self._written
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that were not taken yet."""
+        return self._held + self.topic.unread()
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._writer.abort()
+        self._folder.cleanup()
