@@ -1,0 +1,51 @@
+"""The files of a report: the page, Markdown, CSV and pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from riot_ops.bench.science.drawing import Picture, draw
+from riot_ops.bench.science.page import page
+from riot_ops.bench.science.plan import Planned
+from riot_ops.bench.science.store import Store
+from riot_ops.bench.science.tables import to_csv, to_markdown
+
+__all__ = ["PAGE", "write"]
+
+PAGE, MARKDOWN, PICTURES = "index.html", "report.md", "pictures"
+TITLE = "riot_ops: experiments of the papers, repeated"
+
+
+def write(store: Store, plan: Sequence[Planned], quick: bool, title: str = TITLE) -> Path:
+    """Write a report of what is stored; returns the page.
+
+    Beside it stand ``report.md``, a CSV file per suite, and ``pictures/`` with the figures as PNG.
+    """
+    results = store.results(plan, quick)
+    drawn: dict[str, list[Picture]] = {}
+    named: dict[str, list[tuple[str, str, str]]] = {}
+    folder = store.folder
+    (folder / PICTURES).mkdir(parents=True, exist_ok=True)
+    for result in results:
+        experiment = result.planned.experiment
+        for figure in experiment.figures:
+            picture = draw(figure, result.measures)
+            if picture is None:
+                continue
+            path = f"{PICTURES}/{_plain(f'{experiment.key}-{figure.key}')}.png"
+            (folder / path).write_bytes(picture.png)
+            drawn.setdefault(experiment.key, []).append(picture)
+            named.setdefault(experiment.key, []).append((path, figure.title, picture.note))
+    for suite, of_suite in groupby(results, key=lambda result: result.planned.suite):
+        (folder / f"{_plain(suite)}.csv").write_text(to_csv(of_suite), encoding="utf-8")
+    (folder / MARKDOWN).write_text(to_markdown(title, results, named), encoding="utf-8")
+    made = folder / PAGE
+    made.write_text(page(title, quick, results, drawn), encoding="utf-8")
+    return made
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.]+", "-", name)

@@ -1,0 +1,158 @@
+"""Runs what a report lacks, each experiment in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from riot_ops.bench.science.plan import Planned
+from riot_ops.bench.science.store import DONE, FAILED, LATE, STOPPED, Store, Writer, commit
+from riot_ops.core.errors import ConfigError
+
+__all__ = ["Show", "missing", "run"]
+
+#: Seconds that any experiment may take: workers and the JVM have to start.
+START_S = 60.0
+#: Seconds for an experiment to put away what it started.
+GRACE_S = 10.0
+TICK_S = 0.25
+LOG_LINES = 3
+
+
+class Show(Protocol):
+    """Who is told how it goes."""
+
+    def begin(self, one: Planned) -> None: ...
+
+    def tick(self, seconds: float, measures: int) -> None: ...
+
+    def end(self, one: Planned, state: str, reason: str) -> None: ...
+
+
+def missing(store: Store, plan: Sequence[Planned], quick: bool, repeat: int = 1, again: bool = False) -> list[Planned]:
+    """The runs that are to be made, in turns.
+
+    Parameters
+    ----------
+    repeat : int, >= 1, default 1
+        Runs of each experiment that are wanted: those of one commit.
+    again : bool, default False
+        Make all of them anew, whatever is there. Otherwise an experiment that is through counts, also one of
+        another commit, which the report tells; where more runs are wanted, those of another commit do not count.
+    """
+    if repeat < 1:
+        raise ConfigError(f"repeat must be >= 1, got {repeat}")
+    lacking = {}
+    for one, result in zip(plan, store.results(plan, quick), strict=True):
+        there = result.runs if repeat == 1 or result.about.get("commit") == commit() else 0
+        lacking[one.key] = repeat if again else max(0, repeat - there)
+    return [one for turn in range(repeat) for one in plan if lacking[one.key] > turn]
+
+
+def run(store: Store, plan: Sequence[Planned], quick: bool, show: Show, patience: float = 4.0) -> bool:
+    """Make runs and store what they find; returns whether all went through.
+
+    Parameters
+    ----------
+    patience : float, > 0, default 4
+        An experiment is ended when it takes longer than a minute and so many times its declared seconds.
+    """
+    if not patience > 0:
+        raise ConfigError(f"patience must be > 0, got {patience}")
+    good = True
+    for one in plan:
+        show.begin(one)
+        writer = store.begin(one, quick)
+        limit = START_S + patience * one.experiment.seconds[0 if quick else 1]
+        log = store.folder / "logs" / f"{one.key.replace('/', '-')}-{'quick' if quick else 'full'}.txt"
+        log.parent.mkdir(exist_ok=True)
+        try:
+            state, reason = _one(one, quick, writer, log, limit, show)
+        except BaseException:
+            writer.end(STOPPED, "stopped by the user")
+            show.end(one, STOPPED, "")
+            raise
+        writer.end(state, reason)
+        show.end(one, state, reason)
+        good &= state == DONE
+    return good
+
+
+def _one(one: Planned, quick: bool, writer: Writer, log: Path, limit: float, show: Show) -> tuple[str, str]:
+    """Run one; returns how it ended, and why."""
+    mouth, ear = os.pipe()
+    begun, found, rest = time.monotonic(), 0, b""
+    program = [sys.executable, "-m", "riot_ops.bench.science.one", str(ear), one.source, one.key]
+    with log.open("wb") as output, selectors.DefaultSelector() as selector:
+        child = subprocess.Popen(  # noqa: S603
+            [*program, "quick" if quick else "full"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(ear,),
+            start_new_session=True,  # Ctrl-C is for us, who tell it
+        )
+        os.close(ear)
+        selector.register(mouth, selectors.EVENT_READ)
+        try:
+            while True:
+                over = child.poll() is not None  # asked first: what it wrote before is read below
+                while selector.select(0 if over else TICK_S):
+                    data = os.read(mouth, 1 << 16)
+                    if not data:
+                        selector.unregister(mouth)
+                        break
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        writer.measure(line.decode())
+                        found += 1
+                    if not over:
+                        break
+                seconds = time.monotonic() - begun
+                show.tick(seconds, found)
+                if over:
+                    break
+                if seconds > limit:
+                    return LATE, f"not through after {seconds:.0f} s"
+        finally:
+            os.close(mouth)
+            _end(child)
+    if child.returncode == 0:
+        return (DONE, "") if found else (FAILED, "it found nothing")
+    return FAILED, _last_words(log) or f"exit code {child.returncode}"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started; it may put things away first."""
+    import psutil
+
+    try:
+        family = psutil.Process(child.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        family = []
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)  # whoever began before the family was asked for, or after
+
+
+def _last_words(log: Path) -> str:
+    """The last line of what it printed: of a traceback, the error."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1][:500] if lines else ""

@@ -1,0 +1,224 @@
+"""Results as lines of JSON, each written as soon as it is found, and what they come to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import riot_ops
+from riot_ops.bench.measure import Measure, load, machine
+from riot_ops.bench.science.plan import Planned
+
+__all__ = ["FILE", "Result", "Run", "Store", "commit", "versions"]
+
+FILE = "results.jsonl"
+#: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C.
+DONE, FAILED, LATE, STOPPED = "done", "failed", "late", "stopped"
+PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "scipy", "scikit-learn")
+
+
+@dataclass
+class Run:
+    """One run of an experiment, as it was stored.
+
+    Attributes
+    ----------
+    about : mapping
+        What each of its lines tells: machine, versions, commit, time of its beginning …
+    measures : list of Measure
+    end : mapping or None
+        Its last line; None where the program was killed.
+    """
+
+    about: Mapping[str, Any]
+    measures: list[Measure] = field(default_factory=list)
+    end: Mapping[str, Any] | None = None
+
+    @property
+    def state(self) -> str:
+        """How it ended."""
+        return self.end["state"] if self.end else STOPPED
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of an experiment in one form.
+
+    Attributes
+    ----------
+    planned : Planned
+    measures : list of Measure
+        Of the runs that count: those that are through, of the commit of the last of them; where there is none, what
+        the last run found before it ended.
+    runs : int
+        How many count.
+    state : str
+        How the last run ended; ``missing`` where there was none.
+    reason : str
+        Why, where it was not through.
+    seconds : float
+        How long the last of those took.
+    about : mapping
+        What the lines of that tell.
+    """
+
+    planned: Planned
+    measures: list[Measure]
+    runs: int
+    state: str
+    reason: str
+    seconds: float
+    about: Mapping[str, Any]
+
+
+class Store:
+    """The file ``results.jsonl`` of a folder.
+
+    Lines that are torn, as by a power cut, are passed over; what is written next begins on a line of its own.
+
+    Parameters
+    ----------
+    folder : Path
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / FILE
+
+    def begin(self, one: Planned, quick: bool) -> Writer:
+        """Begin a run."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Writer(self.path, one, quick)
+
+    def results(self, plan: Sequence[Planned], quick: bool) -> list[Result]:
+        """What is known of experiments in one form."""
+        found: dict[str, dict[str, Run]] = {}
+        for line in self._lines():
+            if line.get("quick") != quick:
+                continue
+            run = found.setdefault(str(line.get("experiment")), {}).setdefault(str(line.get("run")), Run(line))
+            if "state" in line:
+                run.end = line
+            elif "measure" in line:
+                run.measures.append(Measure.from_json(json.dumps(line)))
+        return [_result(one, list(found.get(one.key, {}).values())) for one in plan]
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            for text in file:
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    continue
+                if isinstance(line, dict):
+                    yield line
+
+
+def _result(one: Planned, runs: Sequence[Run]) -> Result:
+    if not runs:
+        return Result(one, [], 0, "missing", "", 0.0, {})
+    through = [run for run in runs if run.state == DONE]
+    count = [run for run in through if run.about.get("commit") == through[-1].about.get("commit")]
+    of_name: dict[str, list[Measure]] = {}
+    for run in count or runs[-1:]:
+        for measure in run.measures:
+            of_name.setdefault(measure.measure, []).append(measure)
+    shown, last = (count or runs)[-1], runs[-1]
+    return Result(
+        one,
+        [Measure.of_runs(several) for several in of_name.values()],
+        len(count),
+        last.state,
+        str(last.end["reason"] if last.end else "the program was killed"),
+        float(shown.end["seconds"] if shown.end else 0),
+        shown.about,
+    )
+
+
+class Writer:
+    """Appends the lines of one run."""
+
+    def __init__(self, path: Path, one: Planned, quick: bool) -> None:
+        self.begun = datetime.now(UTC)
+        self.path = path
+        self.about = {
+            "suite": one.suite,
+            "experiment": one.key,
+            "quick": quick,
+            "run": f"{self.begun.isoformat(timespec='milliseconds')}-{os.getpid()}",
+            "commit": commit(),
+            "seed": one.experiment.seed,
+            "versions": versions(),
+        }
+
+    def measure(self, line: str) -> None:
+        """Append what :meth:`Measure.to_json` wrote."""
+        self._append(json.loads(line))
+
+    def end(self, state: str, reason: str = "") -> None:
+        """Append how it ended."""
+        seconds = round((datetime.now(UTC) - self.begun).total_seconds(), 1)
+        self._append(
+            {"state": state, "reason": reason, "seconds": seconds, "machine": machine(), "load": [[load(), load()]]}
+        )
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        text = json.dumps({**self.about, "time": now, **line}, ensure_ascii=False) + "\n"
+        with self.path.open("ab+") as file:
+            if file.tell() and _torn(file):
+                text = "\n" + text
+            file.write(text.encode())
+
+
+def _torn(file: Any) -> bool:
+    """Whether the last line has no end."""
+    file.seek(-1, os.SEEK_END)
+    return bool(file.read(1) != b"\n")
+
+
+@cache
+def commit() -> str:
+    """The commit of the code, with ``+`` where it was changed since; its version where it is no work tree.
+
+    >>> commit() != ""
+    True
+    """
+    where = Path(riot_ops.__file__).parent
+    try:
+        head = _git(where, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(where, "status", "--porcelain", "--", str(where)) else "")
+    except (OSError, subprocess.CalledProcessError):
+        return riot_ops.__version__
+
+
+def _git(where: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(where), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    return done.stdout.strip()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of what the figures depend on.
+
+    >>> versions()["numpy"] >= "2"
+    True
+    """
+    found = {"riot_ops": riot_ops.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "none"
+    return found

@@ -1,0 +1,173 @@
+"""Results as tables: for the page, in Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.paper_table import loads, short
+from riot_ops.bench.science.drawing import ENOUGH, sure
+from riot_ops.bench.science.store import DONE, Result, commit
+
+__all__ = ["COLUMNS", "cells", "confidence", "remarks", "reproduced", "state", "to_csv", "to_markdown", "where"]
+
+#: Columns of a table of measures, and whether they are numbers.
+COLUMNS = {
+    "measure": False,
+    "value": True,
+    "95 % interval": True,
+    "runs": True,
+    "unit": False,
+    "published": True,
+    "reach": True,
+    "met": False,
+    "how": False,
+    "load": True,
+}
+CSV = (
+    *("suite", "experiment", "measure", "value", "unit", "low", "high", "runs", "values", "published", "reach"),
+    *("at_most", "met", "against", "load", "machine", "commit", "seed", "quick", "time"),
+)
+
+
+def confidence(measure: Measure) -> str:
+    """The interval of a measure, or that there are too few values for one.
+
+    >>> confidence(Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))), confidence(Measure("x", 2.0, "s"))
+    ('-0.48–4.48', 'too few')
+    """
+    low, high = sure(measure)
+    return f"{short(low)}–{short(high)}" if math.isfinite(low) else "too few"
+
+
+def cells(measure: Measure) -> list[str]:
+    """A row of :data:`COLUMNS`."""
+    return [
+        measure.measure,
+        short(measure.value),
+        confidence(measure),
+        str(len(measure.runs)),
+        measure.unit,
+        "" if measure.published is None else short(measure.published),
+        "" if measure.reach is None else f"{'≤' if measure.at_most else '≥'} {short(measure.reach)}",
+        {None: "", True: "yes", False: "no"}[measure.met],
+        measure.against,
+        loads(measure),
+    ]
+
+
+def state(result: Result) -> str:
+    """How an experiment stands, in words."""
+    words = {"done": "done", "missing": "not run", "failed": "failed", "late": "took too long", "stopped": "stopped"}
+    text = words[result.state]
+    if result.state not in (DONE, "missing"):
+        text += f": {result.reason}"
+    if result.runs and result.state != DONE:
+        text += "; shown is an earlier run"
+    if result.measures and result.about.get("commit") != commit():
+        text += f"; of commit {result.about.get('commit')}"
+    return text
+
+
+def reproduced(results: Iterable[Result]) -> tuple[int, int]:
+    """How many measures reach what they should, and how many should."""
+    met = [m.met for result in results for m in result.measures if m.met is not None]
+    return sum(met), len(met)
+
+
+def where(results: Sequence[Result]) -> dict[str, str]:
+    """Machines, versions, commits and loads that the results are of."""
+    of = [result for result in results if result.measures]
+    versions = [
+        ", ".join(f"{name} {number}" for name, number in result.about.get("versions", {}).items()) for result in of
+    ]
+    loads = [pair for result in of for m in result.measures for pair in m.load]
+    found = {
+        "Machine": _each(m.machine for result in of for m in result.measures),
+        "Versions": _each(versions),
+        "Commit": _each(str(result.about.get("commit")) for result in of),
+        "Seed": _each(str(result.about.get("seed")) for result in of),
+        "Time": _span([str(result.about.get("time")) for result in of]),
+        "Load": f"up to {max(a for a, _ in loads):g} before an experiment, {max(b for _, b in loads):g} at its end"
+        if loads
+        else "",
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _each(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, texts)))
+
+
+def _span(times: Sequence[str]) -> str:
+    return "" if not times else min(times) if min(times) == max(times) else f"{min(times)} to {max(times)}"
+
+
+def remarks(result: Result) -> list[str]:
+    """What a reader must know of an experiment beside its figures."""
+    told = []
+    if result.state != DONE or "of commit" in state(result):
+        text = state(result)
+        told.append(f"{text[0].upper()}{text[1:]}.")
+    single = sum(len(m.runs) < ENOUGH for m in result.measures)
+    if single:
+        told.append(
+            f"{single} of {len(result.measures)} measures have fewer than {ENOUGH} repetitions and so no interval."
+        )
+    return told
+
+
+def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
+    """The report as Markdown; ``pictures``: by experiment the path, title and note of each."""
+    lines = [f"# {title}", ""]
+    lines += [f"- {name}: {text}" for name, text in where(results).items()]
+    lines += ["", "| experiment | state | seconds | measures | reached |", "|---|---|---:|---:|---:|"]
+    for result in results:
+        met, asked = reproduced([result])
+        row = (result.planned.key, state(result), f"{result.seconds:.0f}", len(result.measures), f"{met} of {asked}")
+        lines.append("| " + " | ".join(_cell(str(cell)) for cell in row) + " |")
+    for result in results:
+        experiment = result.planned.experiment
+        lines += ["", f"## {experiment.title}", "", f"`{experiment.key}`. {experiment.about}".rstrip(), ""]
+        lines += [f"*{text}*  " for text in remarks(result)]
+        for path, name, note in pictures.get(experiment.key, ()):
+            lines += ["", f"![{name}]({path})", "", f"{name}. {note}"]
+        if result.measures:
+            lines += ["", "| " + " | ".join(COLUMNS) + " |"]
+            lines.append("|" + "|".join("---:" if number else "---" for number in COLUMNS.values()) + "|")
+            lines += ["| " + " | ".join(map(_cell, cells(m))) + " |" for m in result.measures]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text that ends neither a cell nor a row, nor is markup."""
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    for sign in "|<>*_`[]":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def to_csv(results: Iterable[Result]) -> str:
+    """The measures of a suite as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV)
+    for result in results:
+        for m in result.measures:
+            low, high = sure(m)
+            about = result.about
+            row: list[Any] = [result.planned.suite, result.planned.key, m.measure, m.value, m.unit]
+            row += [_number(low), _number(high), len(m.runs), " ".join(f"{v:g}" for v in m.runs)]
+            row += [m.published, m.reach, m.at_most, m.met, m.against]
+            row += [" ".join(f"{a:g}/{b:g}" for a, b in m.load), m.machine]
+            row += [about.get("commit"), about.get("seed"), about.get("quick"), about.get("time")]
+            writer.writerow(["" if cell is None else cell for cell in row])
+    return file.getvalue()
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else ""

@@ -1,0 +1,270 @@
+"""Results of a report: stored at once, read again, and what is still to be run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.science import running
+from riot_ops.bench.science.plan import REPORTS, Planned, find, planned
+from riot_ops.bench.science.store import Store, commit
+from riot_ops.core.errors import ConfigError
+from tests.bench import made_up
+
+SUITE = "tests.bench.made_up"
+
+
+def of(experiment: Any) -> Planned:
+    return Planned(SUITE, SUITE, experiment)
+
+
+RELAY, COUNTS = of(made_up.RELAY), of(made_up.COUNTS)
+
+
+class Shown:
+    """Who is told of a run, and keeps it."""
+
+    def __init__(self, interrupt: bool = False) -> None:
+        self.ends: list[tuple[str, str, str]] = []
+        self.interrupt = interrupt
+
+    def begin(self, one: Planned) -> None:
+        pass
+
+    def tick(self, seconds: float, measures: int) -> None:
+        if self.interrupt and Path(os.environ["MADE_UP"]).exists():
+            raise KeyboardInterrupt
+
+    def end(self, one: Planned, state: str, reason: str) -> None:
+        self.ends.append((one.key, state, reason))
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that made-up experiments write, and the way to them for what is started."""
+    monkeypatch.setenv("MADE_UP", str(tmp_path / "made-up"))
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
+    return tmp_path / "made-up"
+
+
+def stored(store: Store, one: Planned = RELAY, quick: bool = True, value: float = 1.0, state: str = "done") -> None:
+    writer = store.begin(one, quick)
+    writer.measure(Measure("made_up/x", value, "s", published=4.0, machine="m", load=((0.5, 1.0),)).to_json())
+    if state:
+        writer.end(state, "why")
+
+
+# -- plan ------------------------------------------------------------------------------------------
+
+
+def test_experiments_are_found_by_suite_and_key() -> None:
+    keys = [one.key for one in planned([SUITE])]
+    assert keys == [one.key for one in made_up.EXPERIMENTS]
+    assert [one.key for one in planned([SUITE], ["made_up/words", "made_up/relay"])] == keys[:2]
+    assert len(planned([SUITE, SUITE], ["made_up"])) == len(keys)
+    assert find(SUITE, "made_up/words") is made_up.WORDS
+    everything = planned()
+    assert [one.key for one in planned(REPORTS)] == [one.key for one in everything]
+    assert {one.suite for one in everything} <= set(REPORTS)
+    assert len({one.key for one in everything}) == len(everything)
+
+
+def test_all_in_the_quick_form_is_declared_to_take_half_an_hour() -> None:
+    assert sum(one.experiment.seconds[0] for one in planned()) <= 1800
+    assert all(one.experiment.seconds[0] <= one.experiment.seconds[1] for one in planned())
+
+
+@pytest.mark.parametrize(
+    ("suites", "experiments", "text"),
+    [
+        (["riotbnch"], [], "--suite must be one of .*'riotbnch'.*riotbench"),
+        (["no.module"], [], "no experiments in the module 'no.module'"),
+        (["json.tool"], [], "no experiments in the module 'json.tool'.*EXPERIMENTS"),
+        ([SUITE], ["made_up/rely"], "unknown experiment 'made_up/rely'.*made_up/relay"),
+        ([SUITE], ["made"], "unknown experiment 'made'"),
+    ],
+)
+def test_what_is_not_there_is_told(suites: list[str], experiments: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        planned(suites, experiments)
+
+
+# -- store -----------------------------------------------------------------------------------------
+
+
+def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
+    stored(Store(tmp_path / "ü"), quick=False, value=math.nan)
+    first, last = map(json.loads, (tmp_path / "ü" / "results.jsonl").read_text(encoding="utf-8").splitlines())
+    told = {
+        "suite": SUITE,
+        "experiment": "made_up/relay",
+        "quick": False,
+        "seed": 7,
+        "commit": commit(),
+        "measure": "made_up/x",
+        "value": None,
+        "published": 4.0,
+        "machine": "m",
+        "load": [[0.5, 1.0]],
+    }
+    assert told.items() <= first.items()
+    assert first["versions"]["numpy"]
+    assert first["time"].endswith("+00:00")
+    assert {"state": "done", "reason": "why", "run": first["run"], "quick": False}.items() <= last.items()
+    (result,) = Store(tmp_path / "ü").results([RELAY], quick=False)
+    assert result.state == "done"
+    assert math.isnan(result.measures[0].value)
+
+
+def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=1)
+    stored(store, quick=False, value=2)
+    stored(store, COUNTS, value=3)
+    values = [
+        r.measures[0].value for quick in (True, False) for r in store.results([RELAY, COUNTS], quick) if r.measures
+    ]
+    assert values == [1, 3, 2]
+    assert [r.state for r in store.results([RELAY, COUNTS], quick=False)] == ["done", "missing"]
+    assert Store(tmp_path / "none").results([RELAY], quick=True)[0].measures == []
+
+
+def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=5)
+    with store.path.open("ab") as file:
+        file.write(b'[1]\nnull\n\xff\xfe\n{"experiment": "made_up/relay", "quick": true, "run": "x", "measure": "mad')
+    stored(store, COUNTS)
+    assert [r.state for r in store.results([RELAY, COUNTS], quick=True)] == ["done", "done"]
+    whole = store.path.read_bytes()
+    for end in range(len(whole)):  # wherever the power went
+        store.path.write_bytes(whole[:end])
+        store.results([RELAY, COUNTS], quick=True)
+
+
+def test_several_runs_of_one_commit_are_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr("riot_ops.bench.science.store.commit", lambda: "old")
+    stored(store, value=100)
+    monkeypatch.undo()
+    for value in (3, 1, 2):
+        stored(store, value=value)
+        time.sleep(0.002)  # a run is known by when it began
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.measures[0].value, result.measures[0].values) == (3, 2, (3, 1, 2))
+    assert result.measures[0].published == 4.0
+    stored(store, value=50, state="failed")
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.measures[0].value, result.state, result.reason) == (3, 2, "failed", "why")
+
+
+def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=1, state="failed")
+    time.sleep(0.002)
+    stored(store, value=2, state="")  # killed
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.reason) == (0, "stopped", "the program was killed")
+    assert [m.value for m in result.measures] == [2]
+
+
+# -- what is missing -------------------------------------------------------------------------------
+
+
+def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, plan = Store(tmp_path), [RELAY, COUNTS]
+
+    def keys(**options: Any) -> list[str]:
+        return [one.experiment.key[8:] for one in running.missing(store, plan, True, **options)]
+
+    stored(store)
+    stored(store, COUNTS, state="late")
+    assert keys() == ["counts"]
+    assert keys(repeat=2) == ["relay", "counts", "counts"]
+    assert keys(again=True) == ["relay", "counts"]
+    assert keys(again=True, repeat=2) == ["relay", "counts"] * 2
+    assert [one.key for one in running.missing(store, plan, False)] == ["made_up/relay", "made_up/counts"]
+    monkeypatch.setattr(running, "commit", lambda: "new")
+    assert keys() == ["counts"]  # of another commit: told, not run again
+    assert keys(repeat=2) == ["relay", "counts"] * 2
+    with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
+        keys(repeat=0)
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> None:
+    store, show = Store(tmp_path / "out"), Shown()
+    plan = [of(made_up.BREAKS), of(made_up.SILENT), COUNTS]
+    assert running.run(store, plan, True, show) is False
+    assert show.ends == [
+        ("made_up/breaks", "failed", "ValueError: no <luck>"),
+        ("made_up/silent", "failed", "it found nothing"),
+        ("made_up/counts", "done", ""),
+    ]
+    breaks, _, counts = store.results(plan, quick=True)
+    assert [m.measure for m in breaks.measures] == ["made_up/breaks/first"]
+    (measure,) = counts.measures
+    assert measure.machine
+    assert len(measure.load) == 1
+    assert running.missing(store, plan, True) == plan[:2]
+    assert running.run(store, [COUNTS], False, show) is True
+    assert store.results([COUNTS], quick=False)[0].measures[0].value == 2
+
+
+def ended(pids: list[int]) -> bool:
+    gone, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=5)
+    return not alive
+
+
+def test_an_experiment_that_hangs_is_ended_with_all_that_it_started(
+    tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "START_S", 0.0)
+    show, plan = Shown(), [of(made_up.HANGS), COUNTS]
+    monkeypatch.setattr(running, "GRACE_S", 3.0)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match="patience must be > 0, got 0"):
+        running.run(Store(tmp_path / "out"), plan, True, show, patience=0)
+    assert running.run(Store(tmp_path / "out"), plan[:1], True, show, patience=8.0) is False
+    assert 8 <= time.monotonic() - began < 30
+    ((_, state, reason),) = show.ends
+    assert state == "late"
+    assert reason.startswith("not through after")
+    if where.exists():  # on a busy machine it did not come so far
+        assert ended([int(pid) for pid in where.read_text().split()])
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, where: Path) -> None:
+    store, show = Store(tmp_path / "out"), Shown(interrupt=True)
+    with pytest.raises(KeyboardInterrupt):
+        running.run(store, [of(made_up.HANGS), RELAY], True, show)
+    assert show.ends == [("made_up/hangs", "stopped", "")]
+    (result,) = store.results([of(made_up.HANGS)], quick=True)
+    assert [m.measure for m in result.measures] == ["made_up/hangs/first"]
+    assert (result.state, result.reason) == ("stopped", "stopped by the user")
+    assert ended([int(pid) for pid in where.read_text().split()])
+
+
+def test_one_experiment_alone(where: Path, tmp_path: Path) -> None:
+    """What is printed goes nowhere but to its own output."""
+    mouth, ear = os.pipe()
+    arguments = [sys.executable, "-m", "riot_ops.bench.science.one", str(ear), SUITE, "made_up/relay", "quick"]
+    done = subprocess.run(arguments, pass_fds=(ear,), capture_output=True, text=True, check=True)
+    os.close(ear)
+    with os.fdopen(mouth) as file:
+        lines = [Measure.from_json(line) for line in file]
+    assert [m.measure for m in lines[:2]] == ["made_up/relay/local/50B", "made_up/relay/local/1000B"]
+    assert done.stdout == "what an experiment prints is its own affair {}\n"
