@@ -225,7 +225,7 @@ def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> 
 
 
 def ended(pids: list[int]) -> bool:
-    gone, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=5)
+    _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=5)
     return not alive
 
 

@@ -33,7 +33,8 @@ body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: var(--text); 
 h1 { font-size: 1.6rem; margin: .6rem 0 .2rem; } h2 { font-size: 1.35rem; margin: 2.6rem 0 .4rem; }
 h3 { font-size: 1.08rem; margin: 2rem 0 .3rem; } p, dl { max-width: 46rem; margin: .4rem 0; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; }
-a { color: var(--link); } .dim, figcaption, dd { color: var(--dim); } dt { font-weight: 600; } dd { margin: 0; min-width: 0; }
+a { color: var(--link); } .dim, figcaption, dd { color: var(--dim); }
+dt { font-weight: 600; } dd { margin: 0; min-width: 0; }
 .bad { color: var(--bad); } .good { color: var(--good); } .theirs { color: var(--theirs); }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1rem; }
 figure { margin: .6rem 0; padding: .7rem; border: 1px solid var(--line); border-radius: 6px; background: var(--card);
@@ -43,8 +44,8 @@ figure h4 { margin: 0 0 .3rem; font-size: .95rem; } figcaption { font-size: .82r
 table { border-collapse: collapse; font-size: .84rem; } caption { text-align: left; color: var(--dim); }
 th, td { padding: .25rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 .n { text-align: right; white-space: nowrap; } td.how { min-width: 15rem; color: var(--dim); }
-th:first-child, td:first-child { position: sticky; left: 0; background: var(--back); font-weight: 600; min-width: min(14rem, 34vw);
-  overflow-wrap: normal; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--back); font-weight: 600;
+  min-width: min(14rem, 34vw);  overflow-wrap: normal; }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; font-weight: 600; }
 th button::after { content: " ↕"; color: var(--dim); } th[aria-sort=ascending] button::after { content: " ↑"; }
 th[aria-sort=descending] button::after { content: " ↓"; }

@@ -1,0 +1,340 @@
+"""The page, the pictures and the other files of a report, from made-up measures; and the command from end to end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from riot_ops.bench.experiment import Figure
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.science import drawing, files
+from riot_ops.bench.science.plan import Planned
+from riot_ops.bench.science.store import Store
+from riot_ops.bench.science.tables import to_csv
+from riot_ops.command.cli import app
+from riot_ops.core.errors import ConfigError
+from tests.bench import made_up
+from tests.bench.test_science_store import COUNTS, RELAY, SUITE, of, stored, where
+
+__all__ = ["where"]
+WORDS = of(made_up.WORDS)
+VOID = {"meta", "link", "br", "img", "hr", "wbr", "path", "use", "rect"}
+
+
+class Page(HTMLParser):
+    """A page that is whole: every element ends, no name comes twice, nothing is fetched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: list[str] = []
+        self.links: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        assert len(self.names) == len(set(self.names))
+        assert {link.removeprefix("#") for link in self.links if link.startswith("#")} <= set(self.names)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        for name in ("src", "href", "data", "action", "srcset", "background"):
+            if name in given:
+                assert (given[name] or "").startswith(("#", "data:,")), given
+                self.links.append(given[name] or "")
+        if "id" in given:
+            self.names.append(given["id"] or "")
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag == "svg":
+            assert given["aria-label"]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if "tr" in self.open and self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def filled(folder: Path, plan: Sequence[Planned] = (RELAY, WORDS)) -> Store:
+    store = Store(folder)
+    for one in plan:
+        writer = store.begin(one, quick=True)
+        for measure in one.experiment.measures(True):
+            writer.measure(measure.to_json())
+        writer.end("done")
+    return store
+
+
+def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+    store = filled(tmp_path / "ü")
+    stored(store, COUNTS, state="failed")
+    made = files.write(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], quick=True, title="A & <b>")
+    text = made.read_text(encoding="utf-8")
+    page = Page(text)
+    assert not re.search(r"https?:|@import|url\((?!#)", text)
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport" content="width=device-width' in text
+    assert text.count("<svg ") == 2
+    cells = next(row for row in page.rows if row[0] == "made_up/relay/local/50B")
+    assert cells[1] == "1,920,000"
+    assert cells[3:8] == ["4", "messages/s", "2,000,000", "≥ 100,000", "yes"]
+    assert cells[8] == made_up.NASTY
+    values = [2e6 / 1.05 * f for f in (0.9, 1.0, 1.1, 1.02)]
+    low, high = stats.t.interval(0.95, 3, sum(values) / 4, stats.sem(values))
+    assert [float(v.replace(",", "")) for v in cells[2].split("–")] == pytest.approx([low, high], rel=0.01)
+    lost = next(row for row in page.rows if row[0] == "made_up/relay/lost")
+    assert lost[1:4] == ["0", "too few", "1"]
+    summary = {row[0]: row[1:] for row in page.rows if row[0] in ("made_up/relay", "made_up/counts", "made_up/silent")}
+    assert summary["made_up/relay"][0] == "done"
+    assert summary["made_up/relay"][-1] == "5 of 7 (2 short)"
+    assert summary["made_up/counts"][0] == "failed: why"
+    assert summary["made_up/silent"][0] == "not run"
+    for words in (
+        f"Message relay {made_up.NASTY}",
+        "A & <b>",
+        "Nothing was measured for: Nothing of it",
+        "not for quoting",
+    ):
+        assert words in page.text
+    assert "<b>" not in text
+    files.write(store, [RELAY], quick=False)
+    assert "Full form" in made.read_text(encoding="utf-8")
+
+
+def test_results_of_another_commit_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("riot_ops.bench.science.store.commit", lambda: "0ld")
+    store = filled(tmp_path, [RELAY])
+    monkeypatch.undo()
+    made = files.write(store, [RELAY], quick=True)
+    assert "done; of commit 0ld" in Page(made.read_text(encoding="utf-8")).text
+    assert "done; of commit 0ld" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_beside_the_page(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    files.write(store, [RELAY, WORDS], quick=True)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "![Rate by size](pictures/made_up-relay-size.png)" in text
+    assert r"a \<b\>&\"quoted\"\</b\> \| \*x\*".replace(r"\"", '"') in text
+    table = [line for line in text.splitlines() if line.startswith("| made")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {6, 11}
+    assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == [
+        "made_up-relay-size.png",
+        "made_up-words-form.png",
+    ]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in (tmp_path / "pictures").iterdir())
+    rows = list(csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8"))))
+    assert len(rows) == 8 + 21
+    first = rows[0]
+    assert first["measure"] == "made_up/relay/local/50B"
+    assert float(first["published"]) == 2e6
+    assert [first[k] for k in ("runs", "reach", "met", "seed", "quick", "against")] == [
+        "4",
+        "100000.0",
+        "True",
+        "7",
+        "True",
+        made_up.NASTY,
+    ]
+    assert float(first["low"]) < float(first["value"]) < float(first["high"])
+    assert rows[3]["low"] == ""
+    assert to_csv([]).startswith("suite,experiment,measure,value,unit,low,high,runs")
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def measure(name: str, value: float, *values: float, published: float | None = None) -> Measure:
+    return Measure(name, value, "s", values=values, published=published)
+
+
+def texts(picture: drawing.Picture | None) -> list[str]:
+    assert picture is not None
+    return ["".join(node.itertext()).strip() for node in ET.fromstring(picture.svg).iter("text")]
+
+
+@pytest.mark.parametrize("kind", ["bar", "line"])
+def test_a_picture_shows_its_points(kind: str) -> None:
+    figure = Figure("f/ü 1", "T", r"s/(?P<series>\w+)/(?P<x>\w+)", "size in bytes", "rate in 1/s", kind)
+    points = [
+        measure("s/a/2K", 5.0, published=4.0),
+        measure("s/a/100B", 3.0),
+        measure("s/b/100B", 1.0),
+        measure("t", 1.0),
+    ]
+    picture = drawing.draw(figure, points)
+    shown = texts(picture)
+    assert picture is not None
+    assert {"size in bytes", "rate in 1/s", "a", "b"} <= set(shown)
+    assert any("published" in text for text in shown)
+    assert shown.index("100B") < shown.index("2K")
+    assert picture.png.startswith(b"\x89PNG")
+    assert "currentColor" in picture.svg
+    assert drawing.INK not in picture.svg
+    assert "Too few repetitions" in picture.note
+    without = drawing.draw(figure, points[1:])
+    assert not any("published" in text for text in texts(without))
+    assert drawing.draw(figure, points[3:]) is None
+    assert drawing.draw(figure, [measure("s/a/1", math.nan)]) is None
+
+
+@pytest.mark.parametrize("kind", ["bar", "line"])
+def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
+    figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y", kind)
+    few, many = measure("s/a", 2.0, 1.0, 3.0), measure("s/b", 2.0, 1.0, 2.0, 3.0, 2.5)
+    pictures = [drawing.draw(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
+    assert [p.note for p in pictures if p] == [
+        "Too few repetitions for a confidence interval: 3 are needed.",
+        "Whiskers: 95 % confidence intervals of the mean, of 4 repetitions. 1 of 2 points have too few repetitions for one.",
+    ]
+    drawn = [p.svg.count("LineCollection") for p in pictures if p]
+    assert drawn[1] > drawn[0]
+
+
+@pytest.mark.parametrize("kind", ["bar", "line"])
+def test_logarithmic_axes(kind: str) -> None:
+    points = [measure(f"s/{x}", v) for x, v in ((1, 1e2), (10, 1e4), (1000, 1e6))]
+    made = {
+        log: set(texts(drawing.draw(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, log), points)))
+        for log in ("", "x", "y", "xy")
+    }
+    assert "10,000" in made["y"]
+    assert "10,000" not in made[""]
+    assert "10,000" in made["xy"]
+    if kind == "line":
+        figure = Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", "line")
+        places = [
+            drawing.draw(figure, points),
+            drawing.draw(Figure("f", "T", figure.pattern, "x", "y", "line", "x"), points),
+        ]
+        assert places[0] is not None
+        assert places[1] is not None
+        assert places[0].svg != places[1].svg
+    zero = [*points, measure("s/5", 0.0)]
+    assert drawing.draw(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
+
+
+def test_many_bars_lie() -> None:
+    figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y")
+    boxes = []
+    for n in (3, 40):
+        picture = drawing.draw(figure, [measure(f"s/word{i}", i + 1.0) for i in range(n)])
+        assert picture is not None
+        found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture.svg)
+        assert found
+        boxes.append(float(found[2]) / float(found[1]))
+    assert boxes[0] < 1 < boxes[1]
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def report(*args: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["report", "--suite", SUITE, *map(str, args)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_two_experiments_from_end_to_end(tmp_path: Path, where: Path) -> None:
+    chosen = ("--experiment", "made_up/counts", "--experiment", "made_up/relay", "--out", tmp_path / "r")
+    said = report(*chosen)
+    assert "1 of 2, about 0:02 left: made_up/relay" in said
+    assert "made_up/counts: done" in said
+    assert str(tmp_path / "r" / "index.html") in said
+    first = (tmp_path / "r" / "results.jsonl").read_text()
+    assert "done" not in report(*chosen)
+    assert (tmp_path / "r" / "results.jsonl").read_text() == first
+    report(*chosen, "--page", "--again")
+    assert where.read_text() == "1"
+    report(*chosen[2:], "--experiment", "made_up/counts", "--again")
+    assert where.read_text() == "2"
+    report(*chosen[2:], "--experiment", "made_up/counts", "--repeat", 3)
+    assert where.read_text() == "3"
+    lines = [json.loads(line) for line in (tmp_path / "r" / "results.jsonl").read_text().splitlines()]
+    assert all(line["quick"] for line in lines)
+    page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
+    assert next(row for row in page.rows if row[0] == "made_up/counts/times")[3] == "3"
+    report("--experiment", "made_up/counts", "--full", "--out", tmp_path / "r")
+    assert where.read_text() == "4"
+    assert "Full form" in (tmp_path / "r" / "index.html").read_text(encoding="utf-8")
+
+
+def test_failures_are_told_by_the_exit_code(tmp_path: Path, where: Path) -> None:
+    said = report("--experiment", "made_up/breaks", "--out", tmp_path, code=1)
+    assert "made_up/breaks: failed" in said
+    assert "ValueError: no <luck>" in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
+
+
+def test_misuse(tmp_path: Path) -> None:
+    for arguments in (["--experiment", "made_up/rely"], ["--experiment", "made_up/relay", "--patience", "-1"]):
+        result = CliRunner().invoke(app, ["report", "--suite", SUITE, "--out", str(tmp_path / "x"), *arguments])
+        assert isinstance(result.exception, ConfigError)
+
+
+def test_the_list() -> None:
+    lines = report("--list").splitlines()
+    assert len(lines) == len(made_up.EXPERIMENTS)
+    assert lines[1].split() == ["made_up/words", SUITE, "0:01", "0:02", "Programs", "by", "form"]
+    everything = CliRunner().invoke(app, ["report", "--list"]).output
+    assert "micro" in everything
+    assert "dspbench" in everything
+
+
+def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> None:
+    command = [sys.executable, "-m", "riot_ops", "report", "--suite", SUITE, "--out", str(tmp_path / "r")]
+    for key in ("relay", "hangs", "counts"):
+        command += ["--experiment", f"made_up/{key}"]
+    # what is started in the background, as by a shell, ignores Ctrl-C; this is in the foreground
+    restore = (
+        "import os, signal, sys; signal.signal(2, signal.default_int_handler); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", restore, *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+    until = time.monotonic() + 60
+    while not where.exists():
+        assert time.monotonic() < until
+        assert program.poll() is None
+        time.sleep(0.1)
+    program.send_signal(signal.SIGINT)
+    _, said = program.communicate(timeout=60)
+    assert program.returncode == 130, said
+    page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
+    states = {row[0]: row[1] for row in page.rows if len(row) == 6}
+    assert states["made_up/relay"] == "done"
+    assert states["made_up/hangs"] == "stopped: stopped by the user"
+    assert states["made_up/counts"] == "not run"
