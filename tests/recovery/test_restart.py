@@ -10,12 +10,14 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
 
 import riot_ops as ro
 from riot_ops.core.errors import ConnectorError, RiotError, StateError
+from riot_ops.graph.plan import Plan
 from riot_ops.testing import ABORT, EOF, PAUSE, ScriptedSource, exact
 from tests.recovery import job
 
@@ -216,6 +218,9 @@ def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
         job.dataflow().start(spark, _script(), **{**options, "partitions": 3})
     with pytest.raises(StateError, match="order='arrival'"):
         job.dataflow().start(spark, _script(), **options, order="event_time")
+    together = property(lambda plan: [plan.stages[1:]])  # as a planner might who sees no need for two shuffles
+    with mock.patch.object(Plan, "shuffles", together), pytest.raises(StateError, match=r"'average'.*stage was 2 and"):
+        job.dataflow().start(spark, _script(), **options)
     manifest = tmp_path / "checkpoint" / "riot_ops.json"
     written = manifest.read_text()
     for text, complaint in (
