@@ -10,6 +10,7 @@ import math
 import statistics
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 
 @dataclass
@@ -96,8 +97,22 @@ class Windows:
         self.updates.append((number, key, min(times), max(times) + self.size, together))
 
 
-def aggregates(values: list) -> dict:
-    """What is said of ``(time, value)`` pairs; None values are missing."""
+def aggregates(values: list, pane: int | None = None) -> dict:
+    """What is said of ``(time, value)`` pairs; None values are missing.
+
+    With the length of a pane also of the gaps between records, pane by pane.
+    """
+    found = _of_values(values)
+    if pane is not None:
+        times = [t for t, _ in sorted(values, key=lambda pair: pair[0] // pane)]
+        gaps = [(b - a) / 1e6 for a, b in pairwise(times)]
+        given = [t for t, v in sorted(values, key=lambda pair: pair[0] // pane) if v is not None]
+        found["mean_gap"] = sum(b - a for a, b in pairwise(given)) / 1e6 / (len(given) - 1) if len(given) > 1 else -1.0
+        found["std_gap"] = statistics.stdev(gaps) if len(gaps) > 1 else None
+    return found
+
+
+def _of_values(values: list) -> dict:
     given = [(t, v) for t, v in values if v is not None]
     numbers = [v for _, v in given]
     total = float(sum(map(Fraction, numbers))) if numbers else None
@@ -111,4 +126,10 @@ def aggregates(values: list) -> dict:
         "first": min(given, key=lambda pair: pair[0])[1] if given else None,
         "last": max(enumerate(given), key=lambda pair: (pair[1][0], pair[0]))[1][1] if given else None,
         "std": statistics.stdev(numbers) if len(numbers) > 1 else None,
+        "unique": len(set(numbers)),
+        "above": sum(v > 1 for v in numbers),
+        "low": sum(v <= 1 for v in numbers) / len(numbers) if numbers else None,
+        "bits": sum(int(v) & 6 != 0 for v in numbers),
+        "duration": (max(t for t, _ in values) - min(t for t, _ in values)) / 1e6,
+        "value_duration": (max(t for t, _ in given) - min(t for t, _ in given)) / 1e6 if given else None,
     }

@@ -35,7 +35,16 @@ def test_ratios_are_those_of_python(pairs):
     assert [e["reason"] for e in errors] == reasons
 
 
+def test_what_something_over_nothing_gives():
+    session = t.Ratio(numerator="a", denominator="b", output="r", undefined=-1.0).session()
+    pairs = [(2.0, 0.0), (0.0, 0.0), (None, 0.0), (3.0, 2.0)]
+    assert [session.push({"a": a, "b": b})[0]["r"] for a, b in pairs] == [-1.0, 0.0, None, 1.5]
+    assert session.errors == []
+
+
 def test_misuse_is_refused():
+    with pytest.raises(ConfigError, match="undefined = inf: must be finite"):
+        t.Ratio(numerator="a", denominator="b", output="r", undefined=math.inf)
     with pytest.raises(ConfigError, match="output"):
         t.Ratio(numerator="a", denominator="b", output="seq")
     with pytest.raises(ConfigError, match="'b'"):

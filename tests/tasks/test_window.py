@@ -29,6 +29,16 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SECOND = 1_000_000
 NUMBERS = {name: (name, "value") for name in ("sum", "mean", "min", "max", "first", "last", "std")}
 ALL = {"n": ("count", None), "values": ("count", "value"), **NUMBERS}
+MORE = {
+    "unique": ("unique", "value"),
+    "above": ("matches", "value", ">", 1),
+    "low": ("share", "value", "<=", 1),
+    "bits": ("matches", "value", "&", 6),
+    "duration": ("duration", None),
+    "value_duration": ("duration", "value"),
+    "mean_gap": ("mean_gap", "value", -1),
+    "std_gap": ("std_gap", None),
+}
 
 
 def us(time):
@@ -44,7 +54,7 @@ def random_case(choose):
     delay, ahead = choose.choice([0, 0, 3, 7]), choose.choice([None, None, 20, 4])
     shared = {
         "by": "key",
-        "aggregates": ALL,
+        "aggregates": ALL | MORE,
         "delay": timedelta(seconds=delay),
         "max_ahead": None if ahead is None else timedelta(seconds=ahead),
     }
@@ -119,7 +129,8 @@ def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
         naive.message(number, list(records))
     naive.close(naive.moved, everything=True)
     whole, errors = results(task, grain, rows, choose, 0)
-    wanted = sorted((at, key, start, end, reference.aggregates(v)) for _, at, key, start, end, v in naive.results)
+    pane = naive.every if naive.kind == "time" else None
+    wanted = sorted((at, key, start, end, reference.aggregates(v, pane)) for _, at, key, start, end, v in naive.results)
     found = sorted(whole, key=lambda row: (row["event_time"], row["key"], row["window_start"]))
     places = [(us(r["event_time"]) + 1, r["key"], us(r["window_start"]), us(r["window_end"])) for r in found]
     assert places == [one[:4] for one in wanted]
@@ -143,7 +154,7 @@ def test_updates_agree_with_their_definition_however_the_stream_is_cut(seed):
     places = [(r["seq"], r["key"], us(r["window_start"]), us(r["window_end"])) for r in whole]
     assert places == [one[:4] for one in naive.updates]
     for row, (*_, values) in zip(whole, naive.updates, strict=True):
-        wanted = reference.aggregates(values)
+        wanted = reference.aggregates(values, naive.every if naive.kind == "time" else None)
         assert all(close(row[name], value) for name, value in wanted.items()), (row, values)
     assert sorted((e["seq"], e["reason"]) for e in errors) == sorted(naive.bad)
     assert results(task, grain, rows, choose, 1, with_time=False)[0] == whole
@@ -296,6 +307,63 @@ def test_aggregates_of_numbers():
     }  # fmt: skip
 
 
+def test_aggregates_of_times_relations_and_distinct_values():
+    session = Window(size="1min", every="30s", aggregates=MORE | {"n": ("count", None)}).session()
+    rows = session.push_many([at(0, 1.0), at(2, 6.0), at(8, None), at(32, 8.0), at(35, 1.0)])
+    first, both, last = [*rows, *session.flush()]
+    assert {name: both[name] for name in MORE} == {
+        "unique": 3, "above": 2, "low": 0.5, "bits": 1, "duration": 35.0, "value_duration": 35.0,
+        "mean_gap": pytest.approx(35 / 3), "std_gap": pytest.approx(np.std([2, 6, 24, 3], ddof=1)),
+    }  # fmt: skip
+    assert [(one["duration"], one["mean_gap"]) for one in (first, last)] == [(8.0, 2.0), (3.0, 3.0)]
+
+
+def test_aggregates_of_a_single_record():
+    aggregates = {"std": ("std", "value", 0), "plain": ("std", "value"), "gap": ("std_gap", None, -2.0), **MORE}
+    session = Window(size="1min", aggregates=aggregates).session()
+    session.push(at(5, 4.0))
+    (row,) = session.flush()
+    assert {name: row[name] for name in aggregates} == {
+        "std": 0.0, "plain": None, "gap": -2.0, "unique": 1, "above": 1, "low": 0.0, "bits": 1, "duration": 0.0,
+        "value_duration": 0.0, "mean_gap": -1.0, "std_gap": None,
+    }  # fmt: skip
+    session.push(at(65))
+    (row,) = session.flush()
+    assert [row[name] for name in ("unique", "above", "low", "duration", "value_duration", "mean_gap")] == [
+        0, 0, None, 0.0, None, -1.0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("relation", ["==", "!=", "<", "<=", ">", ">=", "&"])
+@pytest.mark.parametrize("bound", [2, 3, 1.5])
+def test_relations(relation, bound):
+    values = [-3.0, -0.0, 1.5, 2.0, 2.5, 3.0, None, float("nan"), 6.0, 1e300]
+    if relation == "&":
+        bound, values = int(bound), [v for v in values if v != 1e300]
+    holds = {
+        "==": lambda v: v == bound, "!=": lambda v: v != bound, "<": lambda v: v < bound, "<=": lambda v: v <= bound,
+        ">": lambda v: v > bound, ">=": lambda v: v >= bound, "&": lambda v: int(v) & bound != 0,
+    }[relation]  # fmt: skip
+    numbers = [v for v in values if v is not None and not math.isnan(v)]
+    for some in (values, [None, *(int(v) for v in numbers if v != 1e300)]):
+        session = Window(size="1min", aggregates={"n": ("matches", "value", relation, bound)}).session()
+        session.push_many(at(0, v) for v in some)
+        assert session.flush()[0]["n"] == sum(holds(v) for v in some if v is not None and not math.isnan(v))
+
+
+def test_distinct_values_are_counted_exactly_of_text_and_across_panes():
+    names = [f"v{i * i % 397}" for i in range(2000)] + [None, "", "ü"]
+    session = Window(size="1h", every="30min", by=("key",), aggregates={"n": ("unique", "name")}).session()
+    times = [NOON + timedelta(seconds=i) for i in range(len(names))]
+    keys = [i % 2 for i in range(len(names))]
+    columns = {"event_time": pa.array(times, TIMESTAMP), "name": names, "key": keys}
+    batch = pa.RecordBatch.from_pydict(columns)
+    rows = [row for i in (0, 700) for row in session.push_batch(batch.slice(i, 700 if i == 0 else None)).to_pylist()]
+    wanted = [len({n for i, n in enumerate(names) if i % 2 == key and n is not None}) for key in (0, 1)]
+    rows += session.flush()
+    assert sorted(row["n"] for row in rows if row["window_start"] == NOON) == sorted(wanted)
+
+
 def test_by_count_first_and_last_are_those_that_came_so():
     session = Window(count=3, aggregates={"first": ("first", "value"), "last": ("last", "value")}).session()
     (row,) = session.push_many([at(5, 4.0), at(1, 1.0), at(3, 2.0)])
@@ -419,6 +487,17 @@ def test_a_large_jump_of_time_takes_no_longer():
         ({"size": "1s", "aggregates": {"x": ("quantile", "value", 0.5, 2.0)}}, "accuracy"),
         ({"size": "1s", "aggregates": {"x": ("distinct", "value", 40)}}, "precision"),
         ({"size": "1s", "aggregates": {"x": ("top", "value")}}, "top needs a number"),
+        ({"size": "1s", "aggregates": {"x": ("std", "value", "0")}}, "stands in for a missing result"),
+        ({"size": "1s", "aggregates": {"x": ("mean_gap", None, True)}}, "stands in for a missing result"),
+        ({"size": "1s", "aggregates": {"x": ("std_gap", None, math.nan)}}, "stands in for a missing result"),
+        ({"count": 3, "aggregates": {"x": ("duration", None)}}, "'x' is about times of records"),
+        ({"count": 3, "aggregates": {"x": ("std_gap", "value")}}, "'x' is about times of records"),
+        ({"size": "1s", "aggregates": {"x": ("matches", "value", "=", 3)}}, "relation must be one of == < <="),
+        ({"size": "1s", "aggregates": {"x": ("share", "value")}}, "relation must be one of"),
+        ({"size": "1s", "aggregates": {"x": ("share", "value", "==", "a")}}, "compared with a number, got 'a'"),
+        ({"size": "1s", "aggregates": {"x": ("share", "value", "&", 1.5)}}, "bits are those of a whole number"),
+        ({"size": "1s", "aggregates": {"x": ("matches", "value", "&", 0)}}, "bits are those of a whole number"),
+        ({"size": "1s", "aggregates": {"x": ("matches", None, "==", 0)}}, "needs the name of a field"),
         ({"size": "1s", "aggregates": {"window_end": ("mean", "value")}}, "cannot be the name"),
         ({"size": "1s", "by": "device", "aggregates": {"device": ("mean", "value")}}, "cannot be the name"),
     ],

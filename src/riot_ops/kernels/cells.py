@@ -20,8 +20,11 @@ __all__ = [
     "add_counts",
     "add_extremes",
     "add_firsts",
+    "add_gaps",
+    "add_hits",
     "add_lasts",
     "add_ranks",
+    "add_spans",
     "add_spreads",
     "add_sums",
     "bin_value",
@@ -30,8 +33,10 @@ __all__ = [
     "merge_counts",
     "merge_extremes",
     "merge_firsts",
+    "merge_gaps",
     "merge_lasts",
     "merge_ranks",
+    "merge_spans",
     "merge_spreads",
     "merge_sums",
     "quantiles",
@@ -57,6 +62,24 @@ def merge_counts(a: Any, order: Any, first: Any, last: Any, n: Any, other: Any) 
     for i in range(a.size):
         for k in range(first[i], last[i]):
             n[a[i]] += other[order[k]]
+
+
+@kernel
+def add_hits(groups: Any, values: Any, start: Any, stop: Any, relation: Any, bound: Any, hits: Any) -> None:
+    """Number of values in a relation to a number: equal, less, greater (1, 2, 4, or sums of these), common bits (8)."""
+    for i in range(start, stop):
+        g = groups[i]
+        x = values[i]
+        if g < 0 or np.isnan(x):
+            continue
+        if relation == 8:
+            hit = (np.int64(x) & np.int64(bound)) != 0
+        elif x == bound:
+            hit = relation & 1 != 0
+        else:
+            hit = relation & (2 if x < bound else 4) != 0
+        if hit:
+            hits[g] += 1
 
 
 @kernel
@@ -189,6 +212,79 @@ def _bin_of(x: Any, scale: Any, least: Any, half: Any) -> Any:
         return half
     b = np.int64(min(np.floor((np.log(size) - np.log(least)) * scale) + 1.0, float(half)))
     return half + b if x > 0 else half - b
+
+
+@kernel
+def add_spans(groups: Any, values: Any, times: Any, start: Any, stop: Any, begin: Any, end: Any) -> None:
+    """The least and the greatest time of values that are there; of rows, where there are no values."""
+    every = values.size == 0
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and (every or not np.isnan(values[i])):
+            begin[g] = min(begin[g], times[i])
+            end[g] = max(end[g], times[i])
+
+
+@kernel
+def merge_spans(
+    a: Any, order: Any, first: Any, last: Any, begin: Any, end: Any, other_begin: Any, other_end: Any
+) -> None:
+    for i in range(a.size):
+        for k in range(first[i], last[i]):
+            begin[a[i]] = min(begin[a[i]], other_begin[order[k]])
+            end[a[i]] = max(end[a[i]], other_end[order[k]])
+
+
+@kernel
+def _add_gap(gap: Any, k: Any, mean: Any, m2: Any) -> Any:
+    """Mean and sum of squared distances from it, with the k-th gap."""
+    d = gap - mean
+    mean += d / k
+    return mean, m2 + d * (gap - mean)
+
+
+@kernel
+def add_gaps(
+    groups: Any, values: Any, times: Any, start: Any, stop: Any, n: Any, opening: Any, latest: Any, mean: Any, m2: Any
+) -> None:
+    """Of the times between a value and the one that came before it: mean, and sum of squared distances from it."""
+    every = values.size == 0
+    for i in range(start, stop):
+        g = groups[i]
+        if g < 0 or not (every or not np.isnan(values[i])):
+            continue
+        if n[g] == 0:
+            opening[g] = times[i]
+        else:
+            mean[g], m2[g] = _add_gap(np.float64(times[i] - latest[g]), n[g], mean[g], m2[g])
+        latest[g] = times[i]
+        n[g] += 1
+
+
+@kernel
+def merge_gaps(
+    a: Any, order: Any, first: Any, last: Any, n: Any, opening: Any, latest: Any, mean: Any, m2: Any, other_n: Any,
+    other_opening: Any, other_latest: Any, other_mean: Any, other_m2: Any,
+) -> None:  # fmt: skip
+    """As if the values of the other group had come behind those of this one."""
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            if other_n[b] == 0:
+                continue
+            if n[g] == 0:
+                opening[g] = other_opening[b]
+                mean[g] = other_mean[b]
+                m2[g] = other_m2[b]
+            else:
+                mean[g], m2[g] = _add_gap(np.float64(other_opening[b] - latest[g]), n[g], mean[g], m2[g])
+                more = other_n[b] - 1
+                d = other_mean[b] - mean[g]
+                mean[g] += d * more / (n[g] + more)
+                m2[g] += other_m2[b] + d * d * n[g] * more / (n[g] + more)
+            latest[g] = other_latest[b]
+            n[g] += other_n[b]
 
 
 @kernel

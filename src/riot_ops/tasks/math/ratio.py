@@ -22,7 +22,7 @@ __all__ = ["Ratio"]
 class Ratio(StatelessTask):
     """Divide a field by another: rates, such as clicks by impressions.
 
-    ``output = numerator / denominator``, and 0 where the numerator is 0.
+    ``output = numerator / denominator``; 0 where the numerator is 0, and ``undefined`` where the denominator alone is.
 
     Parameters
     ----------
@@ -30,6 +30,8 @@ class Ratio(StatelessTask):
         Numeric fields.
     output : str
         Field for the ratio.
+    undefined : float or None, default None
+        What something over 0 gives; None: the record is an error.
 
     Shapes and rates
     ----------------
@@ -41,7 +43,8 @@ class Ratio(StatelessTask):
 
     Errors
     ------
-    ``zero_denominator``: something is divided by 0. ``not_finite``: the ratio is infinite or no number.
+    ``zero_denominator``: something is divided by 0, and ``undefined`` is not given. ``not_finite``: the ratio is
+    infinite or no number.
 
     References
     ----------
@@ -62,6 +65,7 @@ class Ratio(StatelessTask):
     numerator: str
     denominator: str
     output: str
+    undefined: float | None = None
 
     def validate(self) -> None:
         if self.output in ("seq", "event_time"):
@@ -84,6 +88,9 @@ class Ratio(StatelessTask):
         with np.errstate(all="ignore"):
             ratio = np.where(missing, np.nan, np.where(above == 0, 0.0, above / below))
         zero = (below == 0) & (above != 0) & ~missing
+        if self.undefined is not None:
+            ratio[zero] = self.undefined
+            zero[:] = False
         wild = ~missing & ~zero & ~np.isfinite(ratio)
         dead.reject(batch, zero, "zero_denominator", f"{self.denominator} is 0, {self.numerator} is not")
         dead.reject(batch, wild, "not_finite", f"{self.numerator} / {self.denominator} is not finite")
@@ -104,3 +111,4 @@ class Ratio(StatelessTask):
         )
         yield Case(cls(numerator="a", denominator="b", output="ratio"), batch)
         yield Case(cls(numerator="a", denominator="b", output="a"), batch, "in place")
+        yield Case(cls(numerator="a", denominator="b", output="ratio", undefined=-1.0), batch, "undefined")

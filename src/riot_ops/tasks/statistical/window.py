@@ -79,11 +79,19 @@ class Window(KeyedTask):
     ``("min", f)``, ``("max", f)``
     ``("first", f)``, ``("last", f)``     the value of the smallest and the largest event time, of equal ones the first
                                           and the last that came; by count in order of arrival
-    ``("std", f)``                        sample standard deviation, null below two values
+    ``("std", f, otherwise)``             sample standard deviation; below two values ``otherwise`` (null)
     ``("quantile", f, q, accuracy)``      ``q`` in [0, 1]; within ``accuracy`` (relative, default 0.01) of the value of
                                           rank ``floor(q (n - 1))``, for sizes from 1e-6 to 1e9 (smaller ones are 0)
     ``("distinct", f, precision)``        number of distinct values, HyperLogLog with ``2^precision`` registers (10),
                                           standard error ``1.04 / sqrt(2^precision)``
+    ``("unique", f)``                     number of distinct values, exact: it keeps a hash of 64 bits of each
+    ``("matches", f, relation, x)``       number of values to which ``== x`` applies (or ``!= < <= > >=``); with ``&``
+                                          those that have bits of ``x``
+    ``("share", f, relation, x)``         the same as a share of the values
+    ``("duration", f)``                   seconds from the first to the last event time of a value (``None``: a record)
+    ``("mean_gap", f, otherwise)``        mean of the seconds between a value and the one that came before it (or, with
+                                          ``None``, records); below two values ``otherwise`` (null)
+    ``("std_gap", f, otherwise)``         sample standard deviation of these, below three values ``otherwise`` (null)
     ``("top", f, k)``                     the k most frequent values with their numbers, exact; equal ones by value
     ``(Aggregate(…), f)``                 one of your own, see :class:`Aggregate`
     ====================================  ============================================================================
@@ -183,7 +191,9 @@ class Window(KeyedTask):
                 raise ConfigError(
                     f"aggregates: {name!r} cannot be the name of a result: {', '.join(sorted(taken))} are there"
                 )
-        self.readings()
+        timed = [name for name, one in self.readings().items() if one.timed]
+        if timed and self.count is not None:
+            raise ConfigError(f"aggregates: {timed[0]!r} is about times of records, for windows of time, not by count")
         if self.windows.room > MOST_OPEN:
             raise ConfigError(
                 f"size, every, gap and delay keep {self.windows.room:,} windows of a key open; at most {MOST_OPEN:,} "
@@ -341,14 +351,22 @@ class Window(KeyedTask):
             "median": ("quantile", "value", 0.5),
             "kinds": ("distinct", "text", 6),
             "best": ("top", "text", 2),
+            "unique": ("unique", "text"),
+            "above": ("matches", "value", ">", 3),
+            "odd": ("share", "value", "&", 1),
+        }
+        timed = every | {
+            "duration": ("duration", None),
+            "mean_gap": ("mean_gap", "value", 0.0),
+            "std_gap": ("std_gap", None),
         }
         five = timedelta(seconds=5)
-        yield Case(cls(size=five, by=("key",), aggregates=every), batch, "tumbling")
-        yield Case(cls(size=3 * five, every=five, delay=five, by=("key",), aggregates=every), batch, "hopping")
-        yield Case(cls(gap=five, delay=2 * five, by=("key",), aggregates=every), batch, "sessions")
+        yield Case(cls(size=five, by=("key",), aggregates=timed), batch, "tumbling")
+        yield Case(cls(size=3 * five, every=five, delay=five, by=("key",), aggregates=timed), batch, "hopping")
+        yield Case(cls(gap=five, delay=2 * five, by=("key",), aggregates=timed), batch, "sessions")
         yield Case(cls(gap=five, max_ahead=timedelta(seconds=25)), batch, "guarded")
         yield Case(cls(count=2, by=("key",), partial=True, aggregates=every), batch, "by count")
-        yield Case(cls(size=2 * five, every=five, emit="update", by=("key",), aggregates=every), batch, "updates")
+        yield Case(cls(size=2 * five, every=five, emit="update", by=("key",), aggregates=timed), batch, "updates")
 
 
 _REASONS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,29 @@ from riot_ops.kernels.hyperloglog import alpha, countable, linear_counts
 from riot_ops.task import Requirement
 from riot_ops.tasks.statistical.windowing.stats import (
     LEAST,
+    RELATIONS,
     Aggregate,
     Bins,
     Cells,
     Counts,
     Extremes,
     Firsts,
+    Gaps,
+    Hits,
     Lasts,
     Own,
     Ranks,
+    Spans,
     Spreads,
     Stat,
     Sums,
-    Tops,
 )
+from riot_ops.tasks.statistical.windowing.values import Tops, Uniques
 
 __all__ = ["Reading", "reading"]
+
+#: In microseconds.
+SECOND = 1e6
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,15 @@ class Reading:
         What its field must be.
     result : function of cells
         Its value for each group.
+    timed : bool
+        Whether it is about times of records.
     """
 
     stats: tuple[Stat, ...]
     kind: pa.DataType
     needs: Requirement
     result: Callable[[Cells], pa.Array]
+    timed: bool = False
 
 
 def reading(name: str, given: Any, schema: pa.Schema | None = None) -> Reading:
@@ -75,7 +86,7 @@ def reading(name: str, given: Any, schema: pa.Schema | None = None) -> Reading:
             f"aggregates: {name!r}: the function must be one of {', '.join(_KINDS)} or an Aggregate, "
             f"got {function!r}{hint}"
         )
-    if not isinstance(of, str) and not (of is None and function == "count"):
+    if not isinstance(of, str) and not (of is None and function in _OF_RECORDS):
         raise ConfigError(f"aggregates: {name!r}: {function} needs the name of a field, got {of!r}")
     if len(options) > most:
         raise ConfigError(f"aggregates: {name!r}: {function} takes {most} options behind its field, got {options!r}")
@@ -114,16 +125,100 @@ def _number(stats: Callable[[str], tuple[Stat, ...]], value: Callable[..., Any])
     return make
 
 
-def _deviation(name: str, of: str, kind: pa.DataType | None) -> Reading:
+def _deviation(name: str, of: str, kind: pa.DataType | None, otherwise: Any = None) -> Reading:
     stat = Spreads(of)
     n, _, m2 = stat.cells()
 
     def result(cells: Cells) -> pa.Array:
-        with np.errstate(all="ignore"):
-            spread = np.sqrt(cells[m2] / np.maximum(cells[n] - 1, 1))
-        return pa.array(np.where(np.isnan(spread), np.inf, spread), mask=cells[n] < 2)  # beyond what a float holds
+        return _or(_spread(cells[m2], cells[n]), cells[n] < 2, otherwise)
 
+    _check_otherwise(name, otherwise)
     return Reading((stat,), pa.float64(), "number", result)
+
+
+def _spread(m2: npt.NDArray[np.float64], n: Any) -> npt.NDArray[np.float64]:
+    """Sample standard deviation; infinite where it is beyond what a float holds."""
+    with np.errstate(all="ignore"):
+        spread = np.sqrt(m2 / np.maximum(n - 1, 1))
+    return np.where(np.isnan(spread), np.inf, spread)
+
+
+def _or(values: npt.NDArray[np.float64], missing: Any, otherwise: float | None) -> pa.Array:
+    if otherwise is None:
+        return pa.array(values, mask=missing)
+    return pa.array(np.where(missing, float(otherwise), values))
+
+
+def _check_otherwise(name: str, given: Any) -> None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not isfinite(given)):
+        raise ConfigError(f"aggregates: {name!r}: what stands in for a missing result must be a number, got {given!r}")
+
+
+def _duration(name: str, of: str | None, kind: pa.DataType | None) -> Reading:
+    stat = Spans(of)
+    begin, end = stat.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        none = cells[end] < cells[begin]
+        return pa.array(np.where(none, 0, cells[end] - cells[begin]) / SECOND, mask=none)
+
+    return Reading((stat,), pa.float64(), "any", result, timed=True)
+
+
+def _mean_gap(name: str, of: str | None, kind: pa.DataType | None, otherwise: Any = None) -> Reading:
+    stat = Gaps(of)
+    n, _, _, mean, _ = stat.cells()
+    _check_otherwise(name, otherwise)
+    return Reading(
+        (stat,), pa.float64(), "any", lambda cells: _or(cells[mean] / SECOND, cells[n] < 2, otherwise), timed=True
+    )
+
+
+def _gap_deviation(name: str, of: str | None, kind: pa.DataType | None, otherwise: Any = None) -> Reading:
+    stat = Gaps(of)
+    n, *_, m2 = stat.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        return _or(_spread(cells[m2], cells[n] - 1) / SECOND, cells[n] < 3, otherwise)
+
+    _check_otherwise(name, otherwise)
+    return Reading((stat,), pa.float64(), "any", result, timed=True)
+
+
+def _hits(name: str, of: str, relation: Any, bound: Any) -> Hits:
+    if not isinstance(relation, str) or relation not in RELATIONS:
+        raise ConfigError(f"aggregates: {name!r}: the relation must be one of {' '.join(RELATIONS)}, got {relation!r}")
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not isfinite(bound):
+        raise ConfigError(f"aggregates: {name!r}: values are compared with a number, got {bound!r}")
+    if relation == "&" and (bound != int(bound) or not 0 < bound < 2**53):
+        raise ConfigError(f"aggregates: {name!r}: bits are those of a whole number from 1 on, got {bound!r}")
+    return Hits(of, relation, float(bound))
+
+
+def _matches(name: str, of: str, kind: pa.DataType | None, relation: Any = None, bound: Any = None) -> Reading:
+    stat = _hits(name, of, relation, bound)
+    (hits,) = stat.cells()
+    return Reading((stat,), pa.int64(), "number", lambda cells: pa.array(cells[hits]))
+
+
+def _share(name: str, of: str, kind: pa.DataType | None, relation: Any = None, bound: Any = None) -> Reading:
+    counts, stat = Counts(of), _hits(name, of, relation, bound)
+    (n,), (hits,) = counts.cells(), stat.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        return _valid(cells[hits] / np.maximum(cells[n], 1), cells[n])
+
+    return Reading((counts, stat), pa.float64(), "number", result)
+
+
+def _unique(name: str, of: str, kind: pa.DataType | None) -> Reading:
+    if kind is not None and not countable(kind):
+        raise ConfigError(f"aggregates: {name!r}: unique values of {kind} cannot be counted; use text or numbers")
+    stat = Uniques(of)
+    (hashes,) = stat.cells()
+    return Reading(
+        (stat,), pa.int64(), "any", lambda cells: pa.array([len(one or ()) for one in cells[hashes]], pa.int64())
+    )
 
 
 def _quantile(name: str, of: str, kind: pa.DataType | None, q: Any = None, accuracy: Any = 0.01) -> Reading:
@@ -187,6 +282,8 @@ def _own(aggregate: Aggregate, name: str, of: str | None, kind: pa.DataType | No
     return Reading((stat,), pa.float64(), "number", lambda cells: _valid(v := stat.results(cells), ~np.isnan(v)))
 
 
+#: Aggregates that may be of records, without a field.
+_OF_RECORDS = ("count", "duration", "mean_gap", "std_gap")
 #: By name: what makes the aggregate, and how many options it takes behind its field.
 _KINDS: dict[str, tuple[Any, int]] = {
     "count": (_counted, 0),
@@ -196,8 +293,14 @@ _KINDS: dict[str, tuple[Any, int]] = {
     "max": (_number(lambda of: (Extremes(of),), lambda n, low, high: high), 0),
     "first": (_number(lambda of: (Firsts(of),), lambda n, value, at: value), 0),
     "last": (_number(lambda of: (Lasts(of),), lambda n, value, at: value), 0),
-    "std": (_deviation, 0),
+    "std": (_deviation, 1),
     "quantile": (_quantile, 2),
     "distinct": (_distinct, 1),
+    "unique": (_unique, 0),
     "top": (_top, 1),
+    "matches": (_matches, 2),
+    "share": (_share, 2),
+    "duration": (_duration, 0),
+    "mean_gap": (_mean_gap, 1),
+    "std_gap": (_gap_deviation, 1),
 }

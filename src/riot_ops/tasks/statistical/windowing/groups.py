@@ -140,8 +140,8 @@ class Groups:
         return _copied(None if ring is None else ring[place % self._room])
 
 
-def _copied(pairs: list[Any] | None) -> list[Any] | None:
-    return None if pairs is None else [list(pair) for pair in pairs]
+def _copied(values: list[Any] | None) -> list[Any] | None:
+    return None if values is None else [list(one) if isinstance(one, list) else one for one in values]
 
 
 def ranks(groups: Numbers) -> Numbers:

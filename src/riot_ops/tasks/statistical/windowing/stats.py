@@ -22,19 +22,22 @@ from riot_ops.kernels.jit import compiled
 
 __all__ = [
     "LEAST",
+    "RELATIONS",
     "Aggregate",
     "Bins",
     "Cells",
     "Counts",
     "Extremes",
     "Firsts",
+    "Gaps",
+    "Hits",
     "Lasts",
     "Own",
     "Ranks",
+    "Spans",
     "Spreads",
     "Stat",
     "Sums",
-    "Tops",
 ]
 
 Cells = dict[str, Any]
@@ -202,6 +205,49 @@ class Spreads(LoopStat):
     kept = (("k", "int64", 0), ("mean", "float64", 0.0), ("m2", "float64", 0.0))
 
 
+class Spans(LoopStat):
+    """The first and the last time of a value."""
+
+    adding, merging = loops.add_spans, loops.merge_spans
+    kept = (("begin_us", "int64", np.iinfo(np.int64).max), ("end_us", "int64", np.iinfo(np.int64).min))
+
+    def _given(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        return values, times
+
+
+class Gaps(LoopStat):
+    """Times between values: number of values, when the first and the last came, mean, squared distances from it."""
+
+    adding, merging = loops.add_gaps, loops.merge_gaps
+    kept = (
+        *(("timed", "int64", 0), ("opening_us", "int64", 0), ("latest_us", "int64", 0)),
+        *(("gap_us", "float64", 0.0), ("gap_m2", "float64", 0.0)),
+    )
+
+    def _given(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        return values, times
+
+
+#: What a value may be to a number, as loops know it.
+RELATIONS = {"==": 1, "<": 2, "<=": 3, ">": 4, ">=": 5, "!=": 6, "&": 8}
+
+
+@dataclass(frozen=True)
+class Hits(LoopStat):
+    """How many values are in a relation to a number."""
+
+    adding, merging = loops.add_hits, loops.merge_counts
+
+    relation: str
+    bound: float
+
+    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
+        return {self._name(f"hits {self.relation} {self.bound!r}"): ("int64", 0, 0)}
+
+    def _options(self) -> tuple[Any, ...]:
+        return RELATIONS[self.relation], self.bound
+
+
 @dataclass(frozen=True)
 class Bins(LoopStat):
     """How many values there are of each size, in bins whose ends lie in one proportion."""
@@ -242,42 +288,6 @@ class Ranks(LoopStat):
 
     def _options(self) -> tuple[Any, ...]:
         return (self.precision,)
-
-
-@dataclass(frozen=True)
-class Tops(Stat):
-    """How often each value came: pairs of value and number."""
-
-    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._name("values"): ("json", 0, None)}
-
-    def column(self, batch: pa.RecordBatch | None) -> Any:
-        return [] if batch is None else batch.column(self.field).to_pylist()
-
-    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        (found,) = self._of(cells)
-        for i in range(start, stop):
-            if (g := groups[i]) >= 0 and values[i] is not None and values[i] == values[i]:
-                _count(found, g, values[i], 1)
-
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        (found,), (more,) = self._of(cells), self._of(other)
-        for g, a, b in zip(into.tolist(), first.tolist(), last.tolist(), strict=True):
-            for part in order[a:b].tolist():
-                for value, n in more[part] or ():
-                    _count(found, g, value, n)
-
-
-def _count(found: list[Any], group: int, value: Any, n: int) -> None:
-    """Add to the number of a value; pairs, as JSON has no numbers for names."""
-    pairs = found[group]
-    if pairs is None:
-        pairs = found[group] = []
-    for pair in pairs:
-        if pair[0] == value and type(pair[0]) is type(value):
-            pair[1] += n
-            return
-    pairs.append([value, n])
 
 
 @dataclass(frozen=True)
