@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.bench.data import Discard, needs
+from riot_ops.bench.dspbench_experiments import FEW, IN_PROCESS, ON_SPARK
 from riot_ops.bench.dspbench_lines import Lines, write_lines
 from riot_ops.bench.dspbench_page import FOLDER, table, write
 from riot_ops.bench.dspbench_runs import local_runs, spark_runs
 from riot_ops.bench.dspbench_spark import on_one_core, on_spark
 from riot_ops.bench.dspbench_steps import operator_measures
+from riot_ops.bench.experiment import Experiment
 from riot_ops.bench.measure import Measure, load, median, one_core, seconds
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.validation import plain_results
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.dataflows.applications import APPLICATIONS, Application, application
 
-__all__ = ["REACH", "measures", "table"]
+__all__ = ["EXPERIMENTS", "REACH", "measures", "table"]
 
 #: What a second of one core should bring, in lines; for word count in words.
 REACH = {"wc": 10e6, "fd": 3e6, "sd": 8e6, "lp": 1e6, "vs": 0.5e6, "tm": 1e6}
@@ -146,3 +148,17 @@ def in_process(data: Lines, sizes: Sizes) -> Iterator[Measure]:
     yield Measure(f"{at}/plain-python", median(slow), "lines/s", how.format(few.total) + "; lists of tuples")
     gain = median(a / b for a, b in zip(fast, slow, strict=True))
     yield Measure(f"{at}/vs-plain-python", gain, "ratio", "the same in plain Python, one core each", 10)
+
+
+def _local(quick: bool) -> Iterator[Measure]:
+    return measures(quick, runner="local")
+
+
+def _spark(quick: bool) -> Iterator[Measure]:
+    return measures(quick, app=FEW if quick else (), runner="spark")
+
+
+EXPERIMENTS = (
+    Experiment("dspbench/local", "Applications in process", _local, *IN_PROCESS),
+    Experiment("dspbench/spark", "Applications on Spark", _spark, *ON_SPARK),
+)

@@ -109,10 +109,14 @@ class Outcome:
             "memory": (_median(self.memory_mib), "MiB"),
         }
 
-    def measures(self, prefix: str, notes: Mapping[str, str]) -> Iterator[Measure]:
-        """A measure per figure."""
+    def measures(
+        self, prefix: str, notes: Mapping[str, str], published: Mapping[str, float] | None = None
+    ) -> Iterator[Measure]:
+        """A measure per figure, with how each came about and what the paper found, where that is known."""
+        theirs = published or {}
         for name, (value, unit) in self.figures().items():
-            yield Measure(f"{prefix}/{self.name}/{name}", value, unit, notes.get(name, ""))
+            note = notes.get(name, "")
+            yield Measure(f"{prefix}/{self.name}/{name}", value, unit, note, published=theirs.get(name))
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON-able data, the series included."""

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.bench.data import Discard, LineFiles, block_stats, needs, write_city
+from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, median, one_core, seconds
 from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
 from riot_ops.core.errors import RiotError
 from riot_ops.runtime.parallel import available
 
-__all__ = ["measures"]
+__all__ = ["EXPERIMENTS", "measures"]
 
 #: Messages per file; about 7.5 MB.
 EACH = 20_000
@@ -155,3 +156,16 @@ def _idiomatic(spark: Any, base: Path, data: Path, batch: int, limit_s: float) -
     if done:
         return batch / done[0], "; the first micro-batch only"
     return batch / (unfinished or limit_s), f"; none finished within {limit_s:g} s, so the ratio is a lower bound"
+
+
+_SIDES = "local|plain-python|spark|spark-idiomatic|frames|count-only|count-only-plain-python"
+EXPERIMENTS = (
+    Experiment(
+        "stats",
+        "STATS beside plain Python and plain PySpark",
+        measures,
+        "STATS over CITY from SenML text to Parquet, in process and on Spark, and the same written without riot_ops.",
+        (Figure("rates", "Throughput", rf"stats/(?P<x>{_SIDES})", "side", "messages/s", log="y"),),
+        (150, 1500),
+    ),
+)

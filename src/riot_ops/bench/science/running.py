@@ -24,7 +24,8 @@ START_S = 60.0
 #: Seconds for an experiment to put away what it started.
 GRACE_S = 10.0
 TICK_S = 0.25
-LOG_LINES = 3
+#: Where experiments run, so that what a suite writes besides stays with the report.
+RUNS = "runs"
 
 
 class Show(Protocol):
@@ -72,8 +73,8 @@ def run(store: Store, plan: Sequence[Planned], quick: bool, show: Show, patience
         show.begin(one)
         writer = store.begin(one, quick)
         limit = START_S + patience * one.experiment.seconds[0 if quick else 1]
-        log = store.folder / "logs" / f"{one.key.replace('/', '-')}-{'quick' if quick else 'full'}.txt"
-        log.parent.mkdir(exist_ok=True)
+        log = store.folder / RUNS / one.key.replace("/", "-") / f"{'quick' if quick else 'full'}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
         try:
             state, reason = _one(one, quick, writer, log, limit, show)
         except BaseException:
@@ -98,6 +99,8 @@ def _one(one: Planned, quick: bool, writer: Writer, log: Path, limit: float, sho
             stdout=output,
             stderr=subprocess.STDOUT,
             pass_fds=(ear,),
+            cwd=log.parent,
+            env={**os.environ, "PYTHONPATH": _paths()},
             start_new_session=True,  # Ctrl-C is for us, who tell it
         )
         os.close(ear)
@@ -128,6 +131,12 @@ def _one(one: Planned, quick: bool, writer: Writer, log: Path, limit: float, sho
     if child.returncode == 0:
         return (DONE, "") if found else (FAILED, "it found nothing")
     return FAILED, _last_words(log) or f"exit code {child.returncode}"
+
+
+def _paths() -> str:
+    """Where modules are found that are found here, from another folder too."""
+    given = (path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)
+    return os.pathsep.join([*(os.path.abspath(path) for path in given), os.getcwd()])
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
