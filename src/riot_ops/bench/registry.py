@@ -27,6 +27,7 @@ SUITES: dict[str, str] = {
     "micro": "each task alone: peak rate, latency, jitter, CPU and memory, beside the RIoTBench paper",
     "app": "the same for each application, over the benchmark's streams",
     "dspbench": "the applications of DSPBench, against plain Python and plain PySpark",
+    "streambench": "StreamBench's programs and suites, against plain PySpark in several forms",
     "reuse": "dataflows that come and go, each by itself and sharing their steps",
     "mqtt": "publishing and receiving through a broker, against paho-mqtt alone",
 }

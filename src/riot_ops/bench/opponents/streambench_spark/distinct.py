@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_ops.bench.opponents.streambench_spark.form import Form
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
 from riot_ops.bench.opponents.streambench_spark.projection import by_expression, by_function
 
 __all__ = ["FORMS"]
@@ -45,8 +45,13 @@ def _state(lines: Any, *, field: int = 0) -> Any:
     )
 
 
+def _arrow(lines: Any, *, field: int = 0) -> Any:
+    return by_arrow("distinct", lines, field=field).dropDuplicates(["value"])
+
+
 FORMS = {
     "expressions": Form("split, dropDuplicates", _expressions, python=False),
     "udf": Form("a function per line, dropDuplicates", _udf),
     "state": Form("split, transformWithStateInPandas per value", _state),
+    "arrow": Form("Arrow's functions in mapInArrow, dropDuplicates", _arrow),
 }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["Form"]
+import pyarrow as pa
+
+from riot_ops.bench.opponents.streambench_arrow import PARTS, SCHEMAS
+
+__all__ = ["Form", "by_arrow"]
 
 
 @dataclass(frozen=True)
@@ -30,3 +34,14 @@ class Form:
     build: Callable[..., Any]
     mode: Literal["append", "update"] = "append"
     python: bool = True
+
+
+def by_arrow(name: str, lines: Any, **options: Any) -> Any:
+    """What a program makes of each batch of lines, by ``mapInArrow``."""
+    part = PARTS[name]
+
+    def parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield part(batch, **options)
+
+    return lines.select("seq", "value").mapInArrow(parts, SCHEMAS[name])

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_ops.bench.opponents.streambench_spark.form import Form
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
 
 __all__ = ["FORMS"]
 
@@ -21,7 +21,12 @@ def _udf(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
     return lines.select("seq", "value").where(chosen("value"))
 
 
+def _arrow(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
+    return by_arrow("grep", lines, text=text, invert=invert)
+
+
 FORMS = {
     "expressions": Form("where contains", _expressions, python=False),
     "udf": Form("where a function per line", _udf),
+    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_ops.bench.opponents.streambench_spark.form import Form
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
 
 __all__ = ["FORMS"]
 
@@ -20,4 +20,12 @@ def _udf(lines: Any) -> Any:
     return lines.select("seq", same("value").alias("value"))
 
 
-FORMS = {"expressions": Form("select", _expressions, python=False), "udf": Form("a function per line", _udf)}
+def _arrow(lines: Any) -> Any:
+    return by_arrow("identity", lines)
+
+
+FORMS = {
+    "expressions": Form("select", _expressions, python=False),
+    "udf": Form("a function per line", _udf),
+    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
+}

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_ops.bench.opponents.streambench_spark.form import Form
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
 
 __all__ = ["FORMS", "by_expression", "by_function"]
 
@@ -36,4 +36,12 @@ def _udf(lines: Any, *, field: int = 1) -> Any:
     return by_function(lines, field)
 
 
-FORMS = {"expressions": Form("split", _expressions, python=False), "udf": Form("a function per line", _udf)}
+def _arrow(lines: Any, *, field: int = 1) -> Any:
+    return by_arrow("projection", lines, field=field)
+
+
+FORMS = {
+    "expressions": Form("split", _expressions, python=False),
+    "udf": Form("a function per line", _udf),
+    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
+}

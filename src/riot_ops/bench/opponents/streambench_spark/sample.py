@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import functions as f
 
 from riot_ops.bench.opponents.streambench.sample import xxh64
-from riot_ops.bench.opponents.streambench_spark.form import Form
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
 
 __all__ = ["FORMS"]
 
@@ -28,7 +28,12 @@ def _udf(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
     return lines.select("seq", "value").where(chosen("seq"))
 
 
+def _arrow(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
+    return by_arrow("sample", lines, share=share, seed=seed)
+
+
 FORMS = {
     "expressions": Form("where xxhash64", _expressions, python=False),
     "udf": Form("where a function per line", _udf),
+    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
 }

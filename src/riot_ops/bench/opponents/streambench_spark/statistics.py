@@ -9,7 +9,7 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_ops.bench.opponents.streambench_spark.form import Form
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.streambench.packets import FIELDS
 
@@ -90,8 +90,17 @@ def _state(lines: Any, *, field: str = "v4_pkts") -> Any:
     )
 
 
+def _arrow(lines: Any, *, field: str = "v4_pkts") -> Any:
+    _place(field)
+    parts = by_arrow("statistics", lines, field=field)
+    merged = (f.sum("count").alias("count"), f.min("min").alias("min"), f.max("max").alias("max"))
+    found = parts.agg(*merged, f.sum("sum").cast("double").alias("sum"))
+    return found.select("*", (f.col("sum") / f.col("count")).alias("mean"))
+
+
 FORMS = {
     "expressions": Form("split, agg", _expressions, "update", python=False),
     "udf": Form("a function per line, agg", _udf, "update"),
     "state": Form("split, transformWithStateInPandas of one key", _state, "update"),
+    "arrow": Form("Arrow's functions in mapInArrow, agg", _arrow, "update"),
 }

@@ -10,7 +10,7 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_ops.bench.opponents.streambench_spark.form import Form
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
 
 __all__ = ["FORMS"]
 
@@ -59,8 +59,13 @@ def _state(lines: Any) -> Any:
     )
 
 
+def _arrow(lines: Any) -> Any:
+    return by_arrow("wordcount", lines).groupBy("word").agg(f.sum("count").alias("count"))
+
+
 FORMS = {
     "expressions": Form("split, explode, groupBy(word).count()", _expressions, "update", python=False),
     "udf": Form("a function per line, explode, groupBy(word).count()", _udf, "update"),
     "state": Form("split, explode, transformWithStateInPandas per word", _state, "update"),
+    "arrow": Form("Arrow's functions in mapInArrow, groupBy(word).agg(sum)", _arrow, "update"),
 }

@@ -1,0 +1,88 @@
+"""StreamBench: seven programs in all their forms, and its suites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from riot_ops.bench.data import needs
+from riot_ops.bench.experiment import Experiment, Figure
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.streambench_forms import PROGRAMS
+from riot_ops.bench.streambench_performance import performance
+from riot_ops.core.errors import ConfigError, did_you_mean
+
+__all__ = ["EXPERIMENTS", "measures"]
+
+#: The suites by name: each takes whether it is quick, the programs, and by how much the records are more.
+SUITES: Mapping[str, Callable[[bool, Sequence[str], float], Iterator[Measure]]] = {"performance": performance}
+
+
+def measures(
+    quick: bool = False, *, suite: str | None = None, program: Sequence[str] = (), scale: float = 1.0
+) -> Iterator[Measure]:
+    """The suite.
+
+    Parameters
+    ----------
+    suite : str, optional
+        One of :data:`SUITES`; by default all of them.
+    program : sequence of str, optional
+        The programs; by default all that a suite has.
+    scale : float, > 0, default 1
+        Times the records: 50 is what the paper had.
+    """
+    needs("this benchmark", "bench", "orjson", "psutil")
+    if suite is not None and suite not in SUITES:
+        raise ConfigError(f"--suite must be one of {', '.join(SUITES)}, got {suite!r}{did_you_mean(suite, SUITES)}")
+    for name in program:
+        if name not in PROGRAMS:
+            known = ", ".join(PROGRAMS)
+            raise ConfigError(f"--program must be one of {known}, got {name!r}{did_you_mean(name, PROGRAMS)}")
+    if not 0 < scale < float("inf"):
+        raise ConfigError(f"--scale must be a finite number > 0, got {scale}")
+    for run in SUITES.values() if suite is None else [SUITES[suite]]:
+        yield from run(quick, program or tuple(PROGRAMS), scale)
+
+
+def _experiment(name: str, title: str, about: str, seconds: tuple[float, float], *figures: Figure) -> Experiment:
+    return Experiment(f"streambench/{name}", title, partial(measures, suite=name), about, figures, seconds)
+
+
+#: The suites as the report shows them.
+EXPERIMENTS = (
+    _experiment(
+        "performance",
+        "StreamBench: performance",
+        "Seven programs, each in all its forms, over lines that are there before the run begins and are taken as fast "
+        "as possible. All forms of a program read the same numbered files, and a digest of their results is equal "
+        "before any figure is told. The paper had 5 to 50 million records: on Spark Identity was more than 2.5 times "
+        "as fast as word count, and latency about a second, whatever the scale.",
+        (180, 1500),
+        Figure(
+            "streambench-forms",
+            "StreamBench: forms of each program",
+            r"streambench/(?P<x>[a-z]+)/(?P<series>[a-z]+)/1x/throughput",
+            "program",
+            "records/s",
+            log="y",
+        ),
+        Figure(
+            "streambench-scales",
+            "StreamBench: packed programs by scale",
+            r"streambench/(?P<series>[a-z]+)/packed/(?P<x>\d+)x/throughput",
+            "scale, times 100,000 records",
+            "records/s",
+            "line",
+            "xy",
+        ),
+        Figure(
+            "streambench-ratios",
+            "StreamBench: packed against Spark's own forms",
+            r"streambench/(?P<x>[a-z]+)/(?P<series>packed-vs-[a-z]+)",
+            "program",
+            "ratio",
+            log="y",
+        ),
+    ),
+)

@@ -1,0 +1,157 @@
+"""StreamBench's performance suite: each program in all its forms over data of several sizes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.sparks import folder, spark_session
+from riot_ops.bench.streambench_data import NumberedLines, read_rate, write_numbered
+from riot_ops.bench.streambench_forms import forms
+from riot_ops.bench.streambench_runs import IN_PROCESS, Run, agreed, form_names, in_process, on_spark, packed
+from riot_ops.dataflows.applications import application
+
+__all__ = ["REACH", "Sizes", "performance"]
+
+#: The packed form against Spark's own expressions.
+REACH = {"wordcount": 1.0, "distinct": 1.0, "statistics": 1.0}
+STATELESS, AGAINST_FUNCTIONS = 0.7, 10.0
+#: Micro-batches that a run must have, and by how much a source must be faster.
+ENOUGH, SPARE = 10, 2.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes
+    ----------
+    scales : tuple of int
+    lines : int
+        Of a micro-batch at scale 1; a run has ``batches`` of them behind the first, which does not count.
+    large : int
+        Lines of a micro-batch where forms are held against each other, and ``large_batches`` of them.
+    proved : int
+        Micro-batches over which the digests of all forms are compared; on Spark they are ``streamed`` or one batch.
+    repetitions : int
+        In process.
+    """
+
+    scales: tuple[int, ...]
+    lines: int
+    batches: int
+    large: int
+    large_batches: int
+    proved: int
+    streamed: bool
+    repetitions: int
+    limit_s: float
+
+
+FULL = Sizes((1, 2, 4, 10), 10_000, 10, 1_000_000, 5, 10, True, 5, 120.0)
+QUICK = Sizes((1,), 10_000, 3, 100_000, 2, 1, False, 2, 30.0)
+
+
+def performance(
+    quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None
+) -> Iterator[Measure]:
+    """Throughput and latency of each form at each scale, and how the packed one compares with Spark's.
+
+    Parameters
+    ----------
+    scale : float, default 1
+        Times the lines of each scale.
+    """
+    sizes = sizes or (QUICK if quick else FULL)
+    order = list(programs)
+    random.Random(1).shuffle(order)  # noqa: S311
+    with folder() as base, spark_session(jvm="full") as spark:
+        streams = list(dict.fromkeys(application(name).inputs["lines"] for name in order))
+        for stream in streams:
+            chosen = [name for name in order if application(name).inputs["lines"] == stream]
+            for number, times in enumerate(sizes.scales):
+                data, serving = yield from _prepared(base, stream, times, scale, sizes)
+                for name in chosen:
+                    if not number:
+                        agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
+                    yield from _at_scale(spark, name, data, f"{times}x", serving, sizes)
+            batch = _even(sizes.large * scale)
+            large = write_numbered(stream, base / f"{stream}-large", sizes.large_batches + 1, batch)
+            for name in chosen:
+                yield from _compared(spark, name, large, sizes)
+
+
+def _prepared(base: Path, stream: str, times: int, scale: float, sizes: Sizes) -> Any:
+    """The lines of a scale, and as how many per second they can be had."""
+    begun = time.perf_counter()
+    batch = _even(sizes.lines * times * scale)
+    data = write_numbered(stream, base / f"{stream}-{times}x", sizes.batches + 1, batch)
+    written, read = data.total / (time.perf_counter() - begun), read_rate(data)
+    at, how = f"streambench/source/{stream}/{times}x", f"{data.total:,} lines of {data.line_bytes:.0f} bytes"
+    yield Measure(f"{at}/publish", written, "records/s", f"{how}, generated and written by one process")
+    yield Measure(f"{at}/serve", read, "records/s", f"{how}, read and nothing done with them")
+    return data, min(written, read)
+
+
+def _even(lines: float) -> int:
+    return max(4, int(lines) // 4 * 4)
+
+
+def _at_scale(
+    spark: Any, name: str, data: NumberedLines, scale: str, serving: float, sizes: Sizes
+) -> Iterator[Measure]:
+    """All forms over the data of a scale; plain Python over the first micro-batch of it."""
+    for form in form_names(name):
+        if form in IN_PROCESS:
+            run = in_process(name, form, data.first(1) if form == "loop" else data, sizes.repetitions)
+        else:
+            run = _on_spark(spark, name, form, data, sizes)
+        marks = _marks(run, form not in IN_PROCESS, serving)
+        at, how = f"streambench/{name}/{form}/{scale}", _how(spark, name, form, run, data)
+        yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, values=run.rates)
+        if run.latency_s:
+            spent = tuple(1e3 * s for s in run.latency_s)
+            text = "mean time from fetching a record to the end of its "
+            text += "batch" if form in IN_PROCESS else "micro-batch"
+            yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", values=spent)
+
+
+def _on_spark(spark: Any, name: str, form: str, data: NumberedLines, sizes: Sizes) -> Run:
+    if form == "packed":
+        return packed(spark, name, data, sizes.limit_s)
+    return on_spark(spark, name, form, data, sizes.limit_s)
+
+
+def _how(spark: Any, name: str, form: str, run: Run, data: NumberedLines) -> str:
+    volume = f"{run.rate * data.line_bytes / 1e6:.3g} MB/s"
+    if form in IN_PROCESS:
+        by = {"local": "in process", "numpy": "Arrow and NumPy over batches", "loop": "plain Python"}[form]
+        return f"{by}, {run.lines:,} records, {volume}"
+    by = "packed" if form == "packed" else forms(name)[form].by
+    return f"{by}, {spark.sparkContext.master}, {len(run.spent)} micro-batches of {run.lines:,} records, {volume}"
+
+
+def _marks(run: Run, batches: bool, serving: float) -> str:
+    """What is to be said against a run."""
+    found = {
+        "saturated": run.saturated,
+        "short": batches and len(run.spent) < ENOUGH,
+        "source-bound": run.rate * SPARE > serving,
+    }
+    return "".join(f"; {mark}" for mark, holds in found.items() if holds)
+
+
+def _compared(spark: Any, name: str, data: NumberedLines, sizes: Sizes) -> Iterator[Measure]:
+    """The packed form against Spark's own, over large micro-batches, which what each of them costs does not hide."""
+    ours = packed(spark, name, data, sizes.limit_s)
+    for form, reach in (("expressions", REACH.get(name, STATELESS)), ("udf", AGAINST_FUNCTIONS)):
+        theirs = on_spark(spark, name, form, data, sizes.limit_s)
+        ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
+        lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
+        how = f"{forms(name)[form].by}; micro-batches of {data.batch:,} records from the same files{lower}"
+        yield Measure(f"streambench/{name}/packed-vs-{form}", median(ratios), "ratio", how, reach, values=ratios)

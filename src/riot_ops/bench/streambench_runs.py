@@ -1,0 +1,220 @@
+"""Runs of a form of a program over numbered lines: how long each micro-batch took, and what came out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from riot_ops.bench.data import Discard
+from riot_ops.bench.measure import median
+from riot_ops.bench.opponents.streambench_arrow import batched
+from riot_ops.bench.sparks import durations, folder, timed_query
+from riot_ops.bench.streambench_data import NumberedLines
+from riot_ops.bench.streambench_forms import PROGRAMS, Row, collected, digest, forms, settled
+from riot_ops.bench.validation import plain_results
+from riot_ops.core.errors import RiotError
+from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.applications import application
+
+__all__ = ["IN_PROCESS", "Run", "agreed", "flow_of", "form_names", "in_process", "on_spark", "packed"]
+
+#: Forms that run in this process; the others are Spark's.
+IN_PROCESS = ("local", "numpy", "loop")
+#: Programs that put out a record for each key of a micro-batch, as Spark's update mode does.
+UPDATES = ("wordcount", "statistics")
+#: State of Spark's own aggregations is fastest in its store in memory; state in Python needs the other one.
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run took.
+
+    Attributes
+    ----------
+    spent : tuple of float
+        Seconds, of each micro-batch behind the first or of each repetition in process.
+    lines : int
+        Lines of each of these.
+    latency_s : tuple of float
+        Mean time from when the lines were fetched until what came of them was put out, of each of these; none where
+        all lines are taken at once.
+    saturated : bool
+        Whether it was stopped, because it took too long.
+
+    Examples
+    --------
+    >>> run = Run((2.0, 1.0, 4.0), 100, (2.0, 1.0, 4.0))
+    >>> run.rates, run.rate
+    ((50.0, 100.0, 25.0), 50.0)
+    """
+
+    spent: tuple[float, ...]
+    lines: int
+    latency_s: tuple[float, ...] = ()
+    saturated: bool = False
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Lines per second, of each."""
+        return tuple(self.lines / s for s in self.spent)
+
+    @property
+    def rate(self) -> float:
+        """Lines per second, the median."""
+        return median(self.rates)
+
+
+def form_names(name: str) -> tuple[str, ...]:
+    """The forms of a program: those in process, packed on Spark, and those of plain PySpark.
+
+    >>> form_names("grep")
+    ('local', 'numpy', 'loop', 'packed', 'expressions', 'udf', 'arrow')
+    """
+    return (*IN_PROCESS, "packed", *forms(name))
+
+
+def flow_of(name: str) -> Dataflow:
+    """The dataflow of a program, in Spark's update mode where it keeps a result for each key."""
+    flow: Dataflow = application(name).builder(**({"emit": "update"} if name in UPDATES else {}))
+    return flow
+
+
+# -- runs --------------------------------------------------------------------------------------------
+
+
+def in_process(name: str, form: str, data: NumberedLines, repetitions: int) -> Run:
+    """A form in this process, over all lines again and again."""
+    flow, spent, latency = flow_of(name), list[float](), list[float]()
+    for number in range(repetitions + 1):
+        begun = time.perf_counter()
+        if form == "local":
+            blocks = flow.run(data.source(), sinks=Discard()).summary.latency.blocks()
+        else:
+            _opponent(name, form, data)
+        if number:  # the first compiles
+            spent.append(time.perf_counter() - begun)
+            if form == "local":
+                rows = sum(n for _, _, n in blocks)
+                latency.append(sum((least + most) / 2e6 * n for least, most, n in blocks) / max(rows, 1))
+    return Run(tuple(spent), data.total, tuple(latency))
+
+
+def _opponent(name: str, form: str, data: NumberedLines) -> Any:
+    if form == "numpy":
+        tables = (pq.read_table(file, use_threads=False, memory_map=True) for file in data.files)
+        return batched(name, (batch for table in tables for batch in table.to_batches(max_chunksize=65_536)))
+    values = (pq.read_table(file, columns=["value"]).column(0).to_pylist() for file in data.files)
+    one = application(name)
+    return plain_results(one, {"lines": (line.encode() for part in values for line in part)}, {})
+
+
+def packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **options: Any) -> Run:
+    """The library on Spark, over micro-batches; the options are those of ``start``."""
+    query = flow_of(name).start(spark, data.source(), **{"sinks": Discard(), "max_records": data.batch, **options})
+    begun = time.monotonic()
+    query.wait(limit_s)
+    if not query.active:
+        return _of_batches(durations(query.streaming), None, data)
+    query.stop()
+    done = durations(query.streaming)
+    return _of_batches(done, time.monotonic() - begun - sum(done), data)
+
+
+def on_spark(spark: Any, name: str, form: str, data: NumberedLines, limit_s: float) -> Run:
+    """A form in plain PySpark, over the same micro-batches; nothing is written."""
+    given = forms(name)[form]
+    with folder() as base, _store(spark, given.python):
+        frame = given.build(data.frame(spark, base))
+        return _of_batches(*timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode), data)
+
+
+def _of_batches(seconds: list[float], unfinished: float | None, data: NumberedLines) -> Run:
+    spent = tuple(seconds[: data.total // data.batch])  # what comes behind them has no lines
+    later = spent[1:] or spent or (unfinished or 0.0,)
+    return Run(later, data.batch, later, unfinished is not None)
+
+
+@contextmanager
+def _store(spark: Any, python: bool) -> Iterator[None]:
+    before = spark.conf.get(PROVIDER)
+    if not python:
+        spark.conf.set(PROVIDER, IN_MEMORY)
+    try:
+        yield
+    finally:
+        spark.conf.set(PROVIDER, before)
+
+
+# -- what comes out ----------------------------------------------------------------------------------
+
+
+def agreed(name: str, data: NumberedLines, spark: Any = None, *, streaming: bool = True) -> str:
+    """The digest of the results of all forms of a program; raises where one differs.
+
+    Parameters
+    ----------
+    spark : SparkSession, optional
+        Without it, those in process.
+    streaming : bool, default True
+        Whether the forms of plain PySpark read the lines in micro-batches, as in a measurement, or as one batch.
+    """
+    found: dict[str, str] = {}
+    for form, rows in _results(name, data, spark, streaming):
+        found[form] = digest(rows())
+    without = {form: found.pop(form) for form in ("loop", "local without numbers")}
+    if len(set(found.values())) > 1 or len(set(without.values())) > 1:
+        raise RiotError(f"the forms of {name} do not come to the same: {found | without}")
+    return found["local"]
+
+
+def _results(
+    name: str, data: NumberedLines, spark: Any, streaming: bool
+) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
+    one = PROGRAMS[name]
+    table = flow_of(name).run(data.source())[one.stream]
+    yield "local", lambda: settled(name, table)
+    yield "local without numbers", lambda: _unnumbered(name, settled(name, table))
+    yield "loop", lambda: _unnumbered(name, _plain(name, data))
+    yield "numpy", lambda: settled(name, _rows(_opponent(name, "numpy", data)))
+    if spark is None:
+        return
+    yield "packed", lambda: _packed(spark, name, data)
+    for form, given in forms(name).items():
+        with folder() as base:
+            frame = given.build(data.frame(spark, base, streaming=streaming))
+            yield (
+                form,
+                lambda frame=frame, given=given, base=base: settled(  # type: ignore[misc]
+                    name, collected(frame, given, base / "checkpoint")
+                ),
+            )
+
+
+def _packed(spark: Any, name: str, data: NumberedLines) -> list[Row]:
+    query = flow_of(name).start(spark, data.source(), max_records=data.batch)
+    query.wait()
+    return settled(name, query[PROGRAMS[name].stream])
+
+
+def _plain(name: str, data: NumberedLines) -> list[Row]:
+    """What plain Python finds, which knows no numbers of lines."""
+    one = PROGRAMS[name]
+    fields = application(name).results[one.stream]
+    rows = _opponent(name, "loop", data)[one.stream]
+    return settled(name, [{"seq": 0, **dict(zip(fields, row, strict=True))} for row in rows])
+
+
+def _unnumbered(name: str, rows: list[Row]) -> list[Row]:
+    return [row[1:] for row in rows] if "seq" in PROGRAMS[name].fields else rows
+
+
+def _rows(found: Any) -> list[Mapping[str, Any]]:
+    return [row for one in found for row in (one.to_pylist() if isinstance(one, pa.RecordBatch) else [one])]

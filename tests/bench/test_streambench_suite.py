@@ -1,0 +1,211 @@
+"""The suite streambench: its data, its forms, what is said against a run, and its options."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from riot_ops.bench import registry, streambench, streambench_performance, streambench_runs
+from riot_ops.bench.experiment import Experiment
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.opponents.streambench_arrow import PARTS, batched
+from riot_ops.bench.streambench_data import NumberedLines, read_rate, write_numbered
+from riot_ops.bench.streambench_forms import PROGRAMS, digest, settled
+from riot_ops.bench.streambench_performance import Sizes
+from riot_ops.bench.streambench_runs import Run, agreed, in_process
+from riot_ops.bench.validation import plain_results
+from riot_ops.command.cli import app
+from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.dataflows import application
+from riot_ops.streams import generate
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NumberedLines]:
+    base = tmp_path_factory.mktemp("numbered")
+    return {stream: write_numbered(stream, base / stream, 3, 400) for stream in ("searches", "packets")}
+
+
+# -- data --------------------------------------------------------------------------------------------
+
+
+def test_lines_are_numbered_and_cyclic(tmp_path: Path) -> None:
+    data = write_numbered("searches", tmp_path / "s", 3, 8_000)
+    assert (len(data.files), data.each, data.batch, data.total) == (12, 2_000, 8_000, 24_000)
+    source = data.source()
+    read = [b for split in source.splits({"file": 0}, {"file": 12}, 5) for b in source.read(split)]
+    table = pa.Table.from_batches(read)
+    assert table["seq"].to_pylist() == list(range(24_000))
+    payload = table["payload"].to_pylist()
+    assert payload[:4_000] == payload[10_000:14_000] == payload[20_000:]
+    seed = [v for b in generate("searches", messages=10, seed=1).read({"start": 0, "end": 10}) for v in b["payload"]]
+    assert payload[:10] == [v.as_py() for v in seed]
+    assert data.line_bytes == pytest.approx(60, abs=1)
+    assert data.first(2).total == 16_000
+    assert read_rate(data) > 0
+
+
+def test_a_source_is_read_in_so_many_parts(lines: dict[str, NumberedLines]) -> None:
+    ends = {"file": 0}, {"file": 4}
+    assert [len(lines["searches"].source(n).splits(*ends, 3)) for n in (None, 1, 2, 4)] == [3, 1, 2, 3]
+
+
+# -- forms -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_forms_in_process_come_to_the_same(name: str, lines: dict[str, NumberedLines]) -> None:
+    found = agreed(name, lines[application(name).inputs["lines"]])
+    assert not found.startswith("0-")
+
+
+def test_forms_that_differ_are_refused(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
+    for form in ("loop", "numpy"):
+        with monkeypatch.context() as patch:
+            opponent = streambench_runs._opponent
+
+            def one_less(name: str, which: str, data: NumberedLines, form: str = form, opponent: Any = opponent) -> Any:
+                return opponent(name, which, data.first(2 if which == form else 3))
+
+            patch.setattr(streambench_runs, "_opponent", one_less)
+            with pytest.raises(RiotError, match=r"the forms of grep do not come to the same: .*'numpy'.*'loop'"):
+                agreed("grep", lines["searches"])
+
+
+OPTIONS = [
+    ("sample", {"share": 0.3, "seed": -4}),
+    ("sample", {"share": 0.0}),
+    ("sample", {"share": 1.0}),
+    ("projection", {"field": 4}),
+    ("grep", {"text": "http", "invert": True}),
+    ("grep", {"text": "ü"}),
+    ("distinct", {"field": 1}),
+    ("statistics", {"field": "v6_bytes"}),
+    ("wordcount", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_batches_of_arrow_by_plain_python(name: str, options: dict[str, Any]) -> None:
+    odd = ["", "7", "7\tü b  c\t\t", "\t\t\t\t\t", "201309,40,1e3,x, 5 ,-3", "1,2,inf,nan,n/a,.5", " a\tb "]
+    source = generate(application(name).inputs["lines"], messages=300, dirt=True)
+    texts = odd + [v.as_py().decode() for b in source.read({"start": 0, "end": 300}) for v in b["payload"]]
+    texts = [text.replace(".5", "5") for text in texts]  # sums are of whole numbers
+    batches = [
+        pa.record_batch({"seq": range(a, b), "value": texts[a:b]})
+        for a, b in itertools.pairwise((0, 3, 90, len(texts)))
+    ]
+    found = [
+        row
+        for one in batched(name, batches, **options)
+        for row in (one.to_pylist() if isinstance(one, pa.RecordBatch) else [one])
+    ]
+    rows = plain_results(application(name), {"lines": [text.encode() for text in texts]}, options)
+    one = PROGRAMS[name]
+    fields = application(name).results[one.stream]
+    wanted = settled(name, [{"seq": 0, **dict(zip(fields, row, strict=True))} for row in rows[one.stream]])
+    got = settled(name, [{**row, "seq": 0} for row in found])
+    assert digest(got) == digest(wanted)
+
+
+def test_nothing_comes_of_no_batches() -> None:
+    assert [batched(name, []) for name in PARTS] == [[]] * 7
+
+
+def test_a_run_in_process(lines: dict[str, NumberedLines]) -> None:
+    run = in_process("wordcount", "local", lines["searches"], 2)
+    assert (len(run.spent), run.lines, len(run.latency_s)) == (2, 1_200, 2)
+    assert all(0 < a < 10 for a in (*run.spent, *run.latency_s))
+    assert in_process("wordcount", "numpy", lines["searches"], 1).latency_s == ()
+
+
+# -- the performance suite ---------------------------------------------------------------------------
+
+
+def test_what_is_said_against_a_run() -> None:
+    marks = streambench_performance._marks
+    good = Run((1.0,) * 10, 100)
+    assert marks(good, True, 200.0) == ""
+    assert marks(good, True, 199.0) == "; source-bound"
+    assert marks(Run((1.0,) * 9, 100), True, 200.0) == "; short"
+    assert marks(Run((1.0,) * 9, 100), False, 200.0) == ""
+    assert marks(Run((1.0,), 100, (), True), True, 1.0) == "; saturated; short; source-bound"
+
+
+@pytest.mark.spark
+def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streambench_performance, "spark_session", lambda **_: contextlib.nullcontext(spark))
+    proved: list[tuple[str, int]] = []
+
+    def noted(name: str, data: NumberedLines, *_: Any, **options: Any) -> str:
+        proved.append((name, data.total))
+        return agreed(name, data)
+
+    monkeypatch.setattr(streambench_performance, "agreed", noted)
+    monkeypatch.setattr(streambench_performance, "form_names", lambda _: chosen)
+    chosen, sizes = ("local", "loop", "packed", "expressions"), Sizes((1,), 40, 1, 80, 1, 1, False, 1, 60.0)
+    found = {}
+    for measure in streambench_performance.performance(True, ("grep",), 2.0, sizes):
+        assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
+        found[measure.measure] = measure
+    assert proved == [("grep", 80)]
+    for form in chosen:
+        one = found[f"streambench/grep/{form}/1x/throughput"]
+        assert one.value > 0
+        assert one.unit == "records/s"
+        assert ("; short" in one.against) == (form not in streambench_runs.IN_PROCESS)
+        assert (f"streambench/grep/{form}/1x/latency" in found) == (form != "loop")
+    assert "micro-batches of 80 records" in found["streambench/grep/packed/1x/throughput"].against
+    assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "udf")] == [0.7, 10.0]
+    shown = {figure.key: len(figure.points(found.values())) for figure in streambench.EXPERIMENTS[0].figures}
+    assert shown == {"streambench-forms": 4, "streambench-scales": 1, "streambench-ratios": 2}
+
+
+# -- options -----------------------------------------------------------------------------------------
+
+
+def test_options_reach_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def noted(name: str) -> Any:
+        def run(*given: Any) -> Any:
+            asked.append((name, *given))
+            yield Measure(f"streambench/{name}", 1.0, "x")
+
+        return run
+
+    monkeypatch.setattr(streambench, "SUITES", {name: noted(name) for name in ("performance", "faults")})
+    words = ["--suite", "faults", "--program", "grep", "--program", "identity", "--scale", "2.5", "--quick", "--json"]
+    shown = CliRunner().invoke(app, ["bench", "streambench", *words], catch_exceptions=False).stdout
+    assert shown.startswith('{"measure": "streambench/faults"')
+    assert asked == [("faults", True, ["grep", "identity"], 2.5)]
+    asked.clear()
+    assert len(list(streambench.measures())) == 2
+    assert asked == [(name, False, tuple(PROGRAMS), 1.0) for name in ("performance", "faults")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"suite": "fault"}, "--suite must be one of performance, .*got 'fault'"),
+        ({"program": ["grap"]}, "--program must be one of identity, .*got 'grap'; did you mean 'grep'"),
+        ({"scale": 0.0}, "--scale must be a finite number > 0, got 0"),
+        ({"scale": float("inf")}, "--scale must be a finite number > 0, got inf"),
+    ],
+    ids=["suite", "program", "none", "endless"],
+)
+def test_misuse(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        next(streambench.measures(True, **options))
+
+
+def test_experiments_are_the_suites() -> None:
+    found = registry.experiments("streambench")
+    assert [one.key for one in found] == [f"streambench/{name}" for name in streambench.SUITES]
+    assert all(isinstance(one, Experiment) and one.about and one.figures for one in found)
