@@ -194,7 +194,7 @@ def test_options_reach_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "said"),
     [
         ({"suite": "fault"}, "--suite must be one of performance, .*got 'fault'"),
-        ({"program": ["grap"]}, "--program must be one of identity, .*got 'grap'; did you mean 'grep'"),
+        ({"program": ["grap"]}, "--program must be one of identity, .*got 'grap'.*grep"),
         ({"scale": 0.0}, "--scale must be a finite number > 0, got 0"),
         ({"scale": float("inf")}, "--scale must be a finite number > 0, got inf"),
     ],

@@ -118,14 +118,15 @@ def _opponent(name: str, form: str, data: NumberedLines) -> Any:
 
 def packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **options: Any) -> Run:
     """The library on Spark, over micro-batches; the options are those of ``start``."""
-    query = flow_of(name).start(spark, data.source(), **{"sinks": Discard(), "max_records": data.batch, **options})
+    given = {"source": data.source(), "sinks": Discard(), "max_records": data.batch, **options}
+    query = flow_of(name).start(spark, **given)
     begun = time.monotonic()
     query.wait(limit_s)
     if not query.active:
-        return _of_batches(durations(query.streaming), None, data)
+        return _of_batches(durations(query.streaming), None, data.total, given["max_records"])
     query.stop()
     done = durations(query.streaming)
-    return _of_batches(done, time.monotonic() - begun - sum(done), data)
+    return _of_batches(done, time.monotonic() - begun - sum(done), data.total, given["max_records"])
 
 
 def on_spark(spark: Any, name: str, form: str, data: NumberedLines, limit_s: float) -> Run:
@@ -133,13 +134,14 @@ def on_spark(spark: Any, name: str, form: str, data: NumberedLines, limit_s: flo
     given = forms(name)[form]
     with folder() as base, _store(spark, given.python):
         frame = given.build(data.frame(spark, base))
-        return _of_batches(*timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode), data)
+        done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
+        return _of_batches(done, unfinished, data.total, data.batch)
 
 
-def _of_batches(seconds: list[float], unfinished: float | None, data: NumberedLines) -> Run:
-    spent = tuple(seconds[: data.total // data.batch])  # what comes behind them has no lines
+def _of_batches(seconds: list[float], unfinished: float | None, total: int, batch: int) -> Run:
+    spent = tuple(seconds[: total // batch])  # what comes behind them has no lines
     later = spent[1:] or spent or (unfinished or 0.0,)
-    return Run(later, data.batch, later, unfinished is not None)
+    return Run(later, batch, later, unfinished is not None)
 
 
 @contextmanager
