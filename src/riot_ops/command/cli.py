@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from riot_ops import __version__
-from riot_ops.command import cli_bench, cli_report, cli_run, cli_streams, cli_validate, cli_warm
+from riot_ops.command import cli_bench, cli_report, cli_reuse, cli_run, cli_streams, cli_validate, cli_warm
 from riot_ops.command.cli_run import TaskCode, check_task
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.core.source import Source, sources
@@ -143,6 +143,7 @@ app.command("bench", epilog=cli_bench.EXAMPLES)(cli_bench.bench)
 app.command("report", epilog=cli_report.EXAMPLES)(cli_report.report)
 app.command("validate", epilog=cli_validate.EXAMPLES)(cli_validate.validate)
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
+app.add_typer(cli_reuse.app, name="reuse")
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 
 

@@ -194,6 +194,11 @@ class LocalBackend:
 
     # -- looking -----------------------------------------------------------------------------------
 
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing moves any more: a source could not be read."""
+        return self._broken
+
     def fresh(self, step: str) -> bool:
         return not self._taken.get(step)
 

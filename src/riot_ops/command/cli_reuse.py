@@ -1,0 +1,203 @@
+"""The commands ``riot-ops reuse …``: a manager that serves, and what is asked of it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from riot_ops.command.reuse_socket import asked
+from riot_ops.command.settings import named
+from riot_ops.core.errors import ConfigError
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Dataflows of many users that share their work: a manager serves, the other commands talk to it.",
+    epilog="**Examples**\n\n`riot-ops reuse serve --dir shared &`\n\n"
+    "`riot-ops reuse submit flow.json --source city=city --dir shared`\n\n`riot-ops reuse list --dir shared`\n\n"
+    "`riot-ops reuse show --format svg --out shared.svg --dir shared`\n\n`riot-ops reuse stop --dir shared`\n\n"
+    "**Exit codes**: 0 done, 2 refused, with the reason, 130 Ctrl-C",
+)
+console = Console()
+
+Dir = Annotated[Path, typer.Option("--dir", help="Folder of the manager.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="Name of a dataflow.")]
+
+
+@app.command()
+def serve(
+    folder: Dir,
+    backend: Annotated[str, typer.Option(help="local (in this process) or spark.")] = "local",
+    policy: Annotated[str, typer.Option(help="always, stateless or bounded_warm: whether state is shared.")] = "always",
+    epoch: Annotated[float, typer.Option(min=0, help="Of local: seconds between commits of output.")] = 10.0,
+) -> None:
+    """Run a manager until stop, Ctrl-C or a signal ends it; where one was there before, go on."""
+    from riot_ops.command.reuse_server import ReuseServer
+
+    server = ReuseServer(folder, backend, policy, epoch)
+    try:
+        signal.signal(signal.SIGTERM, lambda *_: server.over.set())
+        running = len(server.manager.names)
+        print(f"serving in {server.folder}" + (f", {running} dataflows go on" if running else ""), flush=True)
+        server.serve()
+    finally:
+        server.close()
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="A dataflow's JSON, or {dataflow: …, sources: …, sinks: …}.")],
+    folder: Dir,
+    name: Annotated[str | None, typer.Option(help="By which it is removed; default: the dataflow's.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose it is; default: the user.")] = None,
+    source: Annotated[list[str] | None, typer.Option(help="NAME=STREAM, NAME=FILE or NAME={JSON}, repeatedly.")] = None,
+    sink: Annotated[
+        list[str] | None, typer.Option(help="NAME=FOLDER, NAME=discard or NAME={JSON}, repeatedly.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for all sinks; default: out/NAME in the manager's.")] = None,
+    on_slow: Annotated[str, typer.Option(help="Sinks that do not keep up: detach, drop_oldest or block.")] = "detach",
+    on_failure: Annotated[str, typer.Option(help="Where something fails: detach that branch, or stop.")] = "detach",
+    fold: Annotated[bool, typer.Option("--fold", help="Let steps that do the same become one.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Only tell what would be shared.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have the manager run a dataflow, and of it only what does not run yet."""
+    request = _request(file, named(source or [], "--source"), named(sink or [], "--sink"), out)
+    if explain:
+        del request["sinks"]
+        answer = _asked(folder, "explain", **request, fold=fold)
+    else:
+        more = {"owner": owner or getpass.getuser(), "on_slow": on_slow, "on_failure": on_failure, "fold": fold}
+        answer = _asked(folder, "submit", **request, **({} if name is None else {"name": name}), **more)
+    text = answer.pop("text")
+    print(json.dumps(answer) if as_json else text)
+
+
+def _request(file: Path, sources: dict[str, Any], sinks: dict[str, Any], out: Path | None) -> dict[str, Any]:
+    """What a file asks for; options come before it."""
+    from riot_ops.command.reuse_ends import end
+
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file} is no JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file} must hold an object")
+    if "dataflow" not in data:
+        data = {"dataflow": data}
+    if unknown := set(data) - {"dataflow", "sources", "sinks"}:
+        raise ConfigError(f"{file} must hold dataflow, sources and sinks, got {min(unknown)!r}")
+    ends: dict[str, dict[str, Any]] = {}
+    for kind, given in (("source", sources), ("sink", sinks)):
+        told = data.get(f"{kind}s", {})
+        if not isinstance(told, dict):
+            raise ConfigError(f"{file}: {kind}s must be an object, by name")
+        ends[f"{kind}s"] = {name: end(one, name, kind) for name, one in {**told, **given}.items()}
+    if out is not None:
+        nodes = data["dataflow"].get("nodes", ()) if isinstance(data["dataflow"], dict) else ()
+        here = [node["id"] for node in nodes if isinstance(node, dict) and node.get("kind") == "sink"]
+        ends["sinks"] = {**{one: end(str(out), one, "sink") for one in here}, **ends["sinks"]}
+    return {"dataflow": data["dataflow"], **ends}
+
+
+@app.command()
+def remove(name: Name, folder: Dir, as_json: AsJson = False) -> None:
+    """End a dataflow, and the steps that nobody else uses."""
+    answer = _asked(folder, "remove", name=name)
+    print(json.dumps(answer) if as_json else f"{name}: {len(answer['stopped'])} steps end, {len(answer['kept'])} go on")
+
+
+@app.command()
+def pause(name: Name, folder: Dir) -> None:
+    """Let a dataflow rest."""
+    _asked(folder, "pause", name=name)
+
+
+@app.command()
+def resume(name: Name, folder: Dir) -> None:
+    """Let a dataflow that rests go on."""
+    _asked(folder, "resume", name=name)
+
+
+@app.command("list")
+def list_flows(folder: Dir, as_json: AsJson = False) -> None:
+    """List the dataflows that run."""
+    found = _asked(folder, "list")
+    if as_json:
+        print(json.dumps(found))
+        return
+    columns = ("name", "owner", "steps", "rows", "dropped", "state")
+    rows = [(*(str(one[c]) for c in columns[:5]), _state(one)) for one in found]
+    if not console.is_terminal:  # whole lines, for grep and cut
+        print(*("\t".join(row) for row in (columns, *rows)), sep="\n")
+        return
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _state(one: dict[str, Any]) -> str:
+    if one["failed"]:
+        return f"failed: {one['failed']}"
+    slow = f", {one['waiting_bytes']:,} bytes behind" if one["waiting_bytes"] else ""
+    return ("paused" if one["paused"] else "runs") + slow
+
+
+@app.command()
+def show(
+    folder: Dir,
+    form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
+    out: Annotated[Path | None, typer.Option(help="File to write; default: print.")] = None,
+) -> None:
+    """Show the running steps, and who uses them."""
+    if form not in ("mermaid", "svg"):
+        raise ConfigError(f"--format must be mermaid or svg, got {form!r}")
+    text = _asked(folder, "show", form=form)
+    if out is None:
+        print(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be written: {error.strerror}") from None
+
+
+@app.command()
+def stats(folder: Dir, as_json: AsJson = False) -> None:
+    """Tell what runs, what it would be without sharing, and how it does."""
+    found = _asked(folder, "stats")
+    if as_json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name}: {value if not isinstance(value, dict) else json.dumps(value)}")
+
+
+@app.command()
+def defragment(folder: Dir) -> None:
+    """Have steps that hang together run in one piece."""
+    _asked(folder, "defragment")
+
+
+@app.command()
+def stop(folder: Dir) -> None:
+    """End the manager; the next one in this folder goes on with its dataflows."""
+    _asked(folder, "stop")
+
+
+def _asked(folder: Path, do: str, **request: Any) -> Any:
+    return asked(folder, {"do": do, **request})

@@ -1,0 +1,228 @@
+"""A manager that serves: what ``riot-ops reuse serve`` runs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from riot_ops.command.reuse_ends import end, made_sink, made_source
+from riot_ops.command.reuse_socket import Server, control_folder
+from riot_ops.core.errors import ConfigError, StateError, did_you_mean
+from riot_ops.core.paths import sync
+from riot_ops.dataflow import Dataflow
+from riot_ops.reuse import Backend, LocalBackend, ReuseManager
+from riot_ops.runtime.claim import Claim
+
+__all__ = ["BACKENDS", "ReuseServer"]
+
+BACKENDS = ("local", "spark")
+
+
+class ReuseServer:
+    """A manager, its log and its socket in a folder; one that was there before goes on.
+
+    Parameters
+    ----------
+    folder : path
+        Of this manager alone. Below it stand ``control`` (log, socket, what was submitted; for its user alone) and, for
+        dataflows that do not say where, ``out/NAME``.
+    backend : "local" or "spark", default "local"
+    policy : str, default "always"
+        As for :class:`~riot_ops.reuse.ReuseManager`.
+    epoch_s : float, seconds, default 10
+        How often output is committed in process.
+
+    Raises
+    ------
+    ConnectorError
+        Where another manager serves in the folder.
+    """
+
+    def __init__(self, folder: Path, backend: str = "local", policy: Any = "always", epoch_s: float = 10.0) -> None:
+        if backend not in BACKENDS:
+            raise ConfigError(f"--backend must be local or spark, got {backend!r}{did_you_mean(backend, BACKENDS)}")
+        self.folder = folder.absolute()
+        self._control = control_folder(self.folder)
+        self._kept = self._control / "submitted"
+        self.over = threading.Event()
+        self._lock = threading.Lock()
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(Claim([self._control]))
+            self._kept.mkdir(exist_ok=True)
+            made = opened.enter_context(contextlib.closing(_backend(backend, epoch_s)))
+            self._begins_anew = isinstance(made, LocalBackend)
+            self.manager = ReuseManager(made, policy, log=self._control / "log", rebind=self._rebound)
+            opened.callback(self.manager.close)
+            self._server = Server(self._control, self.answer)
+            if isinstance(made, LocalBackend):
+                made.start()
+            self._opened = opened.pop_all()
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Answer until somebody says stop; raises where the back end has failed."""
+        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        thread.start()
+        try:
+            while not self.over.wait(0.5):
+                if (error := getattr(self.manager.backend, "error", None)) is not None:
+                    raise error
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def close(self) -> None:
+        """End it; the log stays, and the next one goes on."""
+        self._opened.close()
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def answer(self, request: Mapping[str, Any]) -> Any:
+        """Do what a request asks."""
+        known: dict[str, Callable[..., Any]] = {
+            "submit": self._submit,
+            "explain": self._explain,
+            "remove": lambda name: asdict(self.manager.remove(name)),
+            "pause": self.manager.pause,
+            "resume": self.manager.resume,
+            "list": self._list,
+            "show": lambda form: self.manager.svg() if form == "svg" else self.manager.diagram(),
+            "stats": self.manager.stats,
+            "defragment": self.manager.defragment,
+            "stop": self.over.set,
+        }
+        do = request.get("do")
+        if do not in known:
+            raise ConfigError(f"a request's 'do' must be one of {', '.join(known)}, got {do!r}")
+        try:
+            return known[do](**{name: value for name, value in request.items() if name != "do"})
+        except TypeError as error:
+            if "argument" not in str(error):
+                raise
+            raise ConfigError(f"{do}: {error}") from None
+
+    def _submit(
+        self,
+        dataflow: Mapping[str, Any],
+        sources: Mapping[str, Any],
+        sinks: Mapping[str, Any],
+        name: str | None = None,
+        **more: Any,
+    ) -> Any:
+        flow = Dataflow.from_dict(dataflow)
+        name = flow.name if name is None else name
+        with self._lock:  # of two who take one name at once, what is kept is that of the first
+            ends = self._ends(flow, name, sources, sinks)
+            bound = self._bound(flow, ends)
+            if name not in self.manager.names:
+                self._keep(name, ends)
+            answer = self.manager.submit(flow, *bound, name=name, **more)
+        return {**asdict(answer), "sinks": ends["written"], "text": str(answer)}
+
+    def _explain(self, dataflow: Mapping[str, Any], sources: Mapping[str, Any], **more: Any) -> Any:
+        flow = Dataflow.from_dict(dataflow)
+        ends = self._ends(flow, flow.name, sources, {n.id: {"discard": True} for n in flow.kind("sink")})
+        answer = self.manager.explain(flow, *self._bound(flow, ends), **more)
+        return {**asdict(answer), "text": str(answer)}
+
+    def _list(self) -> Any:
+        found = self.manager.stats()
+        failed, dropped, slow = (found.get(what, {}) for what in ("failed", "dropped", "slow"))
+        return [
+            {
+                "name": name,
+                **what,
+                "rows": found.get("rows", {}).get(name, 0),
+                "failed": failed.get(name),
+                "dropped": sum(dropped.get(name, {}).values()),
+                "waiting_bytes": slow.get(name, 0),
+                "sinks": self._known(name)["written"],
+            }
+            for name, what in found["dataflows"].items()
+        ]
+
+    # -- sources and sinks -------------------------------------------------------------------------
+
+    def _ends(
+        self, flow: Dataflow, name: str, sources: Mapping[str, Any], sinks: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """What a dataflow reads and writes; sinks that are not told are one new folder."""
+        own = {one: end(given, one, "sink") for one, given in sinks.items()}
+        missing = [node.id for node in flow.kind("sink") if node.id not in own]
+        out = {"folder": str(self.folder / "out" / _file_name(name))}
+        return {
+            "sources": {one: end(given, one, "source") for one, given in sources.items()},
+            "sinks": {**dict.fromkeys(missing, out), **own},
+            "written": {**dict.fromkeys(missing, _free(out)), **own},
+        }
+
+    def _bound(self, flow: Dataflow, ends: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+        schemas = {node.id: node.schema for node in flow.kind("source")}
+        for one in ends["sources"]:
+            if one not in schemas:
+                raise ConfigError(f"the dataflow has no source {one!r}{did_you_mean(one, schemas)}")
+        spools = self._control / "spools"
+        sources = {one: made_source(one, given, schemas[one], spools) for one, given in ends["sources"].items()}
+        sinks: dict[str, Any] = {}
+        for one, given in ends["written"].items():  # equal ones are one
+            same = next((other for other in sinks if ends["written"][other] == given), None)
+            sinks[one] = made_sink(one, given) if same is None else sinks[same]
+        return sources, sinks
+
+    def _rebound(self, name: str, flow: Dataflow) -> tuple[Any, Any]:
+        """Sources and sinks of a dataflow that is taken up again; in process it writes beside what it wrote before."""
+        ends = self._known(name)
+        if self._begins_anew:
+            ends["written"] = {one: _free(given) for one, given in ends["sinks"].items()}
+            self._keep(name, ends)
+        return self._bound(flow, ends)
+
+    def _keep(self, name: str, ends: Mapping[str, Any]) -> None:
+        """Have what was submitted on disk: names of secrets stand in it, never these."""
+        path = self._path(name)
+        hidden = path.with_suffix(".part")
+        hidden.write_text(json.dumps({"name": name, **ends}), encoding="utf-8")
+        sync(hidden)
+        os.replace(hidden, path)
+        sync(path.parent)
+
+    def _known(self, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self._path(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StateError(f"what {name!r} reads and writes is not known: {self._path(name)}: {error}") from None
+        return found
+
+    def _path(self, name: str) -> Path:
+        return self._kept / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+
+
+def _backend(name: str, epoch_s: float) -> Backend:
+    if name == "spark":
+        raise ConfigError("--backend spark is not there yet; use local")
+    return LocalBackend(epoch_s=epoch_s)
+
+
+def _file_name(name: str) -> str:
+    """A name that can be a folder's: what cannot stand in one is told by a hash."""
+    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80].strip(".") or "_"
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _free(given: dict[str, Any]) -> dict[str, Any]:
+    """A sink; where its folder is there already, one with a number behind it."""
+    if "folder" not in given:
+        return given
+    path, number = Path(given["folder"]), 1
+    while path.exists():
+        number += 1
+        path = Path(f"{given['folder']}-{number}")
+    return {**given, "folder": str(path)}

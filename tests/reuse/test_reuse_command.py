@@ -1,0 +1,338 @@
+"""``riot-ops reuse``: a manager that serves in a folder, and those who ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.command import cli
+from riot_ops.command.reuse_ends import end, made_sink, made_source
+from riot_ops.command.reuse_server import ReuseServer
+from riot_ops.command.reuse_socket import asked, control_folder
+from riot_ops.connectors.mqtt.memory import MemoryBroker
+from riot_ops.core.errors import ConfigError, ConnectorError
+
+SCHEMA = {"device": "string", "value": "double"}
+LINES = "".join(f"{'ab'[i % 2]},{i}.5\n" for i in range(40))
+
+
+def flow(name="mean", window=5):
+    made = ro.Dataflow(name)
+    stream = made.source("readings", schema=SCHEMA).to(t.BlockAverage(by=("device",), window=window), id="average")
+    return made.sink("out", stream)
+
+
+@pytest.fixture
+def readings(tmp_path):
+    file = tmp_path / "readings.csv"
+    file.write_text("device,value\n" + LINES)
+    return file
+
+
+def written(path, flow):
+    path.write_text(flow.to_json(), encoding="utf-8")
+    return str(path)
+
+
+class Serving:
+    """A manager that serves in this process."""
+
+    def __init__(self, folder, **options):
+        self.server = ReuseServer(folder, **options)
+        self._thread = threading.Thread(target=self.server.serve, daemon=True)
+        self._thread.start()
+
+    def __enter__(self):
+        return self.server
+
+    def __exit__(self, *error):
+        self.server.over.set()
+        self._thread.join(20)
+        self.server.close()
+
+
+def call(folder, *args, code=0):
+    result = CliRunner().invoke(cli.app, ["reuse", *args, "--dir", str(folder)])
+    if code == 0:
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.output
+    assert isinstance(result.exception, ro.RiotError)  # which the program turns into exit code 2
+    return str(result.exception)
+
+
+def until(what, seconds=30):
+    limit = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def test_a_dataflow_comes_and_goes(tmp_path, readings):
+    folder = tmp_path / "shared"
+    file = written(tmp_path / "mean.json", flow())
+    with Serving(folder) as server:
+        assert "0 of 3 steps run already" in call(
+            folder, "submit", file, "--source", f"readings={readings}", "--explain"
+        )
+        assert json.loads(call(folder, "list", "--json")) == []
+        assert "0 of 3 steps" in call(folder, "submit", file, "--source", f"readings={readings}", "--owner", "ada")
+        more = ["--source", f"readings={readings}", "--name", "mean 2", "--json", "--on-slow", "block"]
+        answer = json.loads(call(folder, "submit", file, *more, "--on-failure", "stop"))
+        assert set(answer["reused"]) == {"readings", "average", "out"} and answer["new"] == {}
+        assert server.manager.state()["dataflows"][1]["on_slow"] == "block"
+        assert server.manager.state()["dataflows"][1]["on_failure"] == "stop"
+        until(lambda: server.manager.stats()["messages"] == 40)
+        listed = json.loads(call(folder, "list", "--json"))
+        assert [(one["name"], one["steps"], one["failed"], one["dropped"]) for one in listed] == [
+            ("mean", 3, None, 0),
+            ("mean 2", 3, None, 0),
+        ]
+        assert listed[0]["owner"] == "ada" and listed[1]["owner"]
+        assert call(folder, "list").splitlines()[1].split("\t")[-1] == "runs"
+        assert "mean, mean 2" in call(folder, "show")
+        call(folder, "show", "--format", "svg", "--out", str(tmp_path / "all.svg"))
+        assert (tmp_path / "all.svg").read_text().startswith("<svg")
+        assert json.loads(call(folder, "stats", "--json"))["steps"] == 3
+        assert "steps: 3" in call(folder, "stats")
+        call(folder, "pause", "mean")
+        assert json.loads(call(folder, "list", "--json"))[0]["paused"]
+        call(folder, "resume", "mean")
+        call(folder, "defragment")
+        assert "0 steps end, 3 go on" in call(folder, "remove", "mean")
+        assert json.loads(call(folder, "remove", "mean 2", "--json"))["kept"] == []
+        call(folder, "stop")
+        until(server.over.is_set)
+    assert pq.read_table(folder / "out" / "mean" / "average").num_rows == 8
+    assert answer["sinks"]["out"]["folder"].startswith(str(folder / "out" / "mean_2-"))
+    assert "none is there" in call(folder, "list", code=2)
+
+
+def test_what_is_refused_is_told_and_changes_nothing(tmp_path, readings):
+    folder = tmp_path / "shared"
+    file = written(tmp_path / "mean.json", flow())
+    source = ("--source", f"readings={readings}")
+    with Serving(folder):
+        call(folder, "submit", file, *source)
+        assert "'mean' is running" in call(folder, "submit", file, *source, code=2)
+        assert "no dataflow 'men'" in call(folder, "remove", "men", code=2)
+        assert "needs a source for 'readings'" in call(folder, "submit", file, "--name", "b", code=2)
+        assert "no source 'x'" in call(folder, "submit", file, "--name", "b", *source, "--source", "x=city", code=2)
+        assert "no sink 'x'" in call(folder, "submit", file, "--name", "b", *source, "--sink", "x=discard", code=2)
+        assert "on_slow must be" in call(folder, "submit", file, "--name", "b", *source, "--on-slow", "x", code=2)
+        assert "--format must be" in call(folder, "show", "--format", "png", code=2)
+        assert "cannot be read" in call(folder, "submit", str(tmp_path / "no.json"), code=2)
+        (tmp_path / "bad.json").write_text("{")
+        assert "is no JSON" in call(folder, "submit", str(tmp_path / "bad.json"), code=2)
+        (tmp_path / "bad.json").write_text('{"dataflow": {}, "source": {}}')
+        assert "got 'source'" in call(folder, "submit", str(tmp_path / "bad.json"), code=2)
+        with pytest.raises(ConfigError, match="'do' must be one of"):
+            asked(folder, {"do": "format"})
+        with pytest.raises(ConfigError, match=r"remove: .*argument"):
+            asked(folder, {"do": "remove", "nme": "mean"})
+        with pytest.raises(ConnectorError, match=r"in use by this process"):
+            ReuseServer(folder)
+        assert [one["name"] for one in json.loads(call(folder, "list", "--json"))] == ["mean"]
+    with pytest.raises(ConfigError, match="--backend must be local or spark, got 'sparc'"):
+        ReuseServer(folder, "sparc")
+
+
+def test_a_file_tells_its_sources_and_sinks_and_options_come_before_it(tmp_path, readings):
+    folder = tmp_path / "shared"
+    whole = {"dataflow": flow().to_dict(), "sources": {"readings": str(readings)}, "sinks": {"out": "discard"}}
+    file = tmp_path / "whole.json"
+    file.write_text(json.dumps(whole))
+    with Serving(folder) as server:
+        answer = json.loads(call(folder, "submit", str(file), "--json"))
+        assert answer["sinks"] == {"out": {"discard": True}}
+        sink = ("--sink", f"out={tmp_path / 'mine'}")
+        answer = json.loads(call(folder, "submit", str(file), "--name", "b", "--json", *sink))
+        assert answer["sinks"] == {"out": {"folder": str(tmp_path / "mine")}}
+        bare = written(tmp_path / "bare.json", flow("c"))
+        out = ("--source", f"readings={readings}", "--out", str(tmp_path / "all"))
+        assert json.loads(call(folder, "submit", bare, "--json", *out))["sinks"]["out"] == {
+            "folder": str(tmp_path / "all")
+        }
+        until(lambda: server.manager.stats()["rows"]["mean"] == 8)
+    assert (tmp_path / "mine" / "average").is_dir() and not (folder / "out").exists()
+
+
+def test_ten_submit_at_once(tmp_path, readings):
+    folder = tmp_path / "shared"
+    with Serving(folder) as server:
+        errors = []
+
+        def submit(i):
+            try:
+                sources, sinks = {"readings": str(readings)}, {"out": {"discard": True}}
+                request = {"dataflow": flow().to_dict(), "sources": sources, "sinks": sinks}
+                asked(folder, {"do": "submit", **request, "name": f"user {i // 2}"})
+            except ConfigError as error:
+                errors.append(str(error))
+
+        threads = [threading.Thread(target=submit, args=(i,)) for i in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(server.manager.names) == sorted(f"user {i}" for i in range(10))
+        assert len(errors) == 10 and all("is running" in error for error in errors)
+        assert server.manager.stats()["steps"] == 3
+
+
+def test_only_its_user_may_open_it_however_far_below_it_stands(tmp_path):
+    folder = tmp_path.joinpath(*["a-folder-with-a-long-name"] * 6)
+    assert len(str(folder)) > 140
+    with Serving(folder):
+        control = folder / "control"
+        assert stat.S_IMODE(control.stat().st_mode) == 0o700
+        assert stat.S_IMODE((control / "socket").stat().st_mode) == 0o600
+        assert asked(folder, {"do": "list"}) == []
+        assert "control" not in os.getcwd()
+    assert not (control / "socket").exists()
+
+
+def test_a_folder_that_is_open_to_others_is_closed_and_one_of_somebody_else_refused(tmp_path):
+    (tmp_path / "a" / "control").mkdir(parents=True, mode=0o777)
+    assert stat.S_IMODE(control_folder(tmp_path / "a").stat().st_mode) == 0o700
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "control").symlink_to(tmp_path / "a" / "control")
+    with pytest.raises(ConnectorError, match="no folder of this user"):
+        control_folder(tmp_path / "b")
+
+
+def test_what_is_no_request_is_answered_or_ends(tmp_path):
+    folder = tmp_path / "shared"
+    with Serving(folder):
+        for line, wanted in ((b"{\n", "JSONDecodeError"), (b"[]\n", "a request is a JSON object"), (b"{", None)):
+            with socket.socket(socket.AF_UNIX) as raw:
+                raw.connect(str(folder / "control" / "socket"))
+                raw.sendall(line)
+                raw.shutdown(socket.SHUT_WR)
+                answer = raw.makefile("rb").readline()
+            assert (wanted is None and answer == b"") or wanted in json.loads(answer)["error"]
+        assert asked(folder, {"do": "list"}) == []
+
+
+def serving(folder, **environment):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", str(folder), "--epoch", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+    return process, process.stdout.readline()
+
+
+def test_one_that_was_killed_goes_on_and_ctrl_c_ends_it(tmp_path, readings):
+    folder = tmp_path / "shared"
+    process, first = serving(folder)
+    assert first.startswith("serving in") and "go on" not in first
+    for name in ("a", "b", "ä/ö"):
+        request = {"dataflow": flow(name).to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {}}
+        asked(folder, {"do": "submit", **request})
+    asked(folder, {"do": "remove", "name": "b"})
+    before = {one["name"]: one["sinks"]["out"]["folder"] for one in asked(folder, {"do": "list"})}
+    with pytest.raises(ConnectorError, match=f"process {process.pid}"):
+        ReuseServer(folder)
+    process.kill()
+    process.wait()
+    process, first = serving(folder)
+    assert "2 dataflows go on" in first
+    listed = {one["name"]: one["sinks"]["out"]["folder"] for one in asked(folder, {"do": "list"})}
+    assert listed == {name: f"{path}-2" for name, path in before.items()} and set(listed) == {"a", "ä/ö"}
+    until(lambda: asked(folder, {"do": "stats"})["messages"] == 40)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, text
+    assert "Traceback" not in text
+    assert not (folder / "control" / "socket").exists()
+    for path in listed.values():
+        assert pq.read_table(f"{path}/average").num_rows == 8
+
+
+def test_a_source_that_cannot_be_read_ends_it(tmp_path, readings):
+    folder = tmp_path / "shared"
+    server = ReuseServer(folder)
+    request = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {}}
+    server.answer({"do": "submit", **request})
+    server.manager.backend._broken = ConnectorError("the disk is gone")
+    with pytest.raises(ConnectorError, match="disk is gone"):
+        server.serve()
+    server.close()
+
+
+# -- sources and sinks -----------------------------------------------------------------------------
+
+
+def test_sources_are_streams_files_and_brokers(tmp_path, readings):
+    raw, own = ro.Dataflow("a"), ro.Dataflow("b")
+    raw.source("city")
+    own.source("readings", schema=SCHEMA)
+    lines, fields = raw.nodes["city"].schema, own.nodes["readings"].schema
+    made = made_source(
+        "s", end('{"stream": "city", "sensors": 7, "rate": 5, "messages": 3}', "s", "source"), lines, tmp_path
+    )
+    assert made.rate == 5 and made.source.sensors == 7 and made.source.messages == 3
+    assert type(made_source("s", {"file": str(readings)}, fields, tmp_path)).__name__ == "FileSource"
+    assert type(made_source("s", {"file": str(readings), "header": True}, lines, tmp_path)).__name__ == "ReplaySource"
+    mqtt = {"mqtt": {"url": "memory://ends", "topics": ["a/#"], "password": {"env": "PASS"}, "username": "u"}}
+    one, other = (made_source("s", mqtt, lines, tmp_path) for _ in range(2))
+    assert one == other and one.spool.startswith(str(tmp_path)) and one.password.variable == "PASS"
+    assert made_source("s", {"mqtt": {**mqtt["mqtt"], "qos": 2}}, lines, tmp_path).spool != one.spool
+
+
+def test_sinks_are_folders_brokers_and_nothing(tmp_path):
+    assert end("out", "s", "sink") == {"folder": os.path.abspath("out")}
+    assert made_sink("s", {"folder": str(tmp_path), "compression": "zstd"}).compression == "zstd"
+    session = MemoryBroker.of("memory://sinks").session("me", ["#"])
+    sink = made_sink("s", {"mqtt": {"url": "memory://sinks", "topic": "out/{stream}"}})
+    batch = ro.MemorySource([{"value": 1.0}])
+    [split] = batch.splits({"row": 0}, {"row": 1}, 1)
+    for one in batch.read(split):
+        sink.writer(0, 0).write("a", one)
+        made_sink("s", end("discard", "s", "sink")).writer(0, 0).write("a", one)
+    assert session[0].topic == "out/a"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "must have one of stream, file, mqtt, got nothing"),
+        ({"strem": "city"}, 'did you mean "stream"'),
+        ({"stream": "city", "file": "x"}, "must have one of"),
+        ({"stream": "citty"}, "no generated stream 'citty'"),
+        ({"stream": "city", "sensor": 3}, "sensor"),
+        ({"mqtt": "x"}, "mqtt must be an object, got str"),
+        ({"mqtt": {"url": "memory://a", "topics": ["a"], "password": "hunter2"}}, '{"env": NAME}'),
+        ({"mqtt": {"url": "mqtt://me:hunter2@host", "topics": ["a"]}}, "url must not hold user or password"),
+    ],
+)
+def test_a_wrong_source_is_refused_without_its_secrets(tmp_path, given, text):
+    flow = ro.Dataflow("a")
+    flow.source("city")
+    with pytest.raises(ConfigError) as caught:
+        made_source("in", given, flow.nodes["city"].schema, tmp_path)
+    assert text in str(caught.value) and "hunter2" not in str(caught.value) and "source in" in str(caught.value)
+
+
+def test_text_that_is_no_json_is_refused_without_it():
+    with pytest.raises(ConfigError, match="source in: not JSON") as caught:
+        end('{"password": hunter2}', "in", "source")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigError, match="must be a text or an object, got int"):
+        end(3, "in", "source")
