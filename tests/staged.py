@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.cloudpickle import dumps, loads
 
 import riot_ops as ro
+from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
 from riot_ops.runtime.engine import ARRIVAL
@@ -57,7 +58,7 @@ class Staged:
         max_records: int | None = None,
         partitions: int = 2,
         fuse: str = "exact",
-        compression: str | None = None,
+        buffering: Buffering | None = None,
     ) -> None:
         self.flow = flow
         self.batches = self.repeated = 0
@@ -73,11 +74,21 @@ class Staged:
             outlet = Outlet(self._routes, self._relays)
             self._writer = Writer(self._relays, f"{folder}/metrics")
             self._readers = [
-                Reader(SourceStage(planned, name, one, outlet, labels, ARRIVAL, compression, max_records, partitions))
+                Reader(
+                    SourceStage(
+                        planned, name, one, outlet, labels, ARRIVAL, as_buffering(buffering), max_records, partitions
+                    )
+                )
                 for name, one in sources.items()
             ]
             self._processors = [
-                loads(dumps(StageProcessor(planned, number, labels, "run", ARRIVAL, compression, {*sources}, outlet)))
+                loads(
+                    dumps(
+                        StageProcessor(
+                            planned, number, labels, "run", ARRIVAL, as_buffering(buffering), {*sources}, outlet
+                        )
+                    )
+                )
                 for number in range(1, len(planned.shuffles) + 1)
             ]
             context = SimpleNamespace(partitionId=self._numbers().__next__, getLocalProperty=lambda _: self.batches)

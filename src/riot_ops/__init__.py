@@ -7,6 +7,7 @@
 """
 
 from riot_ops import connectors, dataflows, models, streams, tasks
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import (
     ConfigError,
     ConnectorError,
@@ -37,6 +38,7 @@ from riot_ops.tasks.functions.map_function import map_ as map
 __version__ = "0.1.0"
 
 __all__ = [
+    "Buffering",
     "CallbackSink",
     "ConfigError",
     "ConnectorError",

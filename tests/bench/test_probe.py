@@ -17,6 +17,7 @@ import pytest
 
 from riot_ops import tasks as t
 from riot_ops.bench.data import Discard
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import MemorySink, ParquetSink
 from riot_ops.dataflow import Dataflow
@@ -235,7 +236,9 @@ def losing() -> Dataflow:
 @pytest.mark.parametrize("how", ["declared", "of the probe", "of the report"])
 def test_a_run_that_loses_half_has_a_jitter_of_a_half(how: str) -> None:
     probe = Probe(every_s=None, selectivity=1.0 if how == "of the probe" else None)
-    losing().run(Paced(MemorySource(values(2000)), rate=4000), sinks=Discard(), probe=probe, linger_s=0.01)
+    losing().run(
+        Paced(MemorySource(values(2000)), rate=4000), sinks=Discard(), probe=probe, buffering=Buffering(flush_ms=10)
+    )
     report = probe.report()
     assert report.selectivity == pytest.approx(0.5, abs=0.01)
     found = report.jitter(0.1, selectivity=1.0 if how == "of the report" else None)

@@ -302,7 +302,13 @@ def test_iterators_are_read_as_the_run_goes_on():
             done += batch.num_rows
             ahead = max(ahead, read - done)
 
-    flow().run(records(), sinks=Behind(count), batch_size=100, queue_size=1, epoch_rows=100)
+    flow().run(
+        records(),
+        sinks=Behind(count),
+        batch_size=100,
+        buffering=ro.Buffering(queue=1 << 16, capacity=1 << 16),
+        epoch_rows=100,
+    )
     assert done == read == 20_000
     assert ahead <= 2 * 8192 + 300
 

@@ -27,11 +27,11 @@ def rows(n):
     return [{"device": "a", "value": float(i)} for i in range(n)]
 
 
-@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"queue_size": 0}, {"order": "seq"}])
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"buffering": "late"}, {"order": "seq"}])
 def test_what_is_not_allowed(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         flow().run(rows(1), **wrong)
-    usual = {"batch_size": 1, "queue_size": 1, "order": "event_time"}
+    usual = {"batch_size": 1, "buffering": "latency", "order": "event_time"}
     assert flow().run(rows(1), **usual)["step"]["value"].to_pylist() == [0.0]
 
 
@@ -47,8 +47,8 @@ class Trickle(MemorySource):
 
 
 def test_a_batch_waits_for_more_records():
-    for linger_s, batches in ((60.0, 3), (0.0, 12)):
-        result = flow().run(Trickle(rows(12)), batch_size=4, linger_s=linger_s)
+    for flush_ms, batches in ((60_000.0, 3), (0.0, 12)):
+        result = flow().run(Trickle(rows(12)), batch_size=4, buffering=ro.Buffering(flush_ms=flush_ms))
         assert result.summary.batches == batches
         assert result["step"]["value"].to_pylist() == [float(i) for i in range(12)]
 

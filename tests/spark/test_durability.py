@@ -14,6 +14,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
 from riot_ops.core.sink import CallbackSink, ParquetSink
 from riot_ops.graph.plan import plan
@@ -141,7 +142,7 @@ def test_streams_are_read_back_and_latency_is_counted_from_when_records_were_due
 def test_a_block_bears_the_times_of_all_its_records():
     flow = ro.Dataflow("stamped")
     flow.sink("out", flow.source("readings", schema={"value": "double"}).to(t.KalmanFilter(), id="smooth"))
-    packer = Packer(plan(flow), 0, {1: [0]}, None)
+    packer = Packer(plan(flow), 0, {1: [0]}, Buffering(codec=None))
     for times in ((5.0, 6.0), (1.0, 9.0), (3.0, 4.0)):
         packer.stamp(*times)
     list(packer.add({"readings": [pa.RecordBatch.from_pydict({"seq": [0], "value": [1.0]})]}))

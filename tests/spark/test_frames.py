@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
 from riot_ops.runtime.spark import adapters
@@ -235,13 +236,13 @@ def test_partitions_fuse_and_compression(spark, monkeypatch):
     monkeypatch.setattr(
         adapters,
         "pack_stage_zero",
-        lambda *a: (asked.append((len(a[0].stages), [len(v) for v in a[2].values()], a[4])), pack(*a))[1],
+        lambda *a: (asked.append((len(a[0].stages), [len(v) for v in a[2].values()], a[4].codec)), pack(*a))[1],
     )
     flow = line(t.KalmanFilter(by=("device", "value")), t.KalmanFilter(by=("device",), output="x"))
     frame = spark.createDataFrame([("a", 1.0)], "device string, value double")
     for make in (flow.transform, flow.frames):
-        make(frame, partitions=5, compression="zstd")
-        make(frame, partitions=4, compression=None)
+        make(frame, partitions=5, buffering=Buffering(codec="zstd"))
+        make(frame, partitions=4, buffering=Buffering(codec=None))
         make(frame, partitions=4, fuse="exact")
         make(frame, partitions=5, fuse="coarse")
         make(frame)
@@ -290,7 +291,7 @@ def test_misuse(spark, rows, tmp_path):
         ({"order": "seq"}, "order must be 'auto', 'arrival' or 'event_time', got 'seq'"),
         ({"partitions": 0}, "partitions must be >= 1, got 0"),
         ({"fuse": "some"}, "fuse must be 'auto', 'exact' or 'coarse', got 'some'"),
-        ({"compression": "gzip"}, "compression must be None, 'lz4' or 'zstd', got 'gzip'"),
+        ({"buffering": "late"}, "buffering must be a Buffering or one of throughput, latency, immediate, got 'late'"),
     ):
         for make in (line(KALMAN).transform, line(KALMAN).frames):
             with pytest.raises(ConfigError, match=text):

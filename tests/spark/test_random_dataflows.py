@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import WrappedSource
 from riot_ops.dataflow import Dataflow
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
@@ -101,7 +102,7 @@ def test_same_records_in_stages(seed):
         max_records=choose.choice([5, 11, 17, 40, None]),
         partitions=choose.choice([1, 2, 3]),
         fuse=choose.choice(["exact", "coarse"]),
-        compression=choose.choice([None, "lz4", "zstd"]),
+        buffering=Buffering(codec=choose.choice([None, "lz4", "zstd"]), capacity=choose.choice([0, 200, 8 << 20])),
     )
     nodes = ordered(flow)
     assert_same(everything(found, flow, nodes), everything(flow.run(tables), flow, nodes), flow)
@@ -128,8 +129,16 @@ def test_corners_in_stages(seed, fuse):
 @pytest.mark.parametrize(
     ("seeds", "options"),
     [
-        ((2, 4), {"partitions": 3, "fuse": "exact", "compression": "zstd", "max_records": 35}),
-        ((3, 7), {"partitions": 1, "fuse": "coarse", "compression": None, "max_records": 45}),
+        ((2, 4), {"partitions": 3, "fuse": "exact", "buffering": Buffering(codec="zstd"), "max_records": 35}),
+        (
+            (3, 7),
+            {
+                "partitions": 1,
+                "fuse": "coarse",
+                "buffering": Buffering(codec="lz4", ratio=0.3, capacity=2000),
+                "max_records": 45,
+            },
+        ),
     ],
     ids=["spread", "whole"],
 )

@@ -13,13 +13,14 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import WrappedSource
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.spark import adapters, transform
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
-from riot_ops.runtime.spark.session import APART, PARTITIONS, partitioned, usual_partitions
+from riot_ops.runtime.spark.session import APART, PARTITIONS, settings_of_query, usual_partitions
 from tests.reference.kalman_filter import Kalman
 
 pytestmark = pytest.mark.spark
@@ -48,11 +49,11 @@ def test_order(spark, order, numbered, by_time):
 def test_partitions_and_compression(spark, monkeypatch):
     asked = []
     pack = adapters.pack_stage_zero
-    monkeypatch.setattr(adapters, "pack_stage_zero", lambda *a: (asked.append((len(a[2][1]), a[4])), pack(*a))[1])
+    monkeypatch.setattr(adapters, "pack_stage_zero", lambda *a: (asked.append((len(a[2][1]), a[4].codec)), pack(*a))[1])
     frame = spark.createDataFrame([("a", 1.0)], "device string, value double")
-    transform(t.KalmanFilter(by=("device",)), frame, partitions=3, compression="zstd")
+    transform(t.KalmanFilter(by=("device",)), frame, partitions=3, buffering=Buffering(codec="zstd"))
     transform(t.KalmanFilter(by=("device",)), frame)
-    transform(t.KalmanFilter(), frame, partitions=3, compression=None)
+    transform(t.KalmanFilter(), frame, partitions=3, buffering=Buffering(codec=None))
     assert asked == [(3, "zstd"), (int(spark.conf.get(PARTITIONS)), "lz4"), (1, None)]
 
 
@@ -62,7 +63,7 @@ def test_partitions_and_compression(spark, monkeypatch):
         ({"errors": "raise"}, "errors must be 'column' or 'drop', got 'raise'"),
         ({"order": "seq"}, "order must be 'auto', 'arrival' or 'event_time', got 'seq'"),
         ({"partitions": 0}, "partitions must be >= 1, got 0"),
-        ({"compression": "gzip"}, "compression must be None, 'lz4' or 'zstd', got 'gzip'"),
+        ({"buffering": "late"}, "buffering must be a Buffering or one of throughput, latency, immediate, got 'late'"),
     ],
 )
 def test_wrong_options(options, text):
@@ -124,7 +125,7 @@ def test_a_start_leaves_the_sessions_partitions_as_they_were(spark, value):
     mine = spark.newSession()
     mine.conf.unset(PARTITIONS) if value is None else mine.conf.set(PARTITIONS, value)
     usual = usual_partitions(mine)
-    with contextlib.suppress(ValueError), partitioned(mine, 3):
+    with contextlib.suppress(ValueError), settings_of_query(mine, {PARTITIONS: "3"}):
         assert mine.conf.get(PARTITIONS) == "3"
         raise ValueError
     assert mine.conf.get(PARTITIONS, None) == value
@@ -134,7 +135,7 @@ def test_a_start_leaves_the_sessions_partitions_as_they_were(spark, value):
 def test_a_block_tells_when_its_first_and_its_last_record_came():
     flow = ro.Dataflow("stamped")
     flow.sink("out", flow.source("in", schema=SCHEMA).to(t.NoOp(), id="same"))
-    packer = Packer(plan(flow), 0, {}, None)
+    packer = Packer(plan(flow), 0, {}, Buffering(codec=None))
     for first, last in ((5.0, 6.0), (3.0, 4.0), (4.0, 9.0)):
         packer.stamp(first, last)
     batch = pa.RecordBatch.from_pydict({"seq": [0], "device": ["a"], "obs_type": ["b"], "value": [1.0]})

@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.sink import MemorySink
 from riot_ops.graph.plan import plan
@@ -118,7 +119,7 @@ def test_buckets_are_spread_evenly_over_the_partitions_of_spark(partitions):
 
 def test_blocks_are_as_large_as_they_may_be():
     planned = plan(flow_of(t.KalmanFilter(by=("device",))))
-    packer = Packer(planned, 0, labels_of(planned, 1), None)
+    packer = Packer(planned, 0, labels_of(planned, 1), Buffering(codec=None))
     values = pa.array(np.arange(1 << 17, dtype=float))
     batch = pa.RecordBatch.from_pydict(
         {"seq": pa.array(range(1 << 17), pa.int64()), "device": pa.array(np.ones(1 << 17)), "value": values}

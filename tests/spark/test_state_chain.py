@@ -12,12 +12,14 @@ from pyspark import TaskContext
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import StateError
+from riot_ops.core.payload import encode
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.engine import ARRIVAL, Engine
 from riot_ops.runtime.spark import stage as stages
 from riot_ops.runtime.spark.adapters import labels_of
-from riot_ops.runtime.spark.blocks import Block, blocks_of, blocks_to_batch, by_stream, encode
+from riot_ops.runtime.spark.blocks import Block, blocks_of, blocks_to_batch, by_stream
 from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import FLUSH, HEAD, StageProcessor
 from tests.staged import Chain
@@ -54,7 +56,11 @@ class Bucket:
             {"seq": pa.array(range(self.seq, self.seq + len(devices)), pa.int64()), "device": devices}
         )
         self.seq += len(devices)
-        blocks = [Block(1, self.label, "in", len(devices), 0.0, 0.0, encode([batch]))] if devices else []
+        blocks = (
+            [Block(1, self.label, "in", len(devices), 0.0, 0.0, encode([batch], Buffering(codec=None)))]
+            if devices
+            else []
+        )
         frames = [blocks_to_batch([*blocks, *more]).to_pandas()]
         with mock.patch.object(stages, "_CACHE", self.workers[worker]):
             given = self.processor.process(self.label, iter(frames), self.chain if chain is None else chain)

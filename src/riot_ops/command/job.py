@@ -25,6 +25,7 @@ from riot_ops.command.pictures import draw_sensor
 from riot_ops.command.progress import Progress, aside, interrupts_announced, stderr_to, warnings_shown
 from riot_ops.command.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, excerpt
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import MemorySink, ParquetSink
@@ -82,8 +83,8 @@ class Job:
     #: Streams that end in a sink.
     _ending: set[str] = field(default_factory=set, init=False, repr=False)
 
-    #: How long a batch in process waits for more records.
-    linger_s: ClassVar[float] = 0.0
+    #: How a run in process gathers records.
+    gathering: ClassVar[Buffering | None] = None
 
     def __post_init__(self) -> None:
         known = (*dataflows.BUILDERS, "learn", "micro")  # all but those of RIoTBench are jobs of their own
@@ -300,7 +301,7 @@ class Job:
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
                 batch_size=self.batch or 65_536,
-                linger_s=self.linger_s,
+                buffering=self.gathering,
                 cores=self.cores,
                 progress=show,
             ).summary

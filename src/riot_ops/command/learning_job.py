@@ -18,6 +18,7 @@ from rich.table import Table
 
 from riot_ops.command.job import Job
 from riot_ops.command.pictures import WINDOWS, draw_errors
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
@@ -42,7 +43,7 @@ class LearningJob(Job):
     """A run of PRED beside which TRAIN learns and announces the models that PRED goes over to."""
 
     #: Each batch is a file of the embedded broker.
-    linger_s: ClassVar[float] = 0.1
+    gathering: ClassVar[Buffering | None] = Buffering(flush_ms=100)
 
     def __post_init__(self) -> None:
         self.name = "pred"

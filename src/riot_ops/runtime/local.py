@@ -1,22 +1,21 @@
-"""The in-process runner: one dataflow in one process, with a bounded queue behind the source."""
+"""The in-process runner: one dataflow in one process, with bounded buffers behind the source."""
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import Fan, Sink
-from riot_ops.core.source import Offset, Source
+from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
@@ -25,12 +24,12 @@ from riot_ops.runtime.checkpoint import Checkpoint, Saved
 from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine
 from riot_ops.runtime.identity import difference, identity
+from riot_ops.runtime.inbound import WAKE, Arrival, Inbound
 from riot_ops.runtime.merging import merged
-from riot_ops.runtime.parallel import WAKE, Pipeline, Wave, engine_for
+from riot_ops.runtime.parallel import Pipeline, Wave, engine_for
+from riot_ops.runtime.reader import Reader
 
 __all__ = ["Result", "run"]
-
-IDLE_SECONDS = 0.0005
 
 
 @dataclass
@@ -65,8 +64,7 @@ def run(
     sinks: Any = None,
     out: str | Path | None = None,
     batch_size: int = 65_536,
-    linger_s: float = 0.0,
-    queue_size: int = 4,
+    buffering: Buffering | str | None = None,
     epoch_rows: int = 4_000_000,
     epoch_s: float = 10.0,
     cores: int | None = None,
@@ -86,10 +84,9 @@ def run(
         By default Parquet files below ``out`` where that is given, else memory.
     batch_size : int, default 65536
         Most records in a batch.
-    linger_s : float, default 0
-        How long a batch that is not full waits for more records.
-    queue_size : int, default 4
-        Batches that may wait between the source and the tasks; a full queue holds the source back.
+    buffering : Buffering, "throughput", "latency" or "immediate", optional
+        How many bytes make a batch, how long it waits for them, and how many may wait between the source and the tasks
+        before the source is held back; see :class:`riot_ops.Buffering`. By default 8 MiB, no waiting, and 32 MiB.
     epoch_rows, epoch_s : int and float
         Output is committed (and the checkpoint written) after so many records or seconds.
     cores : int, >= 1, optional
@@ -107,8 +104,9 @@ def run(
     probe : Probe, optional
         Measures the run, see :class:`riot_ops.Probe`.
     """
-    if batch_size < 1 or queue_size < 1:
-        raise ConfigError(f"batch_size and queue_size must be >= 1, got {batch_size} and {queue_size}")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
+    buffering = as_buffering(buffering)
     if cores is not None and cores < 1:
         raise ConfigError(f"cores must be >= 1, got {cores}")
     if order not in ("arrival", "event_time"):
@@ -139,26 +137,11 @@ def run(
         folders.append(job.checkpoint.folder)
     try:
         with Claim(folders):
-            job.run(batch_size, linger_s, queue_size)
+            job.run(batch_size, buffering)
     finally:
         if probe is not None:
             probe.stop()
     return Result(flow, job.summary, targets, routes)
-
-
-@dataclass
-class _Arrival:
-    """A batch from a source, by the streams that it goes into, and the offset behind it."""
-
-    source: str
-    inputs: dict[str, list[pa.RecordBatch]]
-    offset: Offset | None  # None: more of the same range follows
-    first_us: float = 0.0
-    last_us: float = 0.0
-
-    @property
-    def rows(self) -> int:
-        return sum(batch.num_rows for batches in self.inputs.values() for batch in batches)
 
 
 @dataclass
@@ -179,29 +162,21 @@ class _Job:
     epoch: int = 0
     ended: bool = False
     #: Batches under way in other threads, in order.
-    underway: deque[tuple[_Arrival, Wave]] = field(default_factory=deque)
+    underway: deque[tuple[Arrival, Wave]] = field(default_factory=deque)
     whole: bool = True  # whether all records of the ranges begun have been processed
 
-    def run(self, batch_size: int, linger_s: float, queue_size: int) -> None:
+    def run(self, batch_size: int, buffering: Buffering) -> None:
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
         self._restore()
         self.started = time.time()
-        stop = threading.Event()
-        arrivals: queue.Queue[Any] = queue.Queue(queue_size)
+        inbound = Inbound(buffering, batch_size)
         if isinstance(self.engine, Pipeline):
-            self.engine.tell(arrivals)
-        reader = threading.Thread(
-            target=self._read,
-            args=(arrivals, stop, batch_size, linger_s),
-            daemon=True,
-            name=f"riot_ops-{self.flow.name}-source",
-        )
+            self.engine.tell(inbound.wake)
+        reader = Reader(f"riot_ops-{self.flow.name}-source", self.sources, self.offsets, inbound, buffering)
         reader.start()
         self._open_epoch()
         try:
-            while (arrival := self._next(arrivals)) is not None:
-                if isinstance(arrival, BaseException):
-                    raise arrival
+            while (arrival := self._next(inbound)) is not None:
                 self._process(arrival)
             self._collect()
             if self.probe is not None:
@@ -221,33 +196,30 @@ class _Job:
             self.writer.abort()
             raise
         finally:
-            stop.set()
+            inbound.stop()
             if isinstance(self.engine, Pipeline):
                 self.engine.stop()
-            while reader.is_alive():  # it may be waiting for room in the queue
-                try:
-                    arrivals.get_nowait()
-                except queue.Empty:
-                    reader.join(0.05)
+            reader.join()
             for source in self.sources.values():
                 source.close()
             self.summary.seconds = time.time() - self.started
             self.summary.warn(ended=True)
 
-    def _next(self, arrivals: queue.Queue[Any]) -> Any:
+    def _next(self, inbound: Inbound) -> Any:
         """What the source gives next; while it is silent, epochs end as well."""
         while True:
             self._collect(len(self.underway))
-            until = self.epoch_started + self.epoch_s - time.time()
-            due = self.whole and self.epoch_count > 0
-            try:
-                if (arrival := arrivals.get(timeout=max(until, 0.0) if due else None)) is not WAKE:
-                    return arrival
-            except queue.Empty:
-                self._close_epoch()
-                self._open_epoch()
+            until = None
+            if self.whole and self.epoch_count > 0:
+                until = self.epoch_started + self.epoch_s - time.time()
+                if until <= 0:
+                    self._close_epoch()
+                    self._open_epoch()
+                    until = None
+            if (arrival := inbound.get(until)) is not WAKE:
+                return arrival
 
-    def _process(self, arrival: _Arrival) -> None:
+    def _process(self, arrival: Arrival) -> None:
         self.whole = False
         if arrival.inputs:
             self.ended = False
@@ -275,7 +247,7 @@ class _Job:
             outputs = self.engine.finish(self.underway[0][1])
             self._done(self.underway.popleft()[0], outputs)
 
-    def _done(self, arrival: _Arrival, outputs: Mapping[str, list[pa.RecordBatch]]) -> None:
+    def _done(self, arrival: Arrival, outputs: Mapping[str, list[pa.RecordBatch]]) -> None:
         self.summary.messages += arrival.rows
         self._emit(outputs, arrival.first_us, arrival.last_us)
         self.summary.batches += 1
@@ -288,52 +260,6 @@ class _Job:
                 rows += batch.num_rows
         if first_us:
             self.summary.latency.add(first_us, last_us, time.time() * 1e6, rows)
-
-    # -- the source's thread -------------------------------------------------------------------------
-
-    def _read(self, arrivals: queue.Queue[Any], stop: threading.Event, batch_size: int, linger_s: float) -> None:
-        def put(item: Any) -> None:
-            while not stop.is_set():
-                try:
-                    return arrivals.put(item, timeout=0.1)
-                except queue.Full:
-                    continue
-
-        try:
-            offsets = dict(self.offsets)
-            open_sources = dict(self.sources)
-            while open_sources and not stop.is_set():
-                idle = True
-                for name, source in list(open_sources.items()):
-                    end = self._available(source, offsets[name], batch_size, linger_s, stop)
-                    if end == offsets[name]:
-                        if source.finished(end):
-                            del open_sources[name]
-                        continue
-                    idle = False
-                    for arrival in _batches(name, source, offsets[name], end):
-                        put(arrival)
-                    if (source.count(offsets[name], end) or batch_size) < batch_size:
-                        # all there was: let the next batch grow in the source rather than wait in the queue
-                        while not arrivals.empty() and not stop.is_set():
-                            stop.wait(IDLE_SECONDS)
-                    offsets[name] = end
-                if idle and open_sources:
-                    stop.wait(IDLE_SECONDS)
-            put(None)
-        except BaseException as error:  # shown to the caller, in whose thread the run is
-            put(error)
-
-    def _available(
-        self, source: Source, start: Offset, batch_size: int, linger_s: float, stop: threading.Event
-    ) -> Offset:
-        end = source.latest(start, batch_size)
-        if linger_s > 0 and not source.finished(end):
-            until = time.monotonic() + linger_s
-            while (source.count(start, end) or 0) < batch_size and time.monotonic() < until and not stop.is_set():
-                stop.wait(min(IDLE_SECONDS, linger_s))
-                end = source.latest(start, batch_size)
-        return end
 
     # -- epochs --------------------------------------------------------------------------------------
 
@@ -380,19 +306,3 @@ class _Job:
         self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
         for sink in self.sinks.values():
             sink.recover(self.epoch)
-
-
-def _batches(name: str, source: Source, start: Offset, end: Offset) -> Iterator[_Arrival]:
-    """The batches of a range.
-
-    Only the last carries the new offset, so that no checkpoint falls between them.
-    """
-    for split in source.splits(start, end, 1):
-        now = time.time() * 1e6
-        first, last = split.get("due", (now, now))
-        held: dict[str, list[pa.RecordBatch]] = {}
-        for inputs in source.inputs(name, split):
-            if held:
-                yield _Arrival(name, held, None, first, last)
-            held = inputs
-        yield _Arrival(name, held, end, first, last)

@@ -11,13 +11,11 @@ results in order again costs as much as two of its tasks.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,10 +29,8 @@ from riot_ops.intake.step import Intake
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.runtime.engine import Batches, Engine, merged_in_order, numbered
 
-__all__ = ["ENOUGH", "WAKE", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
+__all__ = ["ENOUGH", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
 
-#: What who waits for a wave, or for other things, finds in its queue.
-WAKE = object()
 #: Records of a batch from which on it is worth handing it from thread to thread.
 ENOUGH = 4096
 
@@ -198,7 +194,7 @@ class Pipeline:
         self.outputs = outputs
         #: Most waves under way: as many as there are cores may be in steps without state, and one waits.
         self.most = cores + 1
-        self._told: queue.Queue[Any] = queue.Queue(1)
+        self._told: Callable[[], None] = lambda: None
         self._stations = _stations(steps, order)
         self._runs = [s for s in self._stations if isinstance(s, _Run)]
         self._pool = ThreadPoolExecutor(cores, thread_name_prefix=name)
@@ -206,9 +202,9 @@ class Pipeline:
         self._begun = 0
         self._last = math.inf  # number of the last wave that is to come to something
 
-    def tell(self, arrivals: queue.Queue[Any]) -> None:
-        """Put :data:`WAKE` into this queue whenever a wave is through."""
-        self._told = arrivals
+    def tell(self, through: Callable[[], None]) -> None:
+        """Have a function called whenever a wave is through."""
+        self._told = through
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
         """Push batches through the steps in this thread, while no wave is under way."""
@@ -297,8 +293,7 @@ class Pipeline:
             done = not wave.left
         if done:
             wave.done.set()
-            with contextlib.suppress(queue.Full):  # then nobody waits there
-                self._told.put_nowait(WAKE)
+            self._told()
 
 
 def _given_by(step: Step) -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
+from riot_ops.core.payload import decode
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
@@ -31,7 +33,6 @@ from riot_ops.runtime.spark.blocks import (
     blocks_to_batch,
     bucket_labels,
     by_stream,
-    decode,
     parted,
 )
 from riot_ops.runtime.spark.check import check_session
@@ -91,7 +92,7 @@ def transform(
     errors: Literal["column", "drop"] = "column",
     order: Literal["auto", "arrival", "event_time"] = "auto",
     partitions: int | None = None,
-    compression: str | None = "lz4",
+    buffering: Buffering | str | None = None,
     streaming: bool | None = None,
 ) -> DataFrame:
     """Apply a task to a batch or streaming DataFrame.
@@ -111,13 +112,13 @@ def transform(
         has no ``seq``.
     partitions : int, optional
         Buckets of keys; by default ``spark.sql.shuffle.partitions``.
-    compression : "lz4", "zstd" or None, default "lz4"
-        Codec of the packed blocks.
+    buffering : Buffering, "throughput", "latency" or "immediate", optional
+        Size and compression of the packed blocks; see :class:`riot_ops.Buffering`.
     streaming : bool, optional
         Whether the DataFrame is a streaming one, where it may not be asked: in a function of a declarative pipeline,
         which also has its fields from ``df.to(schema)`` alone.
     """
-    check_options(errors, order, partitions, compression)
+    check_options(errors, order, partitions)
     schema, streaming = looked_at(df, streaming)
     check_session(df.sparkSession, keeps_state=streaming and isinstance(task, KeyedOperator))
     result = result_schema(task, schema, errors == "column")
@@ -129,7 +130,7 @@ def transform(
     flow.place(Node("out", "sink"))
     flow.connect(SOURCE, task.name())
     flow.connect(task.name(), "out")
-    chain = Chain(plan(flow), order_of([schema], order), partitions_of(df, partitions), compression)
+    chain = Chain(plan(flow), order_of([schema], order), partitions_of(df, partitions), as_buffering(buffering))
     return unpacked(chain.over({SOURCE: df}, streaming), task.name(), result)
 
 
@@ -148,14 +149,12 @@ def looked_at(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, bool]:
         ) from None
 
 
-def check_options(errors: str, order: str, partitions: int | None, compression: str | None) -> None:
+def check_options(errors: str, order: str, partitions: int | None) -> None:
     """Refuse what no function on DataFrames takes."""
     if errors not in ("column", "drop"):
         raise ConfigError(f"errors must be 'column' or 'drop', got {errors!r}")
     if order not in ("auto", "arrival", "event_time"):
         raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
-    if compression not in (None, "lz4", "zstd"):
-        raise ConfigError(f"compression must be None, 'lz4' or 'zstd', got {compression!r}")
     if partitions is not None and partitions < 1:
         raise ConfigError(f"partitions must be >= 1, got {partitions}")
 
@@ -192,8 +191,8 @@ class Chain:
         Fields that order the rows of a key.
     partitions : int
         Buckets of keys.
-    compression : str or None
-        Codec of the packed blocks.
+    buffering : Buffering
+        Of the packed blocks.
     owner : dict
         What must agree, besides the tasks, for a checkpoint to be continued.
     """
@@ -201,7 +200,7 @@ class Chain:
     plan: Plan
     order: tuple[str, ...]
     partitions: int
-    compression: str | None
+    buffering: Buffering
     owner: dict[str, Any] = field(default_factory=dict)
 
     def over(self, sources: Mapping[str, DataFrame], streaming: bool) -> DataFrame:
@@ -213,7 +212,7 @@ class Chain:
         blocks = from_arrow_schema(BLOCKS)
         packed = None
         for name, df in sources.items():
-            pack = pack_stage_zero(self.plan, name, labels, self.order, self.compression)
+            pack = pack_stage_zero(self.plan, name, labels, self.order, self.buffering)
             rows = df.mapInArrow(_owned(pack, list(labels)) if streaming else pack, blocks)
             packed = rows if packed is None else packed.union(rows)
         assert packed is not None
@@ -222,13 +221,13 @@ class Chain:
         for number in range(1, len(self.plan.shuffles) + 1):
             grouped = packed.groupBy("bucket")
             if streaming:
-                processor = StageProcessor(self.plan, number, labels, run, self.order, self.compression, owner=owner)
+                processor = StageProcessor(self.plan, number, labels, run, self.order, self.buffering, owner=owner)
                 with workers_apart(packed.sparkSession):
                     packed = grouped.transformWithStateInPandas(
                         packed_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
                     ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
             else:
-                whole = _whole_bucket(self.plan, number, labels, self.order, self.compression)
+                whole = _whole_bucket(self.plan, number, labels, self.order, self.buffering)
                 packed = grouped.applyInArrow(whole, blocks)
         return packed
 
@@ -258,7 +257,7 @@ def labels_of(stages: Plan, partitions: int) -> dict[int, list[int]]:
 
 
 def _whole_bucket(
-    stages: Plan, number: int, labels: dict[int, list[int]], order: tuple[str, ...], compression: str | None
+    stages: Plan, number: int, labels: dict[int, list[int]], order: tuple[str, ...], buffering: Buffering
 ) -> Callable[[pa.Table], pa.Table]:
     """All blocks of a bucket behind a shuffle of a bounded DataFrame at once; there is no state to keep."""
 
@@ -268,7 +267,7 @@ def _whole_bucket(
         if here:
             stage = stages.stages[here[0].stage]
             engine = Engine(stage.steps, stage.outputs, stage.entries, order)
-            packer = Packer(stages, stage.index, labels, compression, bucket)
+            packer = Packer(stages, stage.index, labels, buffering, bucket)
             packer.stamp(0.0, 0.0)
             read = by_stream(here)
             late = {s.removeprefix(LEFT_OVER): read.pop(s) for s in list(read) if s.startswith(LEFT_OVER)}
@@ -290,7 +289,7 @@ def pack_stage_zero(
     stream: str,
     labels: dict[int, list[int]],
     order: tuple[str, ...],
-    compression: str | None,
+    buffering: Buffering,
     outlet: Outlet | None = None,
 ) -> Pack:
     """The function that runs stage 0 over the rows of a DataFrame and packs the result."""
@@ -298,7 +297,7 @@ def pack_stage_zero(
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         writer = outlet.writer(0, context.partitionId()) if outlet is not None and context is not None else None
-        packer = Packer(stages, 0, labels, compression, writer=writer)
+        packer = Packer(stages, 0, labels, buffering, writer=writer)
         now = time.time() * 1e6
         packer.stamp(now, now)
         return stage_zero(stages, _parted_rows(stream, numbered(batches)), order, packer)

@@ -16,6 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.payload import decode, encode
 from riot_ops.core.sink import Fan
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan, Stage
@@ -34,7 +36,6 @@ __all__ = [
     "blocks_to_batch",
     "bucket_labels",
     "by_stream",
-    "decode",
     "parted",
 ]
 
@@ -56,8 +57,6 @@ BLOCKS = pa.schema(
     ]
 )
 BLOCKS_DDL = "stage int, bucket int, stream string, rows long, first_us double, last_us double, payload binary"
-
-BLOCK_BYTES = 8 << 20
 
 
 @dataclass
@@ -106,12 +105,6 @@ def by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
     return found
 
 
-def decode(payload: Any) -> list[pa.RecordBatch]:
-    """The record batches in a payload, without copying."""
-    with pa.ipc.open_stream(payload if isinstance(payload, pa.Buffer) else pa.py_buffer(payload)) as reader:
-        return list(reader)
-
-
 def bucket_labels(n: int, partitions: int) -> list[int]:
     """Numbers for n buckets that Spark's hash partitioning spreads evenly over its partitions.
 
@@ -157,14 +150,14 @@ class Packer:
         plan: Plan,
         produced_in: int,
         labels: dict[int, list[int]],
-        compression: str | None,
+        buffering: Buffering,
         bucket: int | None = None,
         writer: Fan | None = None,
     ) -> None:
         self._plan = plan
         self._stage = produced_in
         self._labels = labels
-        self._compression = compression
+        self._buffering = buffering
         self._bucket = bucket  # whose label blocks for the sinks carry
         self._writer = writer
         self.left_over = False  # whether what comes now is what was left at the end
@@ -244,7 +237,7 @@ class Packer:
         self._bytes[key] = self._bytes.get(key, 0) + batch.get_total_buffer_size() // max(
             1, len(self._labels.get(stage, ()))
         )
-        if self._bytes[key] >= BLOCK_BYTES:
+        if self._bytes[key] >= self._buffering.capacity:
             yield self._block(*key)
 
     def _block(self, stage: int, bucket: int, stream: str) -> Block:
@@ -257,16 +250,5 @@ class Packer:
             sum(b.num_rows for b in batches),
             self._first,
             self._last,
-            encode(batches, self._compression),
+            encode(aligned(batches), self._buffering),
         )
-
-
-def encode(batches: Iterable[pa.RecordBatch], compression: str | None = None) -> bytes:
-    """Record batches of one schema, up to the order of fields and nulls, as an Arrow IPC stream."""
-    batches = aligned(list(batches))
-    out = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(out, batches[0].schema, options=options) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -13,9 +13,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.paths import as_uri
+from riot_ops.core.payload import decode
 from riot_ops.core.schema import ERRORS
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -32,7 +34,6 @@ from riot_ops.runtime.spark.adapters import (
     unpacked,
     usual_fuse,
 )
-from riot_ops.runtime.spark.blocks import decode
 from riot_ops.runtime.spark.check import check_session
 from riot_ops.runtime.spark.kinds import spark_type
 from riot_ops.runtime.spark.rejected import ERROR_COLUMN, accepted, as_letters, without_errors
@@ -54,7 +55,7 @@ def transform_flow(
     order: Order = "auto",
     partitions: int | None = None,
     fuse: Fuse = "auto",
-    compression: str | None = "lz4",
+    buffering: Buffering | str | None = None,
     streaming: bool | None = None,
 ) -> DataFrame:
     """Apply a dataflow with one source and one stream of results to a batch or streaming DataFrame.
@@ -66,7 +67,7 @@ def transform_flow(
     errors : "column" or "drop", default "column"
         As with :func:`riot_ops.runtime.spark.transform`: a rejected row, of whichever task, comes out with a JSON
         text in the column ``_error`` and nulls elsewhere, or is dropped with a warning.
-    order, partitions, fuse, compression, streaming
+    order, partitions, fuse, buffering, streaming
         As for :func:`frames`.
 
     Raises
@@ -74,14 +75,14 @@ def transform_flow(
     ConfigError
         Where the dataflow has more sources or streams, or the DataFrame does not fit its source.
     """
-    check_options(errors, order, partitions, compression)
+    check_options(errors, order, partitions)
     sources, results = [n.id for n in flow.kind("source")], _results(flow)
     if len(sources) != 1 or len(results) != 1:
         raise ConfigError(
             f"transform is for one source and one stream in a sink, but the dataflow {flow.name!r} has the sources "
             f"{', '.join(sources)} and the streams {', '.join(results)}: take flow.frames, which gives all of them"
         )
-    made = frames(flow, df, order=order, partitions=partitions, fuse=fuse, compression=compression, streaming=streaming)
+    made = frames(flow, df, order=order, partitions=partitions, fuse=fuse, buffering=buffering, streaming=streaming)
     (stream,) = results
     result = made.schema(stream)
     if ERROR_COLUMN in result.names:
@@ -100,7 +101,7 @@ def frames(
     order: Order = "auto",
     partitions: int | None = None,
     fuse: Fuse = "auto",
-    compression: str | None = "lz4",
+    buffering: Buffering | str | None = None,
     streaming: bool | None = None,
 ) -> Frames:
     """All streams of a dataflow over batch or streaming DataFrames, from one read of them.
@@ -117,8 +118,8 @@ def frames(
         Buckets of keys; by default ``spark.sql.shuffle.partitions``.
     fuse : "auto", "exact" or "coarse", default "auto"
         See :func:`riot_ops.graph.plan.plan`; "auto" is "coarse" up to four partitions, and "exact" beyond.
-    compression : "lz4", "zstd" or None, default "lz4"
-        Codec of the packed blocks.
+    buffering : Buffering, "throughput", "latency" or "immediate", optional
+        Size and compression of the packed blocks; see :class:`riot_ops.Buffering`.
     streaming : bool, optional
         Whether these are streaming DataFrames, where they may not be asked: in a function of a declarative pipeline,
         which also has their fields from ``df.to(schema)`` alone.
@@ -128,7 +129,8 @@ def frames(
     ConfigError
         For a source too many, too few, or of other fields than the dataflow declares.
     """
-    check_options("column", order, partitions, compression)
+    check_options("column", order, partitions)
+    buffering = as_buffering(buffering)
     if fuse not in ("auto", "exact", "coarse"):
         raise ConfigError(f"fuse must be 'auto', 'exact' or 'coarse', got {fuse!r}")
     bound, schemas, streaming = _bound(flow, source, streaming)
@@ -140,7 +142,7 @@ def frames(
         fuse = usual_fuse(partitions)
     by = order_of(schemas, order)
     owner = {"the plan": {"fuse": fuse}, **identity(flow)}
-    chain = Chain(plan(flow, fuse=fuse), by, partitions, compression, owner)
+    chain = Chain(plan(flow, fuse=fuse), by, partitions, buffering, owner)
     numbered = all("seq" in schema.names for schema in schemas)
     return Frames(flow, chain.over(bound, streaming), streaming, numbered)
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.payload import decode, encode
 from riot_ops.core.sink import Message, Sink, Writer
-from riot_ops.runtime.spark.blocks import decode, encode
+from riot_ops.runtime.engine import aligned
 
 __all__ = ["Relay"]
 
@@ -75,7 +77,7 @@ class _Blocks(Writer):
 
     def _pack(self, stream: str) -> None:
         self._rows[stream] = 0
-        payload = encode(self._held.pop(stream), "lz4")
+        payload = encode(aligned(self._held.pop(stream)), Buffering())
         self._blocks.append((stream, payload))
         self._bytes += len(payload)
         if self._bytes > MOST_BYTES:

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.source import Source
@@ -26,7 +27,7 @@ from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
-from riot_ops.runtime.spark.session import active, partitioned, workers_apart
+from riot_ops.runtime.spark.session import PARTITIONS, active, arrow_batches, settings_of_query, workers_apart
 from riot_ops.runtime.spark.sink import Outlet, Writer
 from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import StageProcessor
@@ -50,7 +51,7 @@ def start(
     partitions: int | None = None,
     order: str = "arrival",
     fuse: str = "auto",
-    compression: str | None = "lz4",
+    buffering: Buffering | str | None = None,
     overwrite: bool = False,
     probe: Probe | None = None,
 ) -> Query:
@@ -82,8 +83,9 @@ def start(
         See :func:`riot_ops.graph.plan.plan`. "auto" is "coarse" up to four partitions, where one shuffle
         less gains more than an uneven spread of keys loses, and "exact" beyond; a continued query
         keeps what it began with.
-    compression : "lz4", "zstd" or None, default "lz4"
-        Codec of the packed blocks.
+    buffering : Buffering, "throughput", "latency" or "immediate", optional
+        Size and compression of the packed blocks, size of the batches between the JVM and Python, and the trigger; see
+        :class:`riot_ops.Buffering`. By default blocks of 8 MiB by LZ4, and the rest as the session has it.
     overwrite : bool, default False
         Whether a new query may replace the output of an earlier one in ``out``.
     probe : Probe, optional
@@ -92,8 +94,8 @@ def start(
     """
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
-    if compression not in (None, "lz4", "zstd"):
-        raise ConfigError(f"compression must be None, 'lz4' or 'zstd', got {compression!r}")
+    settings = {} if buffering is None else arrow_batches(as_buffering(buffering))
+    buffering = as_buffering(buffering)
     for name, number in (("max_records", max_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
@@ -131,7 +133,7 @@ def start(
         relays = {name: Relay(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process}
         outlet = Outlet(routes, {**targets, **relays})
         builder = _Builder(
-            stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, compression, max_records
+            stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, buffering, max_records
         )
         available_now = trigger == "available now" or (trigger is None and _ends_by_itself(bound))
         with active(spark):
@@ -143,11 +145,13 @@ def start(
                 .option("checkpointLocation", kept.folder)
                 .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
             )
+            if trigger is None and not available_now:
+                trigger = buffering.trigger
             if available_now:
                 writer = writer.trigger(availableNow=True)
             elif trigger is not None:
                 writer = writer.trigger(processingTime=trigger)
-            with partitioned(spark, partitions):
+            with settings_of_query(spark, {PARTITIONS: str(partitions), **settings}):
                 running.append(writer.start())
     except BaseException:
         if claim is not None:
@@ -174,7 +178,7 @@ class _Builder:
         outlet: Outlet,
         order: tuple[str, ...],
         partitions: int,
-        compression: str | None,
+        buffering: Buffering,
         max_records: int | None,
     ) -> None:
         self._plan = stages
@@ -182,7 +186,7 @@ class _Builder:
         self._outlet = outlet
         self._order = order
         self._partitions = partitions
-        self._compression = compression
+        self._buffering = buffering
         self._max_records = max_records
         self._run = uuid.uuid4().hex
         self._labels = labels_of(stages, partitions)
@@ -199,7 +203,7 @@ class _Builder:
                 self._labels,
                 self._run,
                 self._order,
-                self._compression,
+                self._buffering,
                 frozenset(sources),
                 self._outlet,
             )
@@ -211,7 +215,7 @@ class _Builder:
 
     def _read(self, name: str, source: Any) -> DataFrame:
         if not isinstance(source, Source):
-            pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._compression, self._outlet)
+            pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._buffering, self._outlet)
             unpacked: DataFrame = source
             return unpacked.mapInArrow(pack, BLOCKS_DDL)
         stage = SourceStage(
@@ -221,7 +225,7 @@ class _Builder:
             self._outlet,
             self._labels,
             self._order,
-            self._compression,
+            self._buffering,
             self._max_records,
             self._partitions,
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.runtime.spark.check import PROVIDER, ROCKSDB, is_connect, refuse_connect
 from riot_ops.runtime.spark.home import class_options, find_java, started_from
@@ -20,7 +21,16 @@ from riot_ops.runtime.spark.quiet import start_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["active", "configure", "partitioned", "session", "usual_partitions", "workers_apart"]
+__all__ = [
+    "PARTITIONS",
+    "active",
+    "arrow_batches",
+    "configure",
+    "session",
+    "settings_of_query",
+    "usual_partitions",
+    "workers_apart",
+]
 
 #: What any session needs for tasks that keep state.
 NEEDED = {
@@ -54,6 +64,10 @@ AT_START = {
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Spark's setting for the number of partitions behind a shuffle, and who may change it.
 PARTITIONS = "spark.sql.shuffle.partitions"
+#: Its settings for the batches between the JVM and Python, and how many records these hold where bytes bound them.
+ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+MOST_RECORDS = 65_536
 #: Its setting for what Python workers are forked from.
 DAEMON = "spark.python.daemon.module"
 _PARTITIONING = threading.Lock()
@@ -226,22 +240,31 @@ def workers_apart(spark: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def partitioned(spark: SparkSession, n: int) -> Iterator[None]:
-    """While a query starts: it gets ``n`` partitions behind each shuffle.
+def settings_of_query(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """While a query starts: it gets these settings, such as the number of partitions behind each shuffle.
 
     A query takes a copy of its session's settings in ``start()`` and lives with that. A session of its own would keep
     it out of sight of the user's listeners and ``spark.streams``; so the setting is the user's again right behind.
     """
     with _PARTITIONING:
-        before = spark.conf.get(PARTITIONS, None)
-        spark.conf.set(PARTITIONS, str(n))
+        before = {name: spark.conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            spark.conf.set(name, value)
         try:
             yield
         finally:
-            if before is None:
-                spark.conf.unset(PARTITIONS)
-            else:
-                spark.conf.set(PARTITIONS, before)
+            for name, earlier in before.items():
+                if earlier is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, earlier)
+
+
+def arrow_batches(buffering: Buffering) -> dict[str, str]:
+    """Settings of a query by which the batches between the JVM and Python are as large as its buffers."""
+    if not buffering.capacity:
+        return {ARROW_RECORDS: "1"}
+    return {ARROW_RECORDS: str(min(MOST_RECORDS, buffering.capacity)), ARROW_BYTES: str(buffering.capacity)}
 
 
 def usual_partitions(spark: SparkSession) -> int:

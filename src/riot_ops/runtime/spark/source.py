@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
 from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
@@ -35,7 +36,7 @@ class SourceStage:
     outlet: Outlet
     labels: dict[int, list[int]]
     order: tuple[str, ...]
-    compression: str | None
+    buffering: Buffering
     max_records: int | None
     splits: int
 
@@ -50,7 +51,7 @@ class SourceStage:
         context = TaskContext.get()
         assert context is not None
         writer = self.outlet.writer(0, context.partitionId())
-        packer = Packer(self.plan, 0, self.labels, self.compression, writer=writer)
+        packer = Packer(self.plan, 0, self.labels, self.buffering, writer=writer)
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
         inputs = self.source.inputs(self.stream, split)

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator
@@ -108,7 +109,7 @@ class StageProcessor:
         labels: dict[int, list[int]],
         run: str,
         order: tuple[str, ...],
-        compression: str | None,
+        buffering: Buffering,
         sources: frozenset[str] = frozenset(),
         outlet: Outlet | None = None,
         owner: dict[str, dict[str, Any]] | None = None,
@@ -118,7 +119,7 @@ class StageProcessor:
         self._labels = labels
         self._run = run
         self._order = order
-        self._compression = compression
+        self._buffering = buffering
         self._sources = sources
         self._outlet = outlet
         self._owner = owner or {}
@@ -153,7 +154,7 @@ class StageProcessor:
         if self._outlet is not None:
             place = self._labels[self._stage.index].index(bucket)
             writer = self._outlet.writer(self._stage.index, place)
-        packer = Packer(self._plan, self._stage.index, self._labels, self._compression, bucket, writer)
+        packer = Packer(self._plan, self._stage.index, self._labels, self._buffering, bucket, writer)
         try:
             for full in self._run_bucket(cached, packer, blocks):
                 if full:

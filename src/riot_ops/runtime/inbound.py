@@ -1,0 +1,241 @@
+"""What lies between the thread that reads and the steps: batches that grow by bytes, bounded by two marks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.source import Offset
+
+__all__ = ["WAKE", "Arrival", "Inbound", "fitting", "size_of"]
+
+#: What :meth:`Inbound.get` gives where nothing came, but somebody called or the time is over.
+WAKE = object()
+#: So many batches may end within ranges; then one ends where a range does, so that the run can commit there.
+UNCOMMITTED = 8
+
+Inputs = dict[str, list[pa.RecordBatch]]
+
+
+@dataclass
+class Arrival:
+    """Records from a source, by the streams that they go into, and the offset behind them."""
+
+    source: str
+    inputs: Inputs
+    offset: Offset | None  # None: more of the same range follows
+    first_us: float = 0.0
+    last_us: float = 0.0
+    size: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batches in self.inputs.values() for batch in batches)
+
+
+class Inbound:
+    """The batches that wait for the steps; who puts more is held back between the marks ``high`` and ``low``.
+
+    Of each source one batch is open. It goes on when it is full, or else, once the time from its first record is over,
+    as soon as the steps are free: they take it themselves, so that no reading that takes long delays it.
+
+    Parameters
+    ----------
+    buffering : Buffering
+    batch_size : int
+        Most records in a batch.
+    """
+
+    def __init__(self, buffering: Buffering, batch_size: int) -> None:
+        self._capacity = buffering.capacity
+        self._flush_s = buffering.flush_ms / 1e3
+        self._rows = batch_size
+        self._high = buffering.high * buffering.room
+        self._low = buffering.low * buffering.room
+        self._full: deque[Arrival] = deque()
+        self._open: dict[str, tuple[Arrival, float]] = {}  # with the time at which it is due
+        self._changed = threading.Condition()
+        self._closed = self._ended = self._called = False
+        self._error: BaseException | None = None
+        self._within = 0  # batches in a row that ended within a range
+        self.stopped = threading.Event()
+        #: Bytes that wait, and the most that did.
+        self.size = self.most = 0
+
+    # -- for who reads -------------------------------------------------------------------------------
+
+    def put(self, arrival: Arrival) -> bool:
+        """Add records, cut where a batch is full; waits while the source is held back. False once stopped."""
+        left: Arrival | None = arrival
+        while left is not None:
+            with self._changed:
+                while self._closed and not self.stopped.is_set():
+                    self._changed.wait()
+                if self.stopped.is_set():
+                    return False
+                left = self._add(left)
+                self._closed = self._closed or self.size >= self._high
+                self._changed.notify_all()
+        return True
+
+    def left(self, source: str) -> tuple[int, int]:
+        """Bytes and records that the open batch of a source has room for."""
+        with self._changed:
+            held = self._open.get(source)
+            if held is None:
+                return self._capacity, self._rows
+            return max(self._capacity - held[0].size, 0), max(self._rows - held[0].rows, 1)
+
+    def rest(self, seconds: float | None) -> None:
+        """Wait until nothing waits here, or so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._full or self._open) or self.stopped.is_set(), seconds)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more comes; an error is raised for who takes, behind what came before."""
+        with self._changed:
+            self._ended, self._error = True, error
+            self._changed.notify_all()
+
+    # -- for who takes -------------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = None) -> Any:
+        """The next batch, None at the end, or :data:`WAKE`."""
+        until = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while True:
+                if self._called:
+                    self._called = False
+                    return WAKE
+                if (arrival := self._due()) is not None:
+                    self.size -= arrival.size
+                    if self.size <= self._low:
+                        self._closed = False
+                    self._changed.notify_all()
+                    break
+                if self._ended and not self._open:
+                    if self._error is not None:
+                        raise self._error
+                    return None
+                now = time.monotonic()
+                if until is not None and now >= until:
+                    return WAKE
+                times = [due for _, due in self._open.values()] + ([] if until is None else [until])
+                self._changed.wait(max(min(times) - now, 0.0) if times else None)
+        return _joined(arrival)
+
+    def wake(self) -> None:
+        """Have :meth:`get` give :data:`WAKE`."""
+        with self._changed:
+            self._called = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Nothing more is taken: who waits to put something is woken."""
+        with self._changed:
+            self.stopped.set()
+            self._changed.notify_all()
+
+    # -- the lock is held ----------------------------------------------------------------------------
+
+    def _add(self, arrival: Arrival) -> Arrival | None:
+        """Take what fits into the open batch; gives the rest."""
+        name = arrival.source
+        if name in self._open and self._open[name][0].inputs.keys() != arrival.inputs.keys():
+            self._close(name)  # sources that are read in sequence meet in no batch
+        held = self._open[name][0] if name in self._open else None
+        used, rows = (held.size, held.rows) if held is not None else (0, 0)
+        n = _cut(arrival, self._capacity - used, self._rows - rows, least=0 if rows else 1)
+        if n == 0:  # the open batch is full
+            self._close(name)
+            return arrival
+        rest = None
+        if n is not None:
+            arrival, rest = _parted(arrival, n)
+        arrival.size = size_of(arrival.inputs)
+        self.size += arrival.size
+        self.most = max(self.most, self.size)
+        if held is None:
+            self._open[name] = arrival, time.monotonic() + self._flush_s
+            held = arrival
+        else:
+            for stream, batches in arrival.inputs.items():
+                held.inputs[stream] += batches
+            held.offset, held.last_us = arrival.offset, arrival.last_us
+            held.size += arrival.size
+        ends = held.offset is not None and self._within >= UNCOMMITTED
+        if rest is not None or held.size >= self._capacity or held.rows >= self._rows or ends:
+            self._close(name)
+        return rest
+
+    def _close(self, name: str) -> None:
+        arrival, _ = self._open.pop(name)
+        self._within = 0 if arrival.offset is not None else self._within + 1
+        self._full.append(arrival)
+
+    def _due(self) -> Arrival | None:
+        if not self._full:
+            now = time.monotonic()
+            for name, (_, due) in self._open.items():
+                if self._closed or self._ended or now >= due:
+                    self._close(name)
+                    break
+        return self._full.popleft() if self._full else None
+
+
+def size_of(inputs: Inputs) -> int:
+    """Bytes of records."""
+    return sum(batch.nbytes for batches in inputs.values() for batch in batches)
+
+
+def fitting(batch: pa.RecordBatch, most: int) -> int:
+    """How many of the first records have so many bytes together.
+
+    >>> fitting(pa.record_batch({"value": [1.0, 2.0, 3.0]}), 20)
+    2
+    """
+    if batch.nbytes <= most:
+        return int(batch.num_rows)
+    return bisect_right(range(1, batch.num_rows + 1), most, key=lambda n: batch.slice(0, n).nbytes)
+
+
+def _cut(arrival: Arrival, size: int, rows: int, least: int) -> int | None:
+    """Where to cut, so that the first part fits; None where all does, or cannot be cut."""
+    if len(arrival.inputs) != 1:
+        return None
+    (batches,) = arrival.inputs.values()
+    if len(batches) != 1 or not batches[0].num_rows:
+        return None
+    batch = batches[0]
+    if batch.num_rows <= rows and batch.nbytes <= size:
+        return None
+    n = max(fitting(batch.slice(0, max(rows, 0)), size) if size > 0 else 0, least)
+    return None if n >= batch.num_rows else n
+
+
+def _parted(arrival: Arrival, n: int) -> tuple[Arrival, Arrival]:
+    ((stream, (batch,)),) = arrival.inputs.items()
+    a, b = batch.slice(0, n), batch.slice(n)
+    return (
+        Arrival(arrival.source, {stream: [a]}, None, arrival.first_us, arrival.last_us),
+        Arrival(arrival.source, {stream: [b]}, arrival.offset, arrival.first_us, arrival.last_us),
+    )
+
+
+def _joined(arrival: Arrival) -> Arrival:
+    """With one batch of what has one schema; heartbeats, which have no records, stay what they are."""
+    for stream, batches in arrival.inputs.items():
+        if len(batches) > 1:
+            arrival.inputs[stream] = []
+            for (rows, _), alike in groupby(batches, key=lambda b: (b.num_rows > 0, b.schema)):
+                run = list(alike)
+                arrival.inputs[stream] += [pa.concat_batches(run)] if rows and len(run) > 1 else run
+    return arrival
