@@ -219,7 +219,7 @@ def test_an_interruption_within_a_split_doubles_nothing(tmp_path):
             raise KeyboardInterrupt
 
     made = flow(watched=True)
-    options = {"checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
+    options = {"checkpoint": tmp_path / "checkpoint", "epoch_rows": 1, "buffering": "immediate"}
     for attempt in range(2):
         sinks = {"out": ParquetSink(tmp_path / "out"), "watch": CallbackSink(watch)}
         if attempt == 0:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming import DataStreamWriter
 
 import riot_ops as ro
 from riot_ops import tasks as t
@@ -17,10 +18,18 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import WrappedSource
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.spark import adapters, transform
+from riot_ops.runtime.spark import adapters, runner, transform
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
-from riot_ops.runtime.spark.session import APART, PARTITIONS, settings_of_query, usual_partitions
+from riot_ops.runtime.spark.session import (
+    APART,
+    ARROW_BYTES,
+    ARROW_RECORDS,
+    PARTITIONS,
+    arrow_batches,
+    settings_of_query,
+    usual_partitions,
+)
 from tests.reference.kalman_filter import Kalman
 
 pytestmark = pytest.mark.spark
@@ -130,6 +139,32 @@ def test_a_start_leaves_the_sessions_partitions_as_they_were(spark, value):
         raise ValueError
     assert mine.conf.get(PARTITIONS, None) == value
     assert usual_partitions(mine) == usual
+
+
+def test_a_buffering_sets_arrow_batches_and_the_trigger_of_a_query(spark, monkeypatch):
+    """Where a source waits; without one the session's own hold."""
+    asked = []
+    settings = runner.settings_of_query
+    monkeypatch.setattr(runner, "settings_of_query", lambda s, given: (asked.append(given), settings(s, given))[1])
+    trigger = DataStreamWriter.trigger
+    monkeypatch.setattr(DataStreamWriter, "trigger", lambda self, **kw: (asked.append(kw), trigger(self, **kw))[1])
+    flow = ro.Dataflow("buffered")
+    flow.sink("out", flow.source("in", schema={"value": "double"}))
+    rows = [{"value": float(i)} for i in range(50)]
+    for buffering, options in (("throughput", {}), ("throughput", {"trigger": "0 seconds"}), (None, {})):
+        paced = ro.streams.Paced(ro.MemorySource(rows), rate=1000)
+        query = flow.start(spark, paced, partitions=1, buffering=buffering, **options)
+        query.wait(60)
+        assert query["in"]["value"].to_pylist() == [row["value"] for row in rows]
+    arrow = {ARROW_RECORDS: "65536", ARROW_BYTES: str(1 << 20)}
+    assert asked == [
+        {"processingTime": "1 second"},
+        {PARTITIONS: "1", **arrow},
+        {"processingTime": "0 seconds"},
+        {PARTITIONS: "1", **arrow},
+        {PARTITIONS: "1"},
+    ]
+    assert arrow_batches(Buffering(capacity=0)) == {ARROW_RECORDS: "1"}
 
 
 def test_a_block_tells_when_its_first_and_its_last_record_came():

@@ -117,16 +117,17 @@ def test_buckets_are_spread_evenly_over_the_partitions_of_spark(partitions):
     assert [murmur3(label) % partitions for label in labels] == [*range(partitions)] * 3
 
 
-def test_blocks_are_as_large_as_they_may_be():
+@pytest.mark.parametrize(("capacity", "rows"), [(8 << 20, [3, 3]), (4 << 20, [2, 2, 2]), (0, [1] * 6)])
+def test_blocks_are_as_large_as_they_may_be(capacity, rows):
     planned = plan(flow_of(t.KalmanFilter(by=("device",))))
-    packer = Packer(planned, 0, labels_of(planned, 1), Buffering(codec=None))
+    packer = Packer(planned, 0, labels_of(planned, 1), Buffering(codec=None, capacity=capacity))
     values = pa.array(np.arange(1 << 17, dtype=float))
     batch = pa.RecordBatch.from_pydict(
         {"seq": pa.array(range(1 << 17), pa.int64()), "device": pa.array(np.ones(1 << 17)), "value": values}
     )
     full = [block for _ in range(6) for block in packer.add({"in": [batch]})]  # 3 MiB each
     rest = list(packer.close())
-    assert [block.rows >> 17 for block in full + rest] == [3, 3]
+    assert [block.rows >> 17 for block in full + rest] == rows
     assert len(rest) == 0
 
 
