@@ -13,6 +13,7 @@ from pyspark.cloudpickle import dumps
 
 import riot_ops as ro
 from riot_ops import dataflows, streams
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.engine import ARRIVAL
@@ -65,8 +66,8 @@ print("errors", file=sys.stderr)
 def test_processes_that_only_plan_import_nothing_of_ours():
     stats = plan(dataflows.stats("city"))
     labels = {1: [0], 2: [0]}
-    stage = SourceStage(stats, "city", streams.city(messages=1), Outlet({}, {}), labels, ARRIVAL, None, None, 1)
-    processor = StageProcessor(stats, 1, labels, "run", ARRIVAL, None)
+    stage = SourceStage(stats, "city", streams.city(messages=1), Outlet({}, {}), labels, ARRIVAL, Buffering(), None, 1)
+    processor = StageProcessor(stats, 1, labels, "run", ARRIVAL, Buffering())
     sink = packed_sink("sink", Writer({"out": ro.MemorySink()}, "metrics"))
     done = in_another_process(
         dumps((packed_source("source", Reader(stage)), sink, packed_processor(processor))),

@@ -67,7 +67,15 @@ def test_what_is_read_is_stamped_with_the_time_and_written_as_of_the_first_stage
     flow = flow_of(t.KalmanFilter(by=("device",)))
     planned, source = plan(flow), ro.MemorySource([{"device": "x", "value": 1.0}])
     stage = SourceStage(
-        planned, "in", source.declared(flow.nodes["in"].schema), outlet, labels_of(planned, 1), ARRIVAL, None, None, 1
+        planned,
+        "in",
+        source.declared(flow.nodes["in"].schema),
+        outlet,
+        labels_of(planned, 1),
+        ARRIVAL,
+        Buffering(codec=None),
+        None,
+        1,
     )
     before = time.time() * 1e6
     with in_task():
@@ -145,7 +153,9 @@ def test_state_belongs_to_the_query_that_wrote_it():
     planned = plan(flow_of(t.KalmanFilter(by=("device",))))
 
     def processor(**settings):
-        return StageProcessor(planned, 1, labels_of(planned, 1), "run", ARRIVAL, None, owner={"the plan": settings})
+        return StageProcessor(
+            planned, 1, labels_of(planned, 1), "run", ARRIVAL, Buffering(codec=None), owner={"the plan": settings}
+        )
 
     chain = Chain()
     asking = [blocks_to_batch([Block(1, OWNERS, "in", 0, 0, 0, b"")]).to_pandas()]

@@ -45,7 +45,9 @@ class Bucket:
         planned = plan(flow)
         self.labels = labels_of(planned, 1)
         (self.label,) = self.labels[1]
-        self.processor = StageProcessor(planned, 1, self.labels, "run", ARRIVAL, None, frozenset(sources))
+        self.processor = StageProcessor(
+            planned, 1, self.labels, "run", ARRIVAL, Buffering(codec=None), frozenset(sources)
+        )
         self.chain = Chain()
         self.workers = {name: OrderedDict() for name in "abcd"}
         self.seq = 0
@@ -221,7 +223,9 @@ def test_a_field_that_has_changed_in_a_stage_decides_no_more_where_records_are()
 def test_the_last_split_of_a_source_tells_of_its_end_and_no_other_does(splits):
     source = ro.MemorySource([{"device": "x"}] * 6, pa.schema([("device", pa.string())]))
     planned = plan(counting())
-    reader = Reader(SourceStage(planned, "in", source, None, labels_of(planned, 2), ARRIVAL, None, 4, splits))
+    reader = Reader(
+        SourceStage(planned, "in", source, None, labels_of(planned, 2), ARRIVAL, Buffering(codec=None), 4, splits)
+    )
     start = reader.initial_offset()
     middle = reader.latest_offset(start, reader.read_limit())
     end = reader.latest_offset(middle, reader.read_limit())
@@ -232,7 +236,9 @@ def test_the_last_split_of_a_source_tells_of_its_end_and_no_other_does(splits):
     (part,) = reader.partitions({**end, "ended": False}, end)
     assert (part.split, part.last) == (None, True)
     outlet = SimpleNamespace(writer=lambda *_: None)
-    reader = Reader(SourceStage(planned, "in", source, outlet, labels_of(planned, 2), ARRIVAL, None, 4, splits))
+    reader = Reader(
+        SourceStage(planned, "in", source, outlet, labels_of(planned, 2), ARRIVAL, Buffering(codec=None), 4, splits)
+    )
     with mock.patch.object(TaskContext, "get", return_value=SimpleNamespace(partitionId=lambda: 0)):
         given = [
             [b.stream for rows in reader.read(p) for b in blocks_of(rows.to_pandas())]
