@@ -204,6 +204,8 @@ def fitting(batch: pa.RecordBatch, most: int) -> int:
     """
     if batch.nbytes <= most:
         return int(batch.num_rows)
+    if batch.slice(0, 1).nbytes > most:  # as where a batch is as good as full
+        return 0
     return bisect_right(range(1, batch.num_rows + 1), most, key=lambda n: batch.slice(0, n).nbytes)
 
 

@@ -36,6 +36,7 @@ class Reader(threading.Thread):
         self._sources = sources
         self._offsets = dict(offsets)
         self._inbound = inbound
+        self._capacity = buffering.capacity
         wait_s = buffering.flush_ms / 1e3
         self._look_s = min(max(wait_s / LOOKS, IDLE_SECONDS), LOOK_SECONDS) if wait_s else None
         self._bytes = dict.fromkeys(sources, float(GUESSED_BYTES))  # of a record
@@ -75,9 +76,12 @@ class Reader(threading.Thread):
                 stopped.wait(IDLE_SECONDS)
 
     def _most(self, name: str) -> int:
-        """How many records to read at once."""
+        """How many records to read at once: what the open batch has room for, or where that is little a whole one."""
         size, rows = self._inbound.left(name)
-        return min(rows, max(LEAST_ROWS, int(size / max(self._bytes[name], 1.0))))
+        record = max(self._bytes[name], 1.0)
+        if size < LEAST_ROWS * record:
+            size = self._capacity
+        return min(rows, max(LEAST_ROWS, int(size / record)))
 
 
 def _arrivals(name: str, source: Source, start: Offset, end: Offset) -> Iterator[Arrival]:
