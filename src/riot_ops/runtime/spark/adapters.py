@@ -119,6 +119,7 @@ def transform(
         which also has its fields from ``df.to(schema)`` alone.
     """
     check_options(errors, order, partitions)
+    buffering = as_buffering(buffering)
     schema, streaming = looked_at(df, streaming)
     check_session(df.sparkSession, keeps_state=streaming and isinstance(task, KeyedOperator))
     result = result_schema(task, schema, errors == "column")
@@ -130,7 +131,7 @@ def transform(
     flow.place(Node("out", "sink"))
     flow.connect(SOURCE, task.name())
     flow.connect(task.name(), "out")
-    chain = Chain(plan(flow), order_of([schema], order), partitions_of(df, partitions), as_buffering(buffering))
+    chain = Chain(plan(flow), order_of([schema], order), partitions_of(df, partitions), buffering)
     return unpacked(chain.over({SOURCE: df}, streaming), task.name(), result)
 
 
