@@ -84,6 +84,8 @@ class Summary:
         Time from the start to the end.
     batches : int
         Batches (micro-batches) run.
+    buffered : int
+        In process: the most bytes that waited between the sources and the steps.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class Summary:
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     seconds: float = 0.0
     batches: int = 0
+    buffered: int = 0
     latency: Latency = field(default_factory=Latency)
     _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 

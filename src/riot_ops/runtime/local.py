@@ -197,6 +197,7 @@ class _Job:
             raise
         finally:
             inbound.stop()
+            self.summary.buffered = inbound.most
             if isinstance(self.engine, Pipeline):
                 self.engine.stop()
             reader.join()
