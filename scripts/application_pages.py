@@ -6,13 +6,14 @@ import inspect
 import re
 import tempfile
 from pathlib import Path
+from typing import TypeGuard
 
 from rich.console import Console
 
 from riot_ops.command import findings
 from riot_ops.command.application_job import ApplicationJob
 from riot_ops.core.errors import MissingExtraError
-from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.operator import KeyedOperator, Operator
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import APPLICATIONS, Application
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -67,7 +68,7 @@ def _overview() -> str:
         tasks = [node.task for node in flow.kind("task") if node.task is not None]
         purpose = one.purpose.partition(": ")[2].rstrip(".")
         streams = f"{', '.join(one.inputs)} | {', '.join(one.results)}"
-        stateful = sum(task.stateful for task in tasks)
+        stateful = sum(_keeps(task) for task in tasks)
         lines.append(
             f"| `{one.code}` | [{one.name}]({one.name}.md) | {purpose} | {streams} | {len(tasks)} | {stateful} |"
         )
@@ -90,7 +91,7 @@ def _steps(one: Application, flow: Dataflow) -> str:
             fields = f"({', '.join(edge.distribution.fields)})" if edge.distribution.fields else ""
             spread = "" if edge.distribution.kind == "forward" else f" · {edge.distribution.kind}{fields}"
             reads.append(f"{edge.source}{spread}")
-        key = ", ".join(node.task.by) or "the whole stream" if isinstance(node.task, KeyedOperator) else ""
+        key = ", ".join(node.task.by) or "the whole stream" if _keeps(node.task) else ""
         taken = sum(rows.get(edge.source, 0) for edge in flow.inputs(node.id))
         kind = type(node.task).__name__
         lines.append(
@@ -100,6 +101,11 @@ def _steps(one: Application, flow: Dataflow) -> str:
     rejected = summary.rows.get(ERRORS_STREAM, 0)
     said = f"Counted over {MESSAGES:,} generated messages per source, of which {rejected:,} led to an error record."
     return "\n".join(lines) + f"\n\n{said}\n"
+
+
+def _keeps(task: Operator) -> TypeGuard[KeyedOperator]:
+    """Whether a task has state in a dataflow."""
+    return isinstance(task, KeyedOperator) and task.without_state() is None
 
 
 def _parameters(one: Application) -> str:

@@ -35,6 +35,7 @@ FOUND = {
         {"figures": {"count": [1, 2], "min": [5.0, 3.0], "max": [5.0, 5.0], "sum": [5.0, 8.0], "mean": [5.0, 4.0]}},
         {},
     ),
+    "threat": ({"threats": {"class_index": [0, 1, 0, 2], "label": [0.0, 1.0, 1.0, 2.0]}}, {}),
     "word_count": ({"counts": {"word": ["a", "b", "a"], "count": [1, 1, 2]}}, {}),
     "log_processing": (
         {
@@ -289,6 +290,23 @@ def test_different_values_and_figures(results):
     [axes] = drawn("statistics", results("statistics"))
     found = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
     assert found == {"max": [5, 5], "mean": [5, 4], "min": [5, 3]}
+
+
+def test_threats(results, tmp_path):
+    found = results("threat")
+    [axes] = drawn("threat", found)
+    assert {line.get_label() for line in axes.lines} == {"dos: 1", "scan: 1"}
+    [counts, *_] = [one for one in axes.figure.axes if one is not axes]
+    assert [text.get_text() for text in counts.texts] == ["1", "0", "0", "1", "1", "0", "0", "0", "1"]
+    assert counts.get_title() == "75.0 % right"
+
+
+def test_threats_of_which_the_truth_is_not_told(results):
+    found = results("threat")
+    for file in (found.folder / "threats").glob("*.parquet"):
+        pq.write_table(pq.read_table(file).drop_columns(["label"]), file)
+    [axes] = drawn("threat", found)
+    assert axes.figure.axes == [axes] and axes.get_title() == "2 of 4 flows were taken for attacks"
 
 
 def test_what_passes_lines_on_has_no_picture(results, tmp_path):

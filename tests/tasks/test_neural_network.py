@@ -13,7 +13,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import riot_ops as ro
 from riot_ops import ConfigError
+from riot_ops.graph.plan import plan
 from riot_ops.models import ModelStore, NetworkModel
 from riot_ops.tasks import NeuralNetworkClassify, NeuralNetworkTrain
 
@@ -102,6 +104,31 @@ def test_a_network_is_replaced_in_mid_stream(tmp_path):
     assert restored.push({"x": 1.0, "update": None})[0]["used"] == names[1]
     with pytest.raises(ConfigError, match="a class twice"):
         NeuralNetworkClassify(inputs=("x",), model="m", classes=("a", "a"))
+
+
+def test_without_updates_it_runs_wherever_records_are(tmp_path):
+    name = ModelStore.open(tmp_path).save(constant("yes"), "NET")
+    task = NeuralNetworkClassify(inputs=("x",), store=str(tmp_path), model=name, model_field="used")
+    records = [{"key": "ab"[i % 2], "x": [1.0, None, 2.0][i % 3], "update": None} for i in range(9)]
+    schema = {"key": "string", "x": "double", "update": "string"}
+
+    def run(task, **options):
+        flow = ro.Dataflow("judge")
+        flow.sink("out", flow.source("rows", schema=schema).shuffle(2).to(task, id="judge"))
+        return flow, flow.run(records, **options)["judge"].sort_by("seq").to_pylist()
+
+    flow, rows = run(task, batch_size=2)
+    assert [stage.steps[-1].keyed for stage in plan(flow).stages] == [False]
+    session = task.session().push_many(records)
+    assert [{k: v for k, v in row.items() if k not in ("seq", "sub", "event_time")} for row in rows] == session
+    assert run(task.replace(by=("key",)))[1] == rows
+    for kept in ({"updates": "update"}, {"ttl": "1h"}):
+        flow, _ = run(task.replace(**kept))
+        assert [stage.steps[-1].keyed for stage in plan(flow).stages][-1]
+    infinite = ro.Dataflow("infinite")
+    infinite.sink("out", infinite.source("rows", schema=schema).to(task, id="judge"))
+    result = infinite.run([{**records[0], "x": x} for x in (math.inf, 1.0)])
+    assert (result["judge"].num_rows, result["errors"]["reason"].to_pylist()) == (1, ["not_finite"])
 
 
 def test_training_and_use(learnt, tmp_path):

@@ -72,11 +72,14 @@ class ApplicationJob(Job):
                 self._parameters[name] = str(self._files.pop(name))
         self._flow = self.application.builder(**self._parameters)
         #: The generated stream of each source that there is with these parameters.
-        self._inputs = {node.id: self.application.inputs[node.id] for node in self._flow.kind("source")}
+        feeds = {**self.application.inputs, **self.application.others}
+        self._inputs = {node.id: feeds[node.id] for node in self._flow.kind("source")}
         names = ", ".join(self._inputs)
         for name in self._files:
             if name not in self._inputs:
-                raise ConfigError(f"--input {name}: with these parameters {self.name} reads {names}")
+                raise ConfigError(
+                    f"--input {name}: with these parameters {self.name} reads {names} (--input NAME=FILE)"
+                )
         lacking = [name for name in self._inputs if name not in self._files]
         if self._files and lacking:
             raise ConfigError(f"{self.name} reads {names}: --input {lacking[0]}=FILE is missing")

@@ -64,7 +64,7 @@ def settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str,
 def files_of(application: Application, texts: Sequence[str]) -> dict[str, Path]:
     """The files of ``--input FILE`` and ``--input NAME=FILE``, by source and by parameter that names a file."""
     sources, files = list(application.inputs), list(application.files)
-    known = sources + files
+    known = [*sources, *application.others, *files]
     found: dict[str, Path] = {}
 
     def add(name: str, path: str) -> None:

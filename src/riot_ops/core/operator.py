@@ -267,6 +267,13 @@ class KeyedOperator(Operator):
         """
         return None
 
+    def without_state(self) -> StatelessOperator | None:
+        """What does the same, record by record, where the parameters leave nothing to remember; None: nothing does.
+
+        In a dataflow it stands in for the task, which then runs wherever records are.
+        """
+        return None
+
     # -- stream time -------------------------------------------------------------------------------
 
     def clock(self) -> Clock | None:

@@ -30,6 +30,7 @@ from riot_ops.dataflows.streambench.identity import identity
 from riot_ops.dataflows.streambench.projection import projection
 from riot_ops.dataflows.streambench.sample import sample
 from riot_ops.dataflows.streambench.statistics import statistics
+from riot_ops.dataflows.streambench.threat import threat
 from riot_ops.dataflows.streambench.wordcount import wordcount
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "spike_detection",
     "statistics",
     "stats",
+    "threat",
     "ticks",
     "traffic_monitoring",
     "train",

@@ -34,6 +34,7 @@ from riot_ops.dataflows.streambench.identity import identity
 from riot_ops.dataflows.streambench.projection import projection
 from riot_ops.dataflows.streambench.sample import sample
 from riot_ops.dataflows.streambench.statistics import statistics
+from riot_ops.dataflows.streambench.threat import threat
 from riot_ops.dataflows.streambench.wordcount import wordcount
 
 __all__ = ["APPLICATIONS", "BUILDERS", "RIOTBENCH", "Application", "application"]
@@ -59,6 +60,8 @@ class Application:
         Parameters of the builder that name a file which the application reads beside its streams.
     one_file : bool
         Whether all of its sources read the same messages.
+    others : mapping of str to str
+        By source that it has with other parameters than the usual ones, the generated stream that feeds it.
     """
 
     code: str
@@ -68,6 +71,7 @@ class Application:
     results: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     one_file: bool = False
+    others: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -236,6 +240,15 @@ APPLICATIONS: dict[str, Application] = {
             statistics,
             {"lines": "packets"},
             {"figures": ("count", "min", "max", "sum", "mean")},
+        ),
+        Application(
+            "threat",
+            "streambench",
+            threat,
+            {"flows": "flows"},
+            {"threats": ("src", "dst", "class", "class_index", "class_probability")},
+            files=("model",),
+            others={"packets": "traffic"},
         ),
     )
 }

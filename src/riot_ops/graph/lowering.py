@@ -139,10 +139,12 @@ def lower(flow: Graph) -> list[Step]:
             continue
         edges = flow.inputs(node.id)
         spread = edges[0].distribution
-        key = node.task.by if isinstance(node.task, KeyedOperator) else ()
-        partition: tuple[str, ...] | None = key if isinstance(node.task, KeyedOperator) else None
+        plain = node.task.without_state() if isinstance(node.task, KeyedOperator) else None
+        known = node.task if plain is None else plain
+        key = known.by if isinstance(known, KeyedOperator) else ()
+        partition: tuple[str, ...] | None = key if isinstance(known, KeyedOperator) else None
         inputs = tuple(e.source for e in edges)
-        if any(_needs_route(e.distribution, key, node.task) for e in edges):
+        if any(_needs_route(e.distribution, key, known) for e in edges):
             inputs = tuple(_route(steps, e, counts[e.source]) for e in edges)
             if partition is not None:
                 key, partition = (*key, INSTANCE), (INSTANCE,)
@@ -152,7 +154,7 @@ def lower(flow: Graph) -> list[Step]:
             partition = ()
         places = [edge_subs(e, schemas[e.source]) for e in edges]
         numbered = max(places, key=len) if len({len(one) for one in places}) > 1 else ()
-        task, clock = timing.placed(node)
+        task, clock = timing.placed(node) if plain is None else (plain, None)
         for stream in clock.streams if clock is not None else ():
             if all(step.id != stream for step in steps):
                 steps.append(timing.marks(stream))

@@ -35,6 +35,7 @@ DRAWN: dict[str, Callable[[Any, Results], list[Any] | None]] = {
     "wordcount": counts.words,
     "distinct": counts.sizes,
     "statistics": counts.figures,
+    "threat": scores.threats,
 }
 
 

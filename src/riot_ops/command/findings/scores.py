@@ -1,4 +1,4 @@
-"""Pictures of judgements: sentiment, spam, speeds on roads, a learner's choices, loads that were predicted."""
+"""Pictures of judgements: sentiment, spam, threats, speeds on roads, a learner's choices, predicted loads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from riot_ops.command.canvas import COLOURS, dates
 from riot_ops.command.findings.results import Results, thinned, times
+from riot_ops.measure.classification import judged
+from riot_ops.streams.streambench.flow_packets import CLASSES
 
-__all__ = ["choices", "loads", "roads", "sentiment", "spam"]
+__all__ = ["choices", "loads", "roads", "sentiment", "spam", "threats"]
 
 #: Stretches of a stream in which shares are counted.
 STRETCHES = 100
@@ -57,6 +59,43 @@ def spam(figure: Any, results: Results) -> list[Any] | None:
     axes.set_xlabel("probability")
     axes.set_ylabel("messages")
     return [axes]
+
+
+def threats(figure: Any, results: Results) -> list[Any] | None:
+    """How many flows were taken for attacks as the stream goes on; what all truly were, where that is told."""
+    try:
+        found = results.stream("threats", "class_index", "label")
+    except (pa.ArrowInvalid, KeyError):  # lines without the truth
+        found = results.stream("threats", "class_index")
+    if not found.num_rows:
+        return None
+    told = "label" in found.column_names
+    left, right = figure.subplots(1, 2) if told else (figure.subplots(), None)
+    kind = np.asarray(found["class_index"], np.int64)
+    place = np.arange(kind.size)
+    edges = np.linspace(0, kind.size, min(STRETCHES, kind.size) + 1)
+    for i, name in enumerate(CLASSES[1:], start=1):
+        share = np.histogram(place[kind == i], edges)[0] / np.maximum(np.histogram(place, edges)[0], 1)
+        left.step(edges[1:], 100 * share, where="pre", color=COLOURS[i], label=f"{name}: {(kind == i).sum():,}")
+    left.set_title(f"{np.count_nonzero(kind):,} of {kind.size:,} flows were taken for attacks")
+    left.set_xlabel("flow")
+    left.set_ylabel("% of the flows")
+    left.set_ylim(bottom=0)
+    if right is None:
+        return [left]
+    judgement = judged(np.asarray(found["label"], np.float64), kind, CLASSES)
+    share = judgement.confusion / np.maximum(judgement.confusion.sum(axis=1, keepdims=True), 1)
+    right.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    for row, line in enumerate(judgement.confusion):
+        for column, n in enumerate(line):
+            colour = "white" if share[row, column] > 0.5 else "black"
+            right.text(column, row, f"{n:,}", ha="center", va="center", color=colour, fontsize=9)
+    for set_ticks in (right.set_xticks, right.set_yticks):
+        set_ticks(range(len(CLASSES)), CLASSES)
+    right.set_title(f"{100 * judgement.accuracy:.1f} % right")
+    right.set_xlabel("taken for")
+    right.set_ylabel("truly")
+    return [left]
 
 
 def roads(figure: Any, results: Results) -> list[Any] | None:

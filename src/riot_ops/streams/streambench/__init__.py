@@ -1,12 +1,16 @@
-"""The seeds of StreamBench, generated: one of text and one of numbers."""
+"""The seeds of StreamBench, generated, one of text and one of numbers, and traffic with threats."""
 
 from collections.abc import Callable
 
+from riot_ops.streams.streambench.flows import FlowsSource
 from riot_ops.streams.streambench.packets import PacketsSource
 from riot_ops.streams.streambench.searches import SearchesSource
+from riot_ops.streams.streambench.traffic import TrafficSource
 from riot_ops.streams.wire import WireSource
 
-__all__ = ["STREAMS", "PacketsSource", "SearchesSource"]
+__all__ = ["STREAMS", "FlowsSource", "PacketsSource", "SearchesSource", "TrafficSource"]
 
 #: The generated streams of lines by name.
-STREAMS: dict[str, Callable[..., WireSource]] = {kind.stream: kind for kind in (PacketsSource, SearchesSource)}
+STREAMS: dict[str, Callable[..., WireSource]] = {
+    kind.stream: kind for kind in (PacketsSource, SearchesSource, TrafficSource, FlowsSource)
+}

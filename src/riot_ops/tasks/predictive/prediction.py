@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
+from riot_ops.core.operator import StatelessOperator
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.kinds import model_from_bytes
@@ -156,6 +157,9 @@ class PredictionTask(KeyedTask):
 
     # -- running -----------------------------------------------------------------------------------
 
+    def without_state(self) -> StatelessOperator | None:
+        return None if self.updates is not None or self.ttl is not None else Predict(task=self)
+
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         infinite = infinite_rows(input_matrix(batch, self.inputs))
         if self.updates is not None:
@@ -181,6 +185,11 @@ class PredictionTask(KeyedTask):
             state["model"][touched[place]] = names[current[place]]
         dead.reject(batch, versions == NO_MODEL, "no_model", "there is no model yet: no update has come")
         return self._predicted(batch, names, models, versions)
+
+    def predicted(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """The records with what the model to begin with predicts."""
+        batch = self.admit(batch, dead)
+        return self._predicted(batch, [None], [self._initial()], np.zeros(batch.num_rows, np.int64))
 
     def _updates(
         self, batch: pa.RecordBatch, names: list[str | None], models: list[Model | None], dead: DeadLetters
@@ -246,6 +255,34 @@ class PredictionTask(KeyedTask):
             place = batch.schema.get_field_index(field.name)
             batch = batch.append_column(field, column) if place < 0 else batch.set_column(place, field, column)
         return batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict(StatelessOperator):
+    """A task whose model is never replaced: it needs no state.
+
+    Parameters
+    ----------
+    task : PredictionTask
+        With a model to begin with, and no updates.
+    """
+
+    task: Any
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return dict(self.task.requires())
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        schema_behind: pa.Schema = self.task.output_schema(schema)
+        return schema_behind
+
+    def writes(self) -> frozenset[str] | None:
+        written: frozenset[str] | None = self.task.writes()
+        return written
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        made: pa.RecordBatch = self.task.predicted(batch, dead)
+        return made
 
 
 def input_matrix(batch: pa.RecordBatch, names: Iterable[str] | None = None) -> npt.NDArray[np.float64]:

@@ -71,8 +71,8 @@ class Uniques(Stat):
 
 
 def _unite(found: list[Any], group: int, more: list[int]) -> None:
-    """Add to the different numbers of a group, which are in order."""
-    found[group] = sorted({*found[group], *more}) if found[group] else list(more)
+    """Add to the different numbers of a group, which are in order and never changed in place."""
+    found[group] = sorted({*found[group], *more}) if found[group] else more
 
 
 def _count(found: list[Any], group: int, value: Any, n: int) -> None:

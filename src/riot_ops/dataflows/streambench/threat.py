@@ -1,0 +1,141 @@
+"""Threat detection: which flows of a network are attacks."""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+from typing import Any
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflow import Dataflow, Stream
+from riot_ops.models import NetworkModel, fit_network
+from riot_ops.streams.streambench.flow_packets import CLASSES, ICMP, TCP, UDP
+from riot_ops.streams.streambench.flows import FEATURES, FLAGS, SMALL, FlowsSource
+
+__all__ = ["threat", "trained"]
+
+#: The network that is used where nothing else is asked for; `scripts/train_threat.py` writes it.
+GIVEN = "threat.model"
+#: Cells of a line of packets that are numbers, by their place.
+HEADER = {"sport": 3, "dport": 4, "proto": 5, "length": 6, "flags": 7, "ttl": 8}
+KEY = ("src", "dst")
+
+#: What a window tells of a flow; rates come behind it.
+TOLD: dict[str, Any] = {
+    "packets": ("count", None),
+    "bytes": ("sum", "length"),
+    "length_mean": ("mean", "length"),
+    "length_std": ("std", "length", 0.0),
+    "length_min": ("min", "length"),
+    "length_max": ("max", "length"),
+    "gap_mean": ("mean_gap", None, 0.0),
+    "gap_std": ("std_gap", None, 0.0),
+    "duration": ("duration", None),
+    "source_ports": ("unique", "sport"),
+    "target_ports": ("unique", "dport"),
+    **{f"{name}_share": ("share", "proto", "==", number) for name, number in (("tcp", TCP), ("udp", UDP))},
+    "icmp_share": ("share", "proto", "==", ICMP),
+    **{name: ("matches", "flags", "&", bit) for name, bit in FLAGS.items()},
+    "ttl_mean": ("mean", "ttl"),
+    "small_share": ("share", "length", "<", SMALL),
+}
+
+
+def threat(
+    *,
+    from_packets: bool = False,
+    model: str | None = None,
+    training: int = 0,
+    seed: int = 1,
+    labels: bool = True,
+    size: str = "2s",
+    delay: str = "0s",
+) -> Dataflow:
+    """Build threat detection: flows → features → a neural network → what each is: normal, dos or scan.
+
+    A flow is told by twenty-four features. The source is ``flows``, of lines with these; or ``packets``, whose headers
+    are gathered by source and destination over windows of two seconds. The result stream is ``threats``, a record for
+    each flow with ``src``, ``dst``, ``class``, ``class_index``, ``class_probability``, and, where it is told, the true
+    class's index as ``label``.
+
+    Parameters
+    ----------
+    from_packets : bool, default False
+        Whether a line is a packet, as the stream ``traffic`` has them, or else a flow, as ``flows`` has them.
+    model : str, optional
+        Path of a network's file, or its JSON. By default the one that comes with the library, trained on 7,000
+        generated flows.
+    training : int >= 0, default 0
+        In place of that, train a network on so many generated flows when the dataflow is built (needs ``ml``).
+    seed : int, default 1
+        Of these flows, and of the training.
+    labels : bool, default True
+        Whether the true class stands in a last cell; without, what else a line has is passed over.
+    size, delay : text such as "2s", default "2s" and "0s"
+        Of packets: length of a window, and how far a packet may lag behind the others.
+
+    References
+    ----------
+    .. [1] M. Andreoni Lopez, A. Lobato, O. Duarte, *A performance comparison of open-source stream processing
+       platforms*, GLOBECOM 2016.
+
+    Examples
+    --------
+    >>> from riot_ops.streams.streambench import FlowsSource
+    >>> found = threat().run(FlowsSource(messages=3))["threats"].to_pylist()
+    >>> [(row["src"], row["class"], row["label"]) for row in found]
+    [('10.0.0.0', 'normal', 0.0), ('10.0.158.55', 'normal', 0.0), ('10.0.60.110', 'dos', 1.0)]
+    """
+    if training and model is not None:
+        raise ConfigError(f"model = {model!r} is trained already; it goes without training = {training!r}")
+    if training < 0:
+        raise ConfigError(f"training must be >= 0, got {training!r}")
+    network = model or (trained(training, seed) if training else _given())
+    flow = Dataflow("threat")
+    vectors = _from_packets(flow, labels, size, delay) if from_packets else _from_lines(flow, labels)
+    judge = t.NeuralNetworkClassify(inputs=FEATURES, classes=CLASSES, model=network, probability=True)
+    kept = (*KEY, "class", "class_index", "class_probability", *(("label",) if labels else ()))
+    threats = vectors.to(judge, id="judge").to(t.Project(fields=kept), id="threats")
+    return flow.sink("threats_sink", threats)
+
+
+def _from_lines(flow: Dataflow, labels: bool) -> Stream:
+    """Flows as they are told by lines."""
+    fields: dict[str, Any] = {"event_time": (0, "s"), "src": (1, "string"), "dst": (2, "string")}
+    fields |= {name: (3 + i, "double") for i, name in enumerate(FEATURES)}
+    return flow.source("flows").shuffle().to(_parser(fields, labels, 3 + len(FEATURES)), id="parse")
+
+
+def _from_packets(flow: Dataflow, labels: bool, size: str, delay: str) -> Stream:
+    """Flows as windows over packets tell them."""
+    fields: dict[str, Any] = {"event_time": (0, "us"), "src": (1, "string"), "dst": (2, "string")}
+    fields |= {name: (cell, "int64") for name, cell in HEADER.items()}
+    told = TOLD | ({"label": ("max", "label")} if labels else {})
+    lengths: Any = {"size": size, "delay": delay}  # tasks read durations from text
+    packets = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse")
+    flows = packets.hash(*KEY).to(t.Window(by=KEY, aggregates=told, **lengths), id="flows")
+    for what in ("packet", "byte"):
+        rate = t.Ratio(numerator=f"{what}s", denominator="duration", output=f"{what}_rate", undefined=0.0)
+        flows = flows.to(rate, id=f"{what}_rate")
+    return flows
+
+
+def _parser(fields: dict[str, Any], labels: bool, cells: int) -> t.ParseLines:
+    return t.ParseLines(
+        fields=fields | ({"label": (cells, "double")} if labels else {}), cells=cells + labels, more=not labels
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def trained(flows: int, seed: int, overlap: float = 0.2) -> str:
+    """A network that was trained on so many generated flows, as JSON."""
+    x, label = FlowsSource(seed=seed, records=flows, overlap=overlap).vectors()
+    names = [CLASSES[i] for i in label]
+    return fit_network(x, names, FEATURES, "threat", classes=CLASSES, seed=seed).to_json()
+
+
+@functools.cache
+def _given() -> str:
+    found = files("riot_ops.dataflows.streambench").joinpath(GIVEN)
+    return NetworkModel.from_bytes(found.read_bytes(), f" {GIVEN}").to_json()

@@ -1,0 +1,75 @@
+"""How right a classifier is: its confusions, and the figures that are told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.core.errors import ConfigError
+
+__all__ = ["Judgement", "judged"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a classifier made of records of which the class is known.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        Labels, in the order of their indexes.
+    confusion : array of int64, shape (k, k)
+        Number of records by true class (row) and found class (column).
+    """
+
+    classes: tuple[str, ...]
+    confusion: npt.NDArray[np.int64]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the records that were told right; NaN of none."""
+        total = int(self.confusion.sum())
+        return float(np.trace(self.confusion) / total) if total else float("nan")
+
+    @property
+    def precision(self) -> dict[str, float]:
+        """By class: of the records that it was found for, the share that is of it; 0 of none."""
+        return self._shares(0)
+
+    @property
+    def recall(self) -> dict[str, float]:
+        """By class: of its records, the share that was found; 0 of none."""
+        return self._shares(1)
+
+    @property
+    def f1(self) -> dict[str, float]:
+        """By class: the harmonic mean of precision and recall; 0 where both are."""
+        found = zip(self.classes, self.precision.values(), self.recall.values(), strict=True)
+        return {name: 2 * p * r / (p + r) if p + r else 0.0 for name, p, r in found}
+
+    def _shares(self, axis: int) -> dict[str, float]:
+        right, whole = np.diag(self.confusion), self.confusion.sum(axis=axis)
+        return dict(zip(self.classes, (right / np.maximum(whole, 1)).tolist(), strict=True))
+
+
+def judged(truth: npt.ArrayLike, found: npt.ArrayLike, classes: Sequence[str]) -> Judgement:
+    """The judgement of a classifier by the indexes of the true and the found classes.
+
+    >>> one = judged([0, 0, 1, 1], [0, 1, 1, 1], ("no", "yes"))
+    >>> one.accuracy, one.precision["yes"], one.recall["no"], one.f1["yes"]
+    (0.75, 0.666, 0.5, 0.8)
+    >>> one.confusion.tolist()
+    [[1, 1], [0, 2]]
+    """
+    k = len(classes)
+    rows, columns = np.asarray(truth), np.asarray(found)
+    if rows.shape != columns.shape or rows.ndim != 1:
+        raise ConfigError(f"truth and found must be as long as each other, got {rows.shape} and {columns.shape}")
+    for name, one in (("truth", rows), ("found", columns)):
+        if one.size and (not np.array_equal(one, one.astype(np.int64)) or one.min() < 0 or one.max() >= k):
+            raise ConfigError(f"{name} must be indexes of the {k} classes {', '.join(classes)}")
+    cells = rows.astype(np.int64) * k + columns.astype(np.int64)
+    return Judgement(tuple(classes), np.bincount(cells, minlength=k * k).reshape(k, k).astype(np.int64))

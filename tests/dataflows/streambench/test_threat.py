@@ -1,0 +1,159 @@
+"""Threat detection against features one packet after the other and the network as a whole; its options; bad lines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from riot_ops import models
+from riot_ops.core.errors import ConfigError, ModelError
+from riot_ops.dataflows import threat
+from riot_ops.dataflows.streambench import threat as module
+from riot_ops.graph.plan import plan
+from riot_ops.measure.classification import judged
+from riot_ops.models import NetworkModel
+from riot_ops.streams.streambench import FlowsSource, TrafficSource
+from riot_ops.streams.streambench.flow_packets import CLASSES
+from riot_ops.streams.streambench.flows import FEATURES
+from tests.reference.streambench import flows as reference
+from tests.streams.wire_lines import lines
+
+
+def messages(texts):
+    return [{"payload": text.encode()} for text in texts]
+
+
+def given():
+    return NetworkModel.from_bytes(module._given())
+
+
+def test_flows_are_judged_as_by_the_network():
+    source = FlowsSource(messages=1_000, seed=5)
+    result = threat().run(source, batch_size=130)
+    rows = result["threats"].sort_by("seq").to_pylist()
+    x, label = (part[:1_000] for part in source.vectors())
+    wanted = given().probabilities(x)
+    assert [row["label"] for row in rows] == label.tolist()
+    assert [row["class_index"] for row in rows] == wanted.argmax(axis=1).tolist()
+    assert [row["class"] for row in rows] == [CLASSES[i] for i in wanted.argmax(axis=1)]
+    assert [row["class_probability"] for row in rows] == wanted.max(axis=1).tolist()
+    assert [[row["src"], row["dst"]] for row in rows[:50]] == [line.split(",")[1:3] for line in lines(source, 0, 50)]
+    assert 0.95 < judged(label, [row["class_index"] for row in rows], CLASSES).accuracy < 0.99
+
+
+@pytest.fixture(scope="module")
+def packets():
+    """A few windows of little traffic: flows of one packet, and some that another follows in the next window."""
+    return lines(TrafficSource(rate=2_000, seed=2), 0, 12_000)
+
+
+def windows(texts, **options):
+    flow = threat(from_packets=True, **options)
+    result = flow.run(messages(texts), batch_size=170)
+    return result, result["threats"].to_pylist()
+
+
+def test_features_are_those_of_the_packets_one_by_one(packets):
+    result, rows = windows(packets)
+    wanted = reference.flows(packets)
+    assert len(rows) == len(wanted) and result["errors"].num_rows == 0
+    assert {1, 2} <= {one["packets"] for one in wanted.values()}
+    by_key = {(row["src"], row["dst"], row["event_time"].timestamp() // 2 * 2_000_000): row for row in rows}
+    keys = list(wanted)
+    x = [[wanted[key][name] for name in FEATURES] for key in keys]
+    found = [by_key[key] for key in keys]
+    assert [row["label"] for row in found] == [wanted[key]["label"] for key in keys]
+    np.testing.assert_allclose(
+        [row["class_probability"] for row in found], given().probabilities(x).max(axis=1), rtol=0, atol=1e-9
+    )
+    # the features themselves, before they are judged
+    flow = threat(from_packets=True)
+    flow.sink("told", flow.stream("byte_rate"))
+    told = flow.run(messages(packets), batch_size=999)["byte_rate"].to_pylist()
+    for row in told:
+        one = wanted[row["src"], row["dst"], round(row["window_start"].timestamp() * 1e6)]
+        assert [row[name] for name in FEATURES] == pytest.approx([one[name] for name in FEATURES], rel=1e-9, abs=1e-12)
+
+
+def test_any_cut_gives_the_same(packets):
+    flow, order = threat(from_packets=True), [("event_time", "ascending"), ("src", "ascending"), ("dst", "ascending")]
+    once, cut = (flow.run(messages(packets), batch_size=size)["threats"].sort_by(order) for size in (12_000, 311))
+    assert once.equals(cut)
+
+
+def test_a_packet_that_is_late(packets):
+    first, *_, last = packets
+    late = first.replace(first.split(",")[1], "10.9.9.9")
+    result, _ = windows([*packets, late])
+    assert result["errors"]["reason"].to_pylist() == ["late"]
+    result, rows = windows([*packets, late], delay="1h")
+    assert result["errors"].num_rows == 0 and "10.9.9.9" in {row["src"] for row in rows}
+    _, longer = windows(packets, size="1h")
+    assert len(longer) < len(rows) and last
+
+
+def test_bad_lines():
+    bad = ["", "soon,10.0.0.1,10.0.0.2,1,2,6,40,2,64,0", "1,10.0.0.1,10.0.0.2,1,2,6,40,2", "1,a,b,1,2,6,x,2,64,0"]
+    result, rows = windows(bad)
+    assert rows == []
+    assert sorted(result["errors"]["reason"].to_pylist()) == ["bad_number", "bad_time", "wrong_cells", "wrong_cells"]
+    dirty = threat().run(FlowsSource(messages=2_000, dirt=True))
+    assert dirty["threats"].num_rows + dirty["errors"].num_rows == 2_000
+    assert set(dirty["errors"]["reason"].to_pylist()) == {"wrong_cells", "bad_number"}
+    for from_packets in (False, True):
+        assert threat(from_packets=from_packets).run(messages([]))["threats"].num_rows == 0
+
+
+def test_lines_without_the_truth(packets):
+    plain = [line.rpartition(",")[0] for line in packets]
+    for texts in (plain, packets):  # what stands behind is passed over
+        result, rows = windows(texts, labels=False)
+        assert result["errors"].num_rows == 0 and rows and "label" not in rows[0]
+    flows = [line.rpartition(",")[0] for line in lines(FlowsSource(), 0, 20)]
+    assert threat(labels=False).run(messages(flows))["threats"].num_rows == 20
+    assert threat().run(messages(flows))["errors"].num_rows == 20
+
+
+def test_a_network_of_ones_own(tmp_path):
+    source = FlowsSource(messages=200)
+    x, label = FlowsSource(seed=9, records=500).vectors()
+    network = models.fit_network(
+        x, [CLASSES[i] for i in label], FEATURES, "threat", classes=CLASSES, epochs=3, hidden=(3,)
+    )
+    path = tmp_path / "network.model"
+    path.write_bytes(network.to_bytes())
+    wanted = network.probabilities(source.vectors()[0][:200]).max(axis=1).tolist()
+    for model in (str(path), network.to_json()):
+        rows = threat(model=model).run(source)["threats"].to_pylist()
+        assert [row["class_probability"] for row in rows] == wanted
+    with pytest.raises(ConfigError, match="is trained already"):
+        threat(model=str(path), training=100)
+    with pytest.raises(ConfigError, match="training must be >= 0"):
+        threat(training=-1)
+    other = models.fit_network(x, [CLASSES[i] for i in label], FEATURES, "threat", epochs=2)
+    with pytest.raises(ModelError, match="has the classes dos, normal, scan"):
+        threat(model=other.to_json())
+
+
+def test_a_network_that_is_trained_when_the_dataflow_is_built():
+    source = FlowsSource(messages=100)
+
+    def probabilities(**options):
+        return threat(**options).run(source)["threats"]["class_probability"].to_pylist()
+
+    x, label = FlowsSource(seed=4, records=400).vectors()
+    names = [CLASSES[i] for i in label]
+    wanted = models.fit_network(x, names, FEATURES, "threat", classes=CLASSES, seed=4)
+    assert probabilities(training=400, seed=4) == wanted.probabilities(source.vectors()[0][:100]).max(axis=1).tolist()
+    assert probabilities(training=400, seed=5) != probabilities(training=400, seed=4) != probabilities()
+
+
+def test_the_network_that_comes_with_it_is_as_good_as_one_trained_now():
+    x, label = FlowsSource(seed=2).vectors()
+    assert 0.95 <= np.mean(given().predict(x) == label) <= 0.99
+    assert (given().rows, given().classes, given().inputs) == (7_000, CLASSES, FEATURES)
+
+
+def test_judging_needs_no_shuffle_of_its_own():
+    for from_packets, stages in ((False, 1), (True, 2)):
+        assert len(plan(threat(from_packets=from_packets)).stages) == stages
