@@ -112,9 +112,9 @@ def test_without_updates_it_runs_wherever_records_are(tmp_path):
     records = [{"key": "ab"[i % 2], "x": [1.0, None, 2.0][i % 3], "update": None} for i in range(9)]
     schema = {"key": "string", "x": "double", "update": "string"}
 
-    def run(task, **options):
+    def run(task, fields=schema, **options):
         flow = ro.Dataflow("judge")
-        flow.sink("out", flow.source("rows", schema=schema).shuffle(2).to(task, id="judge"))
+        flow.sink("out", flow.source("rows", schema=fields).shuffle(2).to(task, id="judge"))
         return flow, flow.run(records, **options)["judge"].sort_by("seq").to_pylist()
 
     flow, rows = run(task, batch_size=2)
@@ -123,7 +123,7 @@ def test_without_updates_it_runs_wherever_records_are(tmp_path):
     assert [{k: v for k, v in row.items() if k not in ("seq", "sub", "event_time")} for row in rows] == session
     assert run(task.replace(by=("key",)))[1] == rows
     for kept in ({"updates": "update"}, {"ttl": "1h"}):
-        flow, _ = run(task.replace(**kept))
+        flow, _ = run(task.replace(**kept), {**schema, "event_time": "timestamp[us, tz=UTC]"})
         assert [stage.steps[-1].keyed for stage in plan(flow).stages][-1]
     infinite = ro.Dataflow("infinite")
     infinite.sink("out", infinite.source("rows", schema=schema).to(task, id="judge"))

@@ -268,10 +268,7 @@ class KeyedOperator(Operator):
         return None
 
     def without_state(self) -> StatelessOperator | None:
-        """What does the same, record by record, where the parameters leave nothing to remember; None: nothing does.
-
-        In a dataflow it stands in for the task, which then runs wherever records are.
-        """
+        """What stands in for it in a dataflow where its parameters leave nothing to remember; None: nothing does."""
         return None
 
     # -- stream time -------------------------------------------------------------------------------
