@@ -347,7 +347,9 @@ def test_a_restart_loses_and_doubles_nothing(tmp_path_factory, buffering, cut, b
 def test_a_batch_has_no_more_than_capacity():
     sizes = []
     sink = ro.CallbackSink(lambda _, batch: sizes.append(batch.nbytes))
-    result = flow(t.NoOp()).run([{"device": "a", "value": 1.0}] * 5000, sinks=sink, buffering=ro.Buffering(capacity=1600))
+    result = flow(t.NoOp()).run(
+        [{"device": "a", "value": 1.0}] * 5000, sinks=sink, buffering=ro.Buffering(capacity=1600)
+    )
     assert 1600 <= result.summary.buffered <= 1600 + 0.9 * (1 << 16)
     assert max(sizes) <= 1700  # a step may know which values are null, where the source does not
     assert sum(sizes) > 16 * 5000

@@ -28,6 +28,7 @@ SUITES: dict[str, str] = {
     "app": "the same for each application, over the benchmark's streams",
     "dspbench": "the applications of DSPBench, against plain Python and plain PySpark",
     "streambench": "StreamBench's programs and suites, against plain PySpark in several forms",
+    "neptune": "message relay, compression, back-pressure and scaling, beside the thesis on Neptune",
     "reuse": "dataflows that come and go, each by itself and sharing their steps",
     "mqtt": "publishing and receiving through a broker, against paho-mqtt alone",
 }

@@ -1,0 +1,131 @@
+"""Neptune's experiments: message relay, compression, back-pressure, senders and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from riot_ops.bench.experiment import Experiment, Figure
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.neptune_compression import compression
+from riot_ops.bench.neptune_pressure import backpressure
+from riot_ops.bench.neptune_relay import local, processes, spark
+from riot_ops.bench.neptune_scaling import scaling
+
+__all__ = ["EXPERIMENTS", "measures"]
+
+
+def _relay(name: str, title: str) -> tuple[Figure, ...]:
+    at, sizes = rf"neptune/relay/(?P<series>{name})/(?P<x>\d+K?B)", "message size"
+    return (
+        Figure(f"relay-{name}-throughput", f"{title}: throughput", at, sizes, "messages/s", "line", "xy"),
+        Figure(f"relay-{name}-latency", f"{title}: latency, 99 %", f"{at}/latency/p99", sizes, "ms", "line", "xy"),
+        Figure(f"relay-{name}-bandwidth", f"{title}: bandwidth", f"{at}/bandwidth", sizes, "Gbit/s", "line", "x"),
+    )
+
+
+def _buffers(name: str, title: str) -> tuple[Figure, ...]:
+    at = rf"neptune/relay/{name}/(?P<series>\d+K?B)/(?P<x>\d+[KM]B)"
+    return (
+        Figure(
+            f"buffers-{name}-throughput", f"{title}: throughput by buffer", at, "buffer", "messages/s", "line", "xy"
+        ),
+        Figure(
+            f"buffers-{name}-latency", f"{title}: latency by buffer", f"{at}/latency/p99", "buffer", "ms", "line", "xy"
+        ),
+    )
+
+
+_ABOUT = (
+    "Source, relay and sink; messages of one size that carry a number and the time of sending; a fifth of the time is "
+    "warm-up. The paper's relay crosses a network of 1 Gbit/s between two nodes and reaches two million messages of 50 "
+    "B per second, 0.94 Gbit/s from 100 B on. Compare shapes: a plateau as buffers grow, latency that grows with them."
+)
+
+EXPERIMENTS = (
+    Experiment(
+        "neptune/relay/local",
+        "Message relay in process",
+        local,
+        _ABOUT + " Here the stages are threads of one process, and batches are handed on without a copy.",
+        (*_relay("local", "Relay in process"), *_buffers("local", "Relay in process")),
+        (30.0, 400.0),
+    ),
+    Experiment(
+        "neptune/relay/processes",
+        "Message relay over processes",
+        processes,
+        _ABOUT + " Here the relay is another process, and batches cross two sockets.",
+        (*_relay("processes", "Relay over processes"), *_buffers("processes", "Relay over processes")),
+        (45.0, 600.0),
+    ),
+    Experiment(
+        "neptune/relay/spark",
+        "Message relay on Spark",
+        spark,
+        _ABOUT + " Here the relay is a worker behind a shuffle, which counts the messages.",
+        _relay("spark", "Relay on Spark"),
+        (50.0, 240.0),
+    ),
+    Experiment(
+        "neptune/compression",
+        "Compression by a measured ratio",
+        compression,
+        "The relay over processes with compression off, selective with coefficients of 0.2 and 0.5, and total, on "
+        "readings of equipment and on random bytes of the same lengths. The paper found no significant effect on "
+        "readings, and off significantly best on random bytes; the test is Tukey and Kramer's over the four settings.",
+        (
+            Figure(
+                "compression",
+                "Throughput by compression",
+                r"neptune/compression/(?P<series>\w+)/(?P<x>[\w.-]+)/throughput",
+                "setting",
+                "messages/s",
+            ),
+            Figure(
+                "compression-bytes",
+                "Bytes on the link by compression",
+                r"neptune/compression/(?P<series>\w+)/(?P<x>[\w.-]+)/bytes",
+                "setting",
+                "bytes/message",
+            ),
+        ),
+        (25.0, 160.0),
+    ),
+    Experiment(
+        "neptune/backpressure",
+        "Back-pressure staircase",
+        backpressure,
+        "The last of three stages sleeps 1, 2, 3, 2, 1 and 0 ms per message. The source has to follow, with a rate of "
+        "1/(sleep + service), and nothing may be lost; the paper shows the inverse law.",
+        (
+            Figure(
+                "backpressure",
+                "Source by the last stage's sleep",
+                r"neptune/backpressure/step-(?P<x>\d+)/.*",
+                "step: sleeps of 1, 2, 3, 2 and 1 ms",
+                "messages/s",
+            ),
+        ),
+        (13.0, 62.0),
+    ),
+    Experiment(
+        "neptune/scaling",
+        "Many senders, many jobs",
+        scaling,
+        "k processes send 50 B messages to one receiver, and k relays run at once on one machine. The paper found "
+        "growth until the cores are busy, then a decline; 4.7 million messages per second at one receiver of many.",
+        (
+            Figure(
+                "senders", "Many senders, one receiver", r"neptune/senders/(?P<x>\d+)", "senders", "messages/s", "line"
+            ),
+            Figure("jobs", "Many relays at once", r"neptune/jobs/(?P<x>\d+)", "relays", "messages/s", "line"),
+        ),
+        (30.0, 240.0),
+    ),
+)
+
+
+def measures(quick: bool = False) -> Iterator[Measure]:
+    """The suite."""
+    for one in EXPERIMENTS:
+        yield from one.measures(quick)

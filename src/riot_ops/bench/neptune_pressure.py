@@ -1,0 +1,140 @@
+"""The staircase: a third stage that sleeps longer and shorter, and the source that has to follow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops import tasks as t
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.neptune_messages import Messages, Received
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.source import Split
+from riot_ops.dataflow import Dataflow
+from riot_ops.tasks.functions.batch_function import map_batches
+
+__all__ = ["Stairs", "backpressure", "staircase"]
+
+SIZE = 50
+#: How long the last stage sleeps per message, step after step, in ms.
+STEPS = (1.0, 2.0, 3.0, 2.0, 1.0, 0.0)
+#: A few messages a batch and a queue of a few batches, so that a step of the stairs is long beside what waits.
+STAIRS = Buffering(capacity=8 * SIZE, queue=32 * SIZE, flush_ms=1)
+#: Share of a step that belongs to the change of the rate.
+SETTLING = 0.3
+
+
+@dataclass
+class Stairs:
+    """What the last stage does and did: steps of equal length, and notes of services and readings.
+
+    ``served`` has when each message's turn came and how long it slept, ``sent`` when how many were read.
+    """
+
+    hold_s: float
+    began: float = field(default_factory=time.monotonic)
+    served: list[tuple[float, float]] = field(default_factory=list)
+    sent: list[tuple[float, int]] = field(default_factory=list)
+
+    def serve(self, messages: int) -> None:
+        """Take messages one by one."""
+        for _ in range(messages):
+            begun = time.monotonic()
+            level = min(int((begun - self.began) / self.hold_s), len(STEPS) - 1)
+            if STEPS[level]:
+                time.sleep(STEPS[level] / 1e3)
+            self.served.append((begun, time.monotonic() - begun))
+
+    def serve_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same for a batch, which goes on as it is."""
+        self.serve(batch.num_rows)
+        return batch
+
+    def rates(self) -> list[tuple[float, float, float]]:
+        """For each step with a sleep: its length, messages read per second, and ``1 / (sleep + service)``.
+
+        The sleep is what it really took, the service what a message takes besides: the time for one where none sleeps.
+        """
+        sent, served = np.array(self.sent), np.array(self.served)
+        start, end = self.span(len(STEPS) - 1)
+        idle = served[(served[:, 0] >= start) & (served[:, 0] < end)]
+        service = (end - start) / max(len(idle), 1)
+        found = []
+        for level, sleep in enumerate(STEPS[:-1]):
+            start, end = self.span(level)
+            within = sent[(sent[:, 0] >= start) & (sent[:, 0] < end)]
+            asleep = float(served[(served[:, 0] >= start) & (served[:, 0] < end), 1].mean())
+            found.append((sleep, within[:, 1].sum() / (end - start), 1 / (asleep + service)))
+        return found
+
+    def span(self, level: int) -> tuple[float, float]:
+        """When a step has settled, and when it ends."""
+        return self.began + (level + SETTLING) * self.hold_s, self.began + (level + 1) * self.hold_s
+
+    def recovered_s(self) -> float:
+        """How long after the last sleep the source first gave, for a tenth of a step, half of what it then came to."""
+        start, end = self.span(len(STEPS) - 1)
+        sent, tenth = np.array(self.sent), self.hold_s / 10
+        usual = sent[(sent[:, 0] >= start) & (sent[:, 0] < end), 1].sum() / (end - start)
+        begun = self.began + (len(STEPS) - 1) * self.hold_s
+        for k in range(10):
+            a, b = begun + k * tenth, begun + (k + 1) * tenth
+            if sent[(sent[:, 0] >= a) & (sent[:, 0] < b), 1].sum() / tenth >= usual / 2:
+                return (k + 1) * tenth
+        return self.hold_s
+
+
+class _Noted(Messages):
+    """Notes when it gave how many messages."""
+
+    stairs: Stairs
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(split):
+            self.stairs.sent.append((time.monotonic(), batch.num_rows))
+            yield batch
+
+
+def staircase(hold_s: float) -> tuple[Stairs, Received, int]:
+    """One run over all steps: notes, what came, and the most bytes that waited."""
+    source = _Noted(SIZE, seconds=hold_s * len(STEPS))
+    source.stairs = stairs = Stairs(hold_s)
+    flow = Dataflow("stairs")
+    first = flow.source("messages", schema=source.schema).to(t.NoOp(), id="relay")
+    flow.sink("received", first.to(map_batches(stairs.serve_batch), id="sleeping"))
+    sink = Received()
+    result = flow.run(source, sinks=sink, buffering=STAIRS, cores=1)
+    return stairs, sink, result.summary.buffered
+
+
+def backpressure(quick: bool) -> Iterator[Measure]:
+    """Loss, order, rate against what the last stage could take, memory, recovery."""
+    stairs, sink, waited = staircase(2.0 if quick else 10.0)
+    found, how = (
+        sink.relayed(),
+        f"steps of {', '.join(f'{s:g}' for s in STEPS)} ms per message, {stairs.hold_s:g} s each",
+    )
+    sent = sum(n for _, n in stairs.sent)
+    yield Measure("neptune/backpressure/lost", sent - found.messages + found.disorder, "messages", how, 0, at_most=True)
+    errors = []
+    for level, (sleep, rate, wanted) in enumerate(stairs.rates()):
+        errors.append(abs(rate / wanted - 1))
+        told = f"source at a sleep of {sleep:g} ms; the last stage could take {wanted:,.0f}"
+        yield Measure(f"neptune/backpressure/step-{level + 1}/{sleep:g}ms", rate, "messages/s", told)
+    worst = max(errors)
+    yield Measure(
+        "neptune/backpressure/rate-error",
+        worst,
+        "share",
+        "worst step: source against 1/(sleep + service)",
+        0.2,
+        at_most=True,
+    )
+    bound = STAIRS.room + STAIRS.capacity
+    yield Measure("neptune/backpressure/memory", waited, "bytes", f"most that waited; {how}", bound, at_most=True)
+    told = "until the source is back at half of its rate, once the last stage sleeps no more"
+    yield Measure("neptune/backpressure/recovered", stairs.recovered_s(), "s", told, 2 * stairs.hold_s, at_most=True)

@@ -1,0 +1,166 @@
+"""The relay of three stages, source, relay and sink: in threads, over processes, and on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from riot_ops import tasks as t
+from riot_ops.bench.confidence import interval, welch
+from riot_ops.bench.data import needs
+from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.neptune_messages import Messages, Received, Relayed
+from riot_ops.bench.neptune_processes import OverProcesses
+from riot_ops.bench.neptune_published import BANDWIDTH, LATENCY, THROUGHPUT
+from riot_ops.bench.sparks import durations, folder, spark_session
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.errors import RiotError
+from riot_ops.dataflow import Dataflow
+from riot_ops.streams.pace import Paced
+
+__all__ = ["local", "processes", "relay_flow", "spark"]
+
+SIZES = (50, 100, 200, 400, 1024, 4096, 10_240)
+BUFFERS = tuple(1 << k for k in range(10, 21))  # 1 KiB to 1 MiB
+#: What the experiments do in the quick form: sizes of messages, buffers, repetitions, seconds of each.
+QUICK_SIZES, QUICK_BUFFERS = (50, 400, 10_240), (1 << 10, 1 << 14, 1 << 17)
+#: Messages per second of the latency that is asked for, and what it should be (ms).
+PACE, PACED_P99 = 1_000_000, 10.0
+#: Messages per second of a relay of 50 bytes.
+REACH = 2e6
+
+Run = Callable[[Messages, Buffering], Relayed]
+
+
+def relay_flow(messages: Messages) -> Dataflow:
+    """Three stages: a source, a step that hands on, a sink."""
+    flow = Dataflow("relay")
+    flow.sink("received", flow.source("messages", schema=messages.schema).to(t.NoOp(), id="relay"))
+    return flow
+
+
+def in_process(messages: Any, buffering: Buffering) -> Relayed:
+    """One relay in threads of this process."""
+    sink = Received()
+    relay_flow(getattr(messages, "source", messages)).run(messages, sinks=sink, buffering=buffering)
+    return sink.relayed()
+
+
+def label(size: int) -> str:
+    """A size as the measures name it.
+
+    >>> label(50), label(10240), label(1 << 20)
+    ('50B', '10KB', '1MB')
+    """
+    for unit, one in (("MB", 1 << 20), ("KB", 1 << 10)):
+        if size >= one and size % one == 0:
+            return f"{size // one}{unit}"
+    return f"{size}B"
+
+
+def local(quick: bool) -> Iterator[Measure]:
+    """In threads: all sizes and buffers, and the latency at a million messages per second."""
+    in_process(Messages(50, seconds=0.2), Buffering())  # compiles
+    yield from _sweep("local", in_process, quick, 0.4 if quick else 2.0)
+    found = [
+        in_process(Paced(Messages(50, total=PACE), rate=PACE), Buffering.named("latency"))
+        for _ in range(2 if quick else 5)
+    ]
+    how = "50 B, 1,000,000 messages/s, buffering latency"
+    at = "neptune/relay/local/50B/paced"
+    yield _of(f"{at}/p99", [one.p99 for one in found], "ms", how, PACED_P99, at_most=True)
+    yield _of(f"{at}/rate", [one.rate for one in found], "messages/s", how)
+
+
+def processes(quick: bool) -> Iterator[Measure]:
+    """Source and sink in this process, the relay in another one, links of sockets between them."""
+    with OverProcesses() as run:
+        run(Messages(50, seconds=0.1), Buffering())  # compiles there
+        yield from _sweep("processes", run, quick, 0.5 if quick else 2.0)
+
+
+def _sweep(name: str, run: Run, quick: bool, seconds: float) -> Iterator[Measure]:
+    repetitions = 3 if quick else 5
+    lost = disorder = 0
+    for size in QUICK_SIZES if quick else SIZES:
+        at, how = f"neptune/relay/{name}/{label(size)}", f"{label(size)}, buffers of 1 MiB or 10 ms"
+        whole, alone = Buffering(capacity=1 << 20, flush_ms=10, codec=None), Buffering(capacity=0, codec=None)
+        found, single = list[Relayed](), list[Relayed]()
+        for _ in range(repetitions):  # in turns
+            found.append(run(Messages(size, seconds=seconds), whole))
+            single.append(run(Messages(size, seconds=seconds / 2), alone))
+        lost += sum(one.lost for one in found + single)
+        disorder += sum(one.disorder for one in found + single)
+        yield from _figures(at, found, size, how)
+        yield _of(f"{at}/immediate", [one.rate for one in single], "messages/s", "each message alone")
+        tested = welch([one.rate for one in found], [one.rate for one in single])
+        told = f"Welch, H0: no faster than each message alone; t = {tested.statistic:.2f}, df = {tested.df:.2f}"
+        yield Measure(f"{at}/welch-p", tested.p, "p", told, 0.05, at_most=True)
+        for capacity in () if quick and size != QUICK_SIZES[0] else QUICK_BUFFERS if quick else BUFFERS[:-1]:
+            buffering = Buffering(capacity=capacity, flush_ms=10, codec=None)
+            some = [run(Messages(size, seconds=seconds), buffering) for _ in range(repetitions)]
+            lost += sum(one.lost for one in some)
+            disorder += sum(one.disorder for one in some)
+            yield from _figures(f"{at}/{label(capacity)}", some, size, f"buffers of {label(capacity)} or 10 ms", False)
+    yield Measure(f"neptune/relay/{name}/lost", lost, "messages", "in all of these runs", 0, at_most=True)
+    yield Measure(f"neptune/relay/{name}/disorder", disorder, "messages", "in all of these runs", 0, at_most=True)
+
+
+def _figures(at: str, found: Sequence[Relayed], size: int, how: str, main: bool = True) -> Iterator[Measure]:
+    rates = [one.rate for one in found]
+    reach = REACH if main and at == "neptune/relay/local/50B" else None
+    low, high = interval(rates)
+    told = f"{how}; 95 % of the mean {low:,.0f} to {high:,.0f}"
+    published = (lambda table: table.get(size)) if main else (lambda table: None)
+    yield replace(_of(at, rates, "messages/s", told, reach), published=published(THROUGHPUT))
+    mean, deviation, p99 = published(LATENCY) or (None, None, None)
+    for name, values, paper in (
+        ("mean", [one.mean for one in found], mean),
+        ("sd", [one.deviation for one in found], deviation),
+        ("p99", [one.p99 for one in found], p99),
+    ):
+        yield replace(_of(f"{at}/latency/{name}", values, "ms", how), published=paper)
+    widths = [rate * size * 8 / 1e9 for rate in rates]
+    yield replace(_of(f"{at}/bandwidth", widths, "Gbit/s", how), published=published(BANDWIDTH))
+
+
+def _of(
+    name: str, values: Sequence[float], unit: str, how: str, reach: float | None = None, *, at_most: bool = False
+) -> Measure:
+    several = tuple(values) if len(values) > 1 else ()
+    return Measure(name, median(values), unit, how, reach, at_most=at_most, values=several)
+
+
+def spark(quick: bool) -> Iterator[Measure]:
+    """On Spark, where the relay counts in a worker behind a shuffle: its count is the message's number."""
+    needs("this experiment", "spark", "pyspark", "pandas")
+    with spark_session() as session:
+        for size in QUICK_SIZES if quick else SIZES:
+            batch, batches = (32 << 20) // size, 4 if quick else 8
+            yield from _on_spark(session, size, batch, batches)
+
+
+def _on_spark(session: Any, size: int, batch: int, batches: int) -> Iterator[Measure]:
+    messages = Messages(size, total=batch * (batches + 1))
+    flow = Dataflow("relay")
+    source = flow.source("messages", schema=messages.schema)
+    flow.sink("received", source.to(t.RunningCount(), id="relay"))
+    with folder() as notes:
+        sink = Received(notes)
+        query = flow.start(session, messages, sinks=sink, max_records=batch, buffering=Buffering(capacity=1 << 20))
+        query.wait()
+        found = sink.relayed()
+    if found.messages != messages.total or found.lost:
+        raise RiotError(f"of {messages.total:,} messages {found.messages:,} came, {found.lost:,} were lost")
+    rates = [batch / one for one in durations(query.streaming)[1 : batches + 1]]
+    yield from _figures_on_spark(size, rates, found, f"{label(size)}, local[2], micro-batches of {batch:,}")
+
+
+def _figures_on_spark(size: int, rates: Sequence[float], found: Relayed, how: str) -> Iterator[Measure]:
+    at = f"neptune/relay/spark/{label(size)}"
+    yield replace(_of(at, rates, "messages/s", how + ", in the later ones"), published=THROUGHPUT.get(size))
+    for name, value in (("mean", found.mean), ("sd", found.deviation), ("p99", found.p99)):
+        yield Measure(f"{at}/latency/{name}", value, "ms", how + ", from reading to the step's output")
+    widths = [rate * size * 8 / 1e9 for rate in rates]
+    yield replace(_of(f"{at}/bandwidth", widths, "Gbit/s", how), published=BANDWIDTH.get(size))
