@@ -21,26 +21,62 @@ EXAMPLES = """**Examples**
 
 `riot-ops validate fd --input cards.csv --out results --set threshold=0.98` · with the parameters of the run
 
+`riot-ops validate --all --quick` · every application on both runners, whole, cut and restarted; minutes
+
+`riot-ops validate --all wc fd` · two of them, in all variants
+
 **Exit codes**: 0 equal, 1 different, 2 misuse"""
 
 
 def validate(
-    name: Annotated[str, typer.Argument(help="An application that reads lines, by name or code.")],
-    input: Annotated[list[str], typer.Option(help="The file of the run, or NAME=FILE, repeatedly.")],
-    out: Annotated[Path, typer.Option(help="The folder with its results.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="An application that reads lines, by name or code; with --all any, several."
+        ),
+    ] = None,
+    input: Annotated[list[str] | None, typer.Option(help="The file of the run, or NAME=FILE, repeatedly.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder with its results.")] = None,
     given: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the run, NAME=VALUE, repeatedly.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per stream.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object per stream; with --all per application and variant.")
+    ] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Run applications in all variants over generated data, and hold these against each other."
+        ),
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Of --all: on Spark cut on two partitions and restarted on one alone.")
+    ] = False,
 ) -> None:
-    """Hold the results of a run against the application in plain Python, in any order of the records."""
+    """Hold the results of a run against the application in plain Python, or all variants of runs against each other.
+
+    Records are compared in any order.
+    """
     from riot_ops.bench import validation
     from riot_ops.command.settings import files_of, named, settings
+    from riot_ops.command.validate_all import validate_all
     from riot_ops.core.errors import ConfigError
     from riot_ops.core.paths import local_path
     from riot_ops.dataflows.applications import application
 
-    one = application(name)
+    if everything:
+        if input or out or given:
+            raise ConfigError("--all generates what it reads: it takes no --input, --out or --set")
+        if not validate_all(names or (), quick, as_json):
+            raise typer.Exit(1)
+        return
+    if quick:
+        raise ConfigError("--quick goes with --all")
+    if not names or len(names) > 1:
+        raise ConfigError(f"NAME must be one application without --all, got {', '.join(names or ()) or 'none'}")
+    if not input or out is None:
+        raise ConfigError("--input and --out must tell of a run; or give --all")
+    one = application(names[0])
     if not one.results:
         raise ConfigError(f"{one.name} has no plain-Python counterpart; it is of the suite {one.suite}")
     files = files_of(one, input)

@@ -48,6 +48,9 @@ class TextSource(WireSource):
     stream: ClassVar[str] = "text"
     domain: ClassVar[str] = "sentences of books"
 
+    #: Made when it is needed; a copy in another process makes its own.
+    _words: tuple[pa.Array, pa.Array] | None = None
+
     def __init__(
         self, messages: int | None = None, seed: int = 0, *, vocabulary: int = 10_000, dirt: bool = True
     ) -> None:
@@ -55,7 +58,6 @@ class TextSource(WireSource):
         if not isinstance(vocabulary, int) or vocabulary < 1:
             raise ConfigError(f"vocabulary must be a number >= 1, got {vocabulary!r}")
         self.vocabulary = vocabulary
-        self._words: tuple[pa.Array, pa.Array] | None = None
 
     def lines(self, numbers: Numbers) -> pa.Array:
         words, capitals = self._lexicon()
