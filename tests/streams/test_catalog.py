@@ -1,6 +1,7 @@
 """The catalogue of streams, its command, and STATS over each of them."""
 
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -273,3 +274,11 @@ def test_stats_over_the_fit_sample(shared_data):
 def test_a_source_tells_the_schema_of_its_batches(name, format):
     source = streams.generate(name, 5, messages=3, format=format)
     assert source.schema.equals(table(source).schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("name", [*STREAMS, *CATALOG])
+def test_a_copy_in_another_process_gives_the_same(name):
+    """As on Spark, where the source is made here and read there; before it was read here, too."""
+    source = streams.generate(name, messages=30)
+    copy = pickle.loads(pickle.dumps(source))
+    assert table(copy).equals(table(source))

@@ -57,7 +57,9 @@ class Objective:
         return bool(lag <= self.lag_s) and run.stability(report, seconds).stable
 
 
-def demand(carries: Callable[[int, float], bool], resources: Sequence[int], load: float, attempts: int = 2) -> int | None:
+def demand(
+    carries: Callable[[int, float], bool], resources: Sequence[int], load: float, attempts: int = 2
+) -> int | None:
     """The least of the resources, in growing order, that carry a load; None where none does.
 
     Parameters

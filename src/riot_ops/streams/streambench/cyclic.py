@@ -20,12 +20,14 @@ class CyclicSource(WireSource):
     finds in one.
     """
 
+    #: Made when they are needed; a copy in another process makes its own.
+    _seed_lines: pa.Array | None = None
+
     def __init__(self, messages: int | None, seed: int, records: int, dirt: bool) -> None:
         super().__init__(messages, seed, dirt)
         if not isinstance(records, int) or isinstance(records, bool) or records < 1:
             raise ConfigError(f"records must be a number >= 1, got {records!r}")
         self.records = records
-        self._seed_lines: pa.Array | None = None
 
     @abstractmethod
     def seed_lines(self) -> pa.Array:
