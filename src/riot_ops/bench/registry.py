@@ -26,6 +26,7 @@ SUITES: dict[str, str] = {
     "models": "predictions by stored models, against scikit-learn message by message",
     "micro": "each task alone: peak rate, latency, jitter, CPU and memory, beside the RIoTBench paper",
     "app": "the same for each application, over the benchmark's streams",
+    "scalability": "the load that cores carry, and the cores that a load demands, under an objective",
     "dspbench": "the applications of DSPBench, against plain Python and plain PySpark",
     "streambench": "StreamBench's programs and suites, against plain PySpark in several forms",
     "neptune": "message relay, compression, back-pressure and scaling, beside the thesis on Neptune",

@@ -197,16 +197,11 @@ def _local(quick: bool) -> Iterator[Measure]:
     return measures(quick, name=("stats",) if quick else ("stats", "pred"))
 
 
-def _spark(quick: bool) -> Iterator[Measure]:
-    return measures(quick, runner="spark")
-
-
 ABOUT = (
-    "The scalability of a dataflow is what resources each load demands, and what load each amount of resources carries, so "
-    "that an objective is kept: 95 % of the messages within the stated lag, and neither lag nor backlog growing."
+    "The scalability of a dataflow is what resources each load demands, and what load each amount of resources "
+    "carries, so that an objective is kept: 95 % of the messages within the stated lag, and neither lag nor backlog "
+    "growing."
 )
 EXPERIMENTS = (
     Experiment("scalability/local", "Scalability in process", _local, ABOUT, _figures("local"), (120, 1500)),
 )
-#: On Spark, where each load is a query and each number of cores a session: not part of a report.
-ON_SPARK = Experiment("scalability/spark", "Scalability on Spark", _spark, ABOUT, _figures("spark"), (900, 3600))

@@ -14,7 +14,7 @@ __all__ = ["REPORTS", "Planned", "find", "planned"]
 
 #: The suites of a report, and the benchmarks that each is made of.
 REPORTS: dict[str, tuple[str, ...]] = {
-    "riotbench": ("micro", "app", "stats"),
+    "riotbench": ("micro", "app", "stats", "scalability"),
     "dspbench": ("dspbench",),
     "neptune": ("neptune",),
     "streambench": ("streambench",),
