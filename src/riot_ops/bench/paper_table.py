@@ -49,7 +49,7 @@ def notes(outcome: Outcome, paper: Published, where: str) -> dict[str, str]:
         "selectivity": f"records at the sinks per message; {where}",
         "sigma": f"records that a message should lead to: as declared, or as a run without a pace delivered; {where}",
         "silent": f"no record came in: {', '.join(outcome.silent) or '(all had some)'}; {where}",
-        "task-latency": f"time of the task alone, by record that it puts out, in batches of 1,024 messages; {where}",
+        "task-latency": f"time of the task alone, by record that it puts out, in batches of at most 1,024; {where}",
         **{f"latency-{share}": latency for share in ("p25", "p50", "p75", "p99")},
         "jitter": beside(f"median, against {short(outcome.sigma)} records per message; {at}", paper.jitter),
         "jitter-spread": f"distance of the quartiles, intervals of {outcome.interval_s:g} s; {at}",

@@ -1,0 +1,65 @@
+"""The pages of the papers: their tables are written from the code and from results, and from nothing else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.science.plan import REPORTS, planned
+from riot_ops.bench.science.store import Store
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import write_papers
+
+PAGES = write_papers.TARGET
+
+
+@pytest.mark.parametrize("suite", REPORTS)
+def test_every_suite_has_a_page_with_places(suite: str) -> None:
+    text = (PAGES / f"{suite}.md").read_text(encoding="utf-8")
+    made = write_papers.written(text, suite, [])
+    for one in planned([suite]):
+        assert f"| `{one.key}` | {one.experiment.title} | `riot-ops report --experiment {one.key}`" in made
+    assert f"({suite}.md)" in (PAGES / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match="lacks the place for experiments"):
+        write_papers.written("", suite, [])
+
+
+def test_figures_are_those_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = planned(["reuse"])[0]
+    for quick, value in ((True, 0.25), (False, 0.5)):
+        store = Store(tmp_path / str(quick))
+        writer = store.begin(one, quick)
+        for measure in (
+            Measure("reuse/a", value, "share", published=0.4, machine="m", values=(value, value, value)),
+            Measure("reuse/b", 7.0, "ms", reach=5, at_most=True, load=((0.1, 0.2),)),
+            Measure("reuse/c", 1.0, "ms"),
+        ):
+            writer.measure(measure.to_json())
+        writer.end("done")
+    for suite in REPORTS:
+        (tmp_path / f"{suite}.md").write_bytes((PAGES / f"{suite}.md").read_bytes())
+    before = {suite: (tmp_path / f"{suite}.md").read_text(encoding="utf-8") for suite in REPORTS}
+    monkeypatch.setattr(write_papers, "TARGET", tmp_path)
+    quick, full = (str(tmp_path / form / "results.jsonl") for form in ("True", "False"))
+    monkeypatch.setattr(sys, "argv", ["write_papers.py", quick])
+    write_papers.main()
+    text = (tmp_path / "reuse.md").read_text(encoding="utf-8")
+    assert "| `reuse/a` | 0.25 | 0.25–0.25 | 3 | share | 0.4 |  |  |" in text
+    assert "| `reuse/b` | 7 | too few | 1 | ms |  | ≤ 5 | 0.1, 0.2 |" in text
+    assert "reuse/c" not in text
+    assert "Quick form, not for quoting; m; commit" in text
+    assert (tmp_path / "threat.md").read_text(encoding="utf-8").partition("<!-- measured")[2] == (
+        before["threat"].partition("<!-- measured")[2]
+    )
+    monkeypatch.setattr(sys, "argv", ["write_papers.py", quick, full])
+    write_papers.main()
+    text = (tmp_path / "reuse.md").read_text(encoding="utf-8")
+    assert "| `reuse/a` | 0.5 |" in text
+    assert "Full form; m; commit" in text
+    monkeypatch.setattr(sys, "argv", ["write_papers.py"])
+    write_papers.main()
+    assert (tmp_path / "reuse.md").read_text(encoding="utf-8") == text
