@@ -14,6 +14,7 @@ from riot_ops.bench.feeds import feed
 from riot_ops.bench.streambench_forms import digest
 from riot_ops.bench.validation import compare, plain_results
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application
@@ -236,10 +237,15 @@ def together(flows: Mapping[str, Dataflow]) -> Dataflow:
 
 
 def groups(cases: Iterable[Case]) -> list[list[Case]]:
-    """Applications that share a query on Spark: those of as many messages, whose sources do not come in one order."""
+    """Applications that share a query on Spark: those of as many messages, whose sources do not come in one order.
+
+    Nor must they have clocks: in one dataflow these would tell time to the same grain.
+    """
 
     def of(given: Case) -> tuple[int, str]:
-        return given.messages, given.name if given.flow.merging != "arrival" else ""
+        tasks = (node.task for node in given.flow.kind("task"))
+        clocks = any(isinstance(task, KeyedOperator) and task.clock() is not None for task in tasks)
+        return given.messages, given.name if clocks or given.flow.merging != "arrival" else ""
 
     return [list(several) for _, several in groupby(sorted(cases, key=of), key=of)]
 
