@@ -14,7 +14,7 @@ from riot_ops.bench.feeds import feed
 from riot_ops.bench.streambench_forms import digest
 from riot_ops.bench.validation import compare, plain_results
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.operator import clocks
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application
@@ -243,9 +243,8 @@ def groups(cases: Iterable[Case]) -> list[list[Case]]:
     """
 
     def of(given: Case) -> tuple[int, str]:
-        tasks = (node.task for node in given.flow.kind("task"))
-        clocks = any(isinstance(task, KeyedOperator) and task.clock() is not None for task in tasks)
-        return given.messages, given.name if clocks or given.flow.merging != "arrival" else ""
+        timed = any(clocks(node.task) for node in given.flow.kind("task") if node.task is not None)
+        return given.messages, given.name if timed or given.flow.merging != "arrival" else ""
 
     return [list(several) for _, several in groupby(sorted(cases, key=of), key=of)]
 
