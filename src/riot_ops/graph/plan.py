@@ -9,6 +9,7 @@ stages in between pass them on untouched.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -20,7 +21,7 @@ from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 
-__all__ = ["Plan", "Stage", "plan"]
+__all__ = ["Plan", "Stage", "plan", "planned"]
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Plan:
         from several stages.
     """
 
-    flow: Graph
+    name: str
     stages: list[Stage]
     sinks: set[str]
     parts: dict[str, str] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class Plan:
         return found
 
     def __str__(self) -> str:
-        lines = [f"dataflow {self.flow.name!r}: {len(self.stages)} stages, {len(self.shuffles)} shuffles"]
+        lines = [f"dataflow {self.name!r}: {len(self.stages)} stages, {len(self.shuffles)} shuffles"]
         for stage in self.stages:
             where = (
                 "at the source"
@@ -126,23 +127,29 @@ def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
     """
     if fuse not in ("exact", "coarse"):
         raise ConfigError(f"fuse must be 'exact' or 'coarse', got {fuse!r}")
-    return _Planner(flow, fuse == "coarse").run()
+    streams = [stream for n in flow.kind("source") for stream in (n.id, n.id + BEATS)]
+    sinks = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)}
+    return planned(flow.name, lower(flow), streams, sinks, fuse)
+
+
+def planned(
+    name: str, steps: Sequence[Step], streams: Iterable[str], sinks: Set[str], fuse: Literal["exact", "coarse"]
+) -> Plan:
+    """The same for steps that read some ``streams`` from outside, and give others to sinks; see :func:`plan`."""
+    return _Planner(steps, streams, fuse == "coarse").run(name, sinks)
 
 
 class _Planner:
-    def __init__(self, flow: Graph, coarse: bool) -> None:
-        self.flow = flow
+    def __init__(self, steps: Sequence[Step], streams: Iterable[str], coarse: bool) -> None:
         self.coarse = coarse
-        self.steps = lower(flow)
+        self.steps = steps
         self.stages = [Stage(0)]
         #: stream -> its parts, in the order of the inputs that they come from
         self.parts: dict[str, tuple[str, ...]] = {}
         #: stream -> stages that produce it -> fields changed since the records entered that stage
-        self.made: dict[str, dict[int, frozenset[str] | None]] = {
-            stream: {0: frozenset()} for n in flow.kind("source") for stream in (n.id, n.id + BEATS)
-        }
+        self.made: dict[str, dict[int, frozenset[str] | None]] = {stream: {0: frozenset()} for stream in streams}
 
-    def run(self) -> Plan:
+    def run(self, name: str, sinks: Set[str]) -> Plan:
         for whole in self.steps:
             if isinstance(whole.operator, Intake):
                 self.stages[0].steps.append(whole)
@@ -152,14 +159,13 @@ class _Planner:
                 self._place_stateless(step)
             else:
                 self._place_keyed(step)
-        sinks = {e.source for n in self.flow.kind("sink") for e in self.flow.inputs(n.id)}
         for stage in self.stages:
             for step in stage.steps:
                 self._connect(step, stage)
         for stage in self.stages:
             stage.outputs |= {p for s in sinks for p in self.parts.get(s, (s,)) if stage.index in self.made[p]}
         parts = {part: stream for stream, found in self.parts.items() for part in found}
-        return Plan(self.flow, self.stages, sinks | {ERRORS_STREAM}, parts)
+        return Plan(name, self.stages, {*sinks, ERRORS_STREAM}, parts)
 
     def _place_stateless(self, step: Step) -> None:
         # a stateless step runs wherever its inputs come to be, which needs no shuffle; where they come to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from riot_ops.reuse.shared import Addition, Removal, Rest
@@ -45,6 +46,12 @@ class Backend(Protocol):
 
     def stats(self) -> dict[str, Any]:
         """``fragments``, and ``idle``: steps that nobody wants but that cannot be taken out; and what else it knows."""
+
+    def taking_up(self) -> AbstractContextManager[None]:
+        """Around the additions of dataflows that ran before a restart, with the steps that they had.
+
+        What a back end keeps of those goes on; at the end of this, what nobody has taken up goes.
+        """
 
     def close(self) -> None:
         """End everything."""
@@ -90,6 +97,9 @@ class NullBackend:
 
     def stats(self) -> dict[str, Any]:
         return {"fragments": len(self.fragments), "idle": len(self.idle)}
+
+    def taking_up(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def close(self) -> None:
         self.fragments, self.idle = [], set()

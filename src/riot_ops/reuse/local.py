@@ -10,16 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.graph.lowering import AT_TIME, BEATS, Route, Step, lower
-from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.outlets import Limits, Outlet, Outlets
+from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.readings import Reading, opened, readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission
@@ -99,7 +97,7 @@ class LocalBackend:
 
     def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
         with self._between():
-            steps = _placed(submission, addition.placed)
+            steps = placed_steps(submission.flow, addition.placed)
             fresh = {step.id for step in addition.new}
             wanted = readings(submission)
             begun = {
@@ -179,6 +177,9 @@ class LocalBackend:
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         pass  # there is one engine
+
+    def taking_up(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nothing is kept
 
     @contextmanager
     def _between(self) -> Iterator[None]:
@@ -323,39 +324,3 @@ class LocalBackend:
             self._outlets.end()
             while self._readings:
                 self._readings.popitem()[1].source.close()
-
-
-# -- from the steps of a dataflow to those of the engine ---------------------------------------------
-
-
-def _placed(submission: Submission, placed: Mapping[str, str]) -> list[tuple[Step, str, str]]:
-    """The steps of a dataflow as those of the engine, each with the node that needs it and the dataflow's name for it.
-
-    Marks may be of several resolutions in one stream: they are told apart by it.
-    """
-    flow = submission.flow
-    steps = lower(flow)
-    ids: dict[str, str] = {}
-    for step in steps:
-        if isinstance(step.operator, Marks):
-            place = step.id.removesuffix(AT_TIME)
-            marks = step.operator
-            ids[step.id] = f"{placed[place]}@{marks.resolution}{'!' if marks.guarded else ''}{AT_TIME}"
-        elif isinstance(step.operator, Route):
-            source, _, target = step.id.partition("->")
-            ids[step.id] = f"{placed[source]}->{placed[target]}"
-        else:
-            ids[step.id] = placed[step.id]
-            ids[step.id + BEATS] = placed[step.id] + BEATS
-    found: list[tuple[Step, str, str]] = []
-    for step in steps:
-        own = replace(step, id=ids[step.id], inputs=tuple(ids[stream] for stream in step.inputs))
-        if step.clock is not None:
-            own = replace(own, clock=replace(step.clock, streams=tuple(ids[s] for s in step.clock.streams)))
-        nodes = [step.id]
-        if isinstance(step.operator, Marks):  # for all that go by them
-            nodes = [s.id for s in steps if s.clock is not None and step.id in s.clock.streams]
-        elif isinstance(step.operator, Route):
-            nodes = [step.id.partition("->")[2]]
-        found += [(own, node, step.name) for node in nodes]
-    return found

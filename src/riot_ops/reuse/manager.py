@@ -288,9 +288,11 @@ class ReuseManager:
                 raise ConfigError(f"not a state of a reuse manager: format must be {FORMAT!r}")
             if state.get("policy") != self.policy:
                 raise ConfigError(f"the state is of policy {state.get('policy')!r}, this manager has {self.policy!r}")
+            with self.backend.taking_up():
+                for what in state["dataflows"]:
+                    with self._acting("submit", {n: v for n, v in what.items() if n != "paused"}):
+                        self._again(what)
             for what in state["dataflows"]:
-                with self._acting("submit", {n: v for n, v in what.items() if n != "paused"}):
-                    self._again(what)
                 if what["paused"]:
                     self.pause(what["name"])
 
@@ -322,8 +324,10 @@ class ReuseManager:
                 del alive[what]
             elif do in ("pause", "resume"):
                 alive[what]["paused"] = do == "pause"
+        with self.backend.taking_up():
+            for what in alive.values():
+                self._again(what)
         for what in alive.values():
-            self._again(what)
             if what["paused"]:
                 rest = self._shared.rest(what["name"], True)
                 self.backend.rest(rest)

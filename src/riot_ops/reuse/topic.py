@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ import msgspec
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.paths import make_folder, sync
 
-__all__ = ["Marker", "Topic", "TopicFile"]
+__all__ = ["Head", "Marker", "Place", "Topic", "TopicFile"]
 
 #: The file that says that nothing more will come.
 END = "ended"
+#: The file that says where the writer stands, which trimming leaves.
+HEAD = "head.json"
 
 
 class TopicFile(msgspec.Struct):
@@ -30,10 +33,35 @@ class TopicFile(msgspec.Struct):
     rows: int
 
 
+class Place(msgspec.Struct):
+    """How far the queries above a topic are.
+
+    Attributes
+    ----------
+    roots : dict of str to int
+        By query that reads sources, how many of its micro-batches are in the topic.
+    next : dict of str to int
+        By source, the number of its first message that is not in it.
+    ended : list of str
+        The sources that have ended.
+    """
+
+    roots: dict[str, int] = {}
+    next: dict[str, int] = {}
+    ended: list[str] = []
+
+
 class Marker(msgspec.Struct):
-    """What says that a batch is there, and whole."""
+    """What says that a batch is there, and whole; where its query stood before and after it.
+
+    ``control`` is the version of what its query was told to forward, ``taken`` are the records of each step in it.
+    """
 
     files: list[TopicFile]
+    control: int = 0
+    before: Place = msgspec.field(default_factory=Place)
+    after: Place = msgspec.field(default_factory=Place)
+    taken: dict[str, int] = {}
 
     @property
     def rows(self) -> int:
@@ -42,6 +70,15 @@ class Marker(msgspec.Struct):
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
+
+
+class Head(msgspec.Struct):
+    """What outlives the newest batch of a topic when it is trimmed; ``taken`` are the records of each step so far."""
+
+    batch: int = -1
+    control: int = 0
+    place: Place = msgspec.field(default_factory=Place)
+    taken: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -76,9 +113,9 @@ class Topic:
 
     # -- batches -----------------------------------------------------------------------------------
 
-    def batches(self) -> list[int]:
-        """The numbers of the batches that are there, one after the other."""
-        found = self._numbers()
+    def batches(self, since: int = 0) -> list[int]:
+        """The numbers of the batches that are there, from one on, one after the other."""
+        found = [number for number in self.numbers() if number >= since]
         if found and found != list(range(found[0], found[-1] + 1)):
             lacking = next(n for n in range(found[0], found[-1]) if n not in found)
             raise ConnectorError(f"the topic {self.folder} lacks the marker of batch {lacking}, and has later ones")
@@ -89,9 +126,19 @@ class Topic:
         found: Marker = self._read(self._marker_path(batch), Marker)
         return found
 
-    def mark(self, batch: int, files: Sequence[TopicFile]) -> None:
+    def mark(self, batch: int, files: Sequence[TopicFile], **told: Any) -> None:
         """Say that a batch is there."""
-        self._write(self._marker_path(batch), Marker(list(files)))
+        self._write(self._marker_path(batch), Marker(list(files), **told))
+
+    def head(self) -> Head:
+        """Where the writer stands."""
+        path = self.folder / HEAD
+        found: Head = self._read(path, Head) if path.exists() else Head()
+        return found
+
+    def stand(self, head: Head) -> None:
+        """Note where the writer stands."""
+        self._write(self.folder / HEAD, head)
 
     def end(self) -> None:
         """Say that nothing more will come."""
@@ -110,7 +157,11 @@ class Topic:
 
     def readers(self) -> dict[str, int]:
         """The first batch that each reader has not read."""
-        return {path.stem: self._read(path, int) for path in sorted((self.folder / "readers").glob("*.json"))}
+        found = {}
+        for path in sorted((self.folder / "readers").glob("*.json")):
+            with contextlib.suppress(FileNotFoundError):  # it has left meanwhile
+                found[path.stem] = self._decoded(path, path.read_bytes(), int)
+        return found
 
     def join(self, reader: str, batch: int) -> None:
         """A reader needs all from a batch on."""
@@ -123,26 +174,37 @@ class Topic:
 
     def trim(self) -> None:
         """Remove the batches that all readers have read; without a reader, all."""
-        numbers = self._numbers()
+        numbers = self.numbers()
         least = min(self.readers().values(), default=numbers[-1] + 1 if numbers else 0)
         for batch in [n for n in numbers if n < least]:
-            files = self.marker(batch).files
+            marker = self._marker(batch)
             self._marker_path(batch).unlink(missing_ok=True)  # first: a batch without files must never seem to be there
-            for file in files:
+            for file in marker.files if marker is not None else ():
                 (self.folder / file.path).unlink(missing_ok=True)
 
-    def unread(self) -> int:
-        """Bytes that some reader has not read yet."""
-        least = min(self.readers().values(), default=None)
-        return 0 if least is None else sum(self.marker(n).size for n in self._numbers() if n >= least)
+    def unread(self, counted: Callable[[str], bool] = lambda reader: True) -> int:
+        """Bytes that some reader, of those that count, has not read yet."""
+        least = min((at for reader, at in self.readers().items() if counted(reader)), default=None)
+        if least is None:
+            return 0
+        return sum(m.size for m in map(self._marker, (n for n in self.numbers() if n >= least)) if m is not None)
 
     # -- files -------------------------------------------------------------------------------------
 
-    def _numbers(self) -> list[int]:
+    def numbers(self) -> list[int]:
+        """The numbers of the batches that are there now, while others may trim."""
         if not self.folder.is_dir():
             return []
         found = (re.fullmatch(r"batch-(\d+)\.json", name) for name in os.listdir(self.folder))
         return sorted(int(one[1]) for one in found if one)
+
+    def _marker(self, batch: int) -> Marker | None:
+        """The files of a batch, if it is still there."""
+        try:
+            found: Marker = self._decoded(path := self._marker_path(batch), path.read_bytes(), Marker)
+        except FileNotFoundError:
+            return None
+        return found
 
     def _marker_path(self, batch: int) -> Path:
         return self.folder / f"batch-{batch:06d}.json"
@@ -166,8 +228,12 @@ class Topic:
 
     def _read(self, path: Path, kind: Any) -> Any:
         try:
-            return msgspec.json.decode(path.read_bytes(), type=kind)
+            return self._decoded(path, path.read_bytes(), kind)
         except OSError as error:
             raise ConnectorError(f"the topic {self.folder} cannot be read: {error}") from error
+
+    def _decoded(self, path: Path, data: bytes, kind: Any) -> Any:
+        try:
+            return msgspec.json.decode(data, type=kind)
         except msgspec.DecodeError as error:
             raise ConnectorError(f"the topic {self.folder} is damaged: {path.name}: {error}") from None

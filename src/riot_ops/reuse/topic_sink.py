@@ -31,11 +31,10 @@ class TopicSink(ParquetSink):
     def open_file(self, path: Path, schema: pa.Schema) -> Any:
         return _ArrowFile(path, schema, self.compression)
 
-    def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
-        if batch_id in self.topic.batches():
-            for message in messages:
-                for _, hidden, _, _ in message["files"]:
-                    Path(hidden).unlink(missing_ok=True)
+    def commit(self, batch_id: int, messages: Sequence[Message], **told: Any) -> None:
+        """Make a batch visible, with what else its marker tells."""
+        if batch_id in self.topic.numbers():
+            self.drop(messages)
             return
         super().commit(batch_id, messages)
         files = []
@@ -44,11 +43,17 @@ class TopicSink(ParquetSink):
                 path = self.path(stream, batch_id, message["partition"])
                 sync(path)  # the marker outlives a power cut, so must they
                 files.append(TopicFile(stream, str(path.relative_to(self.directory)), size, rows))
-        self.topic.mark(batch_id, files)
+        self.topic.mark(batch_id, files, **told)
+
+    def drop(self, messages: Sequence[Message]) -> None:
+        """Remove what writers wrote for a batch that is there already."""
+        for message in messages:
+            for _, hidden, _, _ in message["files"]:
+                Path(hidden).unlink(missing_ok=True)
 
     def recover(self, batch_id: int) -> None:
         """Remove what was never committed; what was, a reader may have read, and it would be written again as it is."""
-        there = set(self.topic.batches())
+        there = set(self.topic.numbers())
         for number, _, path in self.files():
             if number not in there:
                 path.unlink(missing_ok=True)

@@ -24,18 +24,18 @@ class TopicSource(Source):
     topic : Topic
     reader : str
         The name by which this reader joined the topic.
-    schemas : mapping of str to pyarrow.Schema
-        The streams to read, with their fields. Others of the topic are left out.
+    schemas : mapping of str to pyarrow.Schema or None
+        The streams to read, with their fields; None for all as they are. Others of the topic are left out.
     """
 
-    def __init__(self, topic: Topic, reader: str, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, topic: Topic, reader: str, schemas: Mapping[str, pa.Schema | None]) -> None:
         if not schemas:
             raise ConfigError("schemas must name at least one stream of the topic")
         self.topic, self.reader, self.schemas = topic, reader, dict(schemas)
 
     @property
     def schema(self) -> pa.Schema:
-        return next(iter(self.schemas.values()))
+        return next(iter(self.schemas.values())) or pa.schema([])
 
     def initial(self) -> Offset:
         found = self.topic.readers()
@@ -45,10 +45,10 @@ class TopicSource(Source):
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         batch, rows = start["batch"], 0
-        there = self.topic.batches()
+        there = self.topic.batches(batch)
         if there and there[0] > batch:
             raise ConnectorError(f"the topic {self.topic.folder} begins with batch {there[0]}, batch {batch} is gone")
-        for number in there[batch - there[0] :] if there else []:
+        for number in there:
             rows += self._rows(number)
             if limit is not None and rows > limit and number > start["batch"]:
                 break  # at least one batch, or a limit below its size would stop all
@@ -58,7 +58,7 @@ class TopicSource(Source):
     def finished(self, offset: Offset) -> bool:
         if not self.topic.ended:
             return False
-        there = self.topic.batches()
+        there = self.topic.numbers()
         return not there or offset["batch"] > there[-1]
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
@@ -115,6 +115,8 @@ class TopicSource(Source):
         except (OSError, pa.ArrowInvalid) as error:
             raise ConnectorError(f"the topic {self.topic.folder} is damaged: {path}: {error}") from error
         schema = self.schemas[stream]
+        if schema is None:
+            return [batch for batch in table.to_batches() if batch.num_rows]
         if missing := sorted(set(schema.names) - set(table.schema.names)):
             raise ConnectorError(f"the topic {self.topic.folder} has no field {missing[0]!r} in stream {stream!r}")
         return [b for b in table.select(schema.names).cast(schema).to_batches() if b.num_rows]

@@ -29,7 +29,7 @@ from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.runtime.spark.relay import Relay
 
-__all__ = ["Query"]
+__all__ = ["Query", "cause_of", "is_active"]
 
 POLL_SECONDS = 0.1
 
@@ -213,7 +213,7 @@ class Query:
     def _raise(self) -> None:
         error = self.streaming.exception()
         if error is not None:
-            kind, cause = _cause(str(error))
+            kind, cause = cause_of(str(error))
             where = f" (checkpoint {self._checkpoint.folder})" if kind is StateError else ""
             raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {cause}{where}") from error
 
@@ -272,7 +272,7 @@ def _interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, usual)
 
 
-def _cause(text: str) -> tuple[type[RiotError], str]:
+def cause_of(text: str) -> tuple[type[RiotError], str]:
     """What a Spark error came from: the kind of error and the line that names it."""
     if named := re.findall(r"^\s*riot_ops\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE):
         name, message = named[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from riot_ops.runtime.spark.stage import StageProcessor
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["start"]
+__all__ = ["staged", "start"]
 
 
 def start(
@@ -168,6 +169,16 @@ def _ends_by_itself(sources: dict[str, Any]) -> bool:
     return all(isinstance(s, Source) and not s.waits() for s in sources.values())
 
 
+def staged(spark: SparkSession, frame: DataFrame, processors: Sequence[StageProcessor]) -> DataFrame:
+    """The stages with state behind the blocks that come from a source."""
+    for processor in processors:
+        with workers_apart(spark):
+            frame = frame.groupBy("bucket").transformWithStateInPandas(
+                packed_processor(processor), outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
+            )
+    return frame
+
+
 class _Builder:
     """Chains the stages of a plan into one streaming DataFrame."""
 
@@ -196,8 +207,8 @@ class _Builder:
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.union(other)
-        for number in range(1, len(self._plan.shuffles) + 1):
-            processor = StageProcessor(
+        processors = [
+            StageProcessor(
                 self._plan,
                 number,
                 self._labels,
@@ -207,11 +218,9 @@ class _Builder:
                 frozenset(sources),
                 self._outlet,
             )
-            with workers_apart(self._spark):
-                frame = frame.groupBy("bucket").transformWithStateInPandas(
-                    packed_processor(processor), outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
-                )
-        return frame
+            for number in range(1, len(self._plan.shuffles) + 1)
+        ]
+        return staged(self._spark, frame, processors)
 
     def _read(self, name: str, source: Any) -> DataFrame:
         if not isinstance(source, Source):

@@ -23,7 +23,7 @@ from riot_ops.core.sink import Fan, Sink
 from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.spark.blocks import SINK
 
-__all__ = ["Outlet", "Writer"]
+__all__ = ["STAGE_WRITERS", "Outlet", "Writer", "batch_number", "part_number"]
 
 #: Most buckets or splits of a stage: the numbers of a stage's writers begin at its multiple.
 STAGE_WRITERS = 100_000
@@ -38,10 +38,21 @@ class Outlet:
 
     def writer(self, stage: int, place: int) -> Fan:
         """A writer for one bucket or split of a stage, in the micro-batch that runs."""
-        context = TaskContext.get()
-        assert context is not None
-        batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        return Fan(self.routes, self.sinks, batch_id, stage * STAGE_WRITERS + place)
+        return Fan(self.routes, self.sinks, batch_number(), stage * STAGE_WRITERS + place)
+
+
+def batch_number() -> int:
+    """The number of the micro-batch that runs in this task."""
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+def part_number() -> int:
+    """The number of the part of the data that this task has."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
 
 
 @dataclass
@@ -67,9 +78,14 @@ class Writer:
             ]
         )
 
+    @staticmethod
+    def told(messages: Sequence[WriterCommitMessage | None]) -> list[dict[str, Any]]:
+        """What all writers of a micro-batch told."""
+        return [message for m in messages if isinstance(m, _Written) for message in m.messages]
+
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Make a micro-batch visible in all sinks."""
-        written = [message for m in messages if isinstance(m, _Written) for message in m.messages]
+        written = self.told(messages)
         for name, sink in self._sinks.items():
             sink.commit(batch_id, [m["sinks"][name] for m in written])
         _write_metrics(Path(self._metrics), batch_id, written)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
@@ -20,10 +19,10 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
 from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
-from riot_ops.runtime.spark.sink import Outlet
+from riot_ops.runtime.spark.sink import Outlet, part_number
 from riot_ops.runtime.spark.stage import FLUSH, stage_zero
 
-__all__ = ["Reader", "SourceStage"]
+__all__ = ["Part", "Reader", "SourceStage"]
 
 
 @dataclass
@@ -48,9 +47,7 @@ class SourceStage:
             yield blocks_to_batch(marks)
 
     def _records(self, split: Split) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        writer = self.outlet.writer(0, context.partitionId())
+        writer = self.outlet.writer(0, part_number())
         packer = Packer(self.plan, 0, self.labels, self.buffering, writer=writer)
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
@@ -66,8 +63,10 @@ class SourceStage:
         ]
 
 
-class _Part(InputPartition):
-    def __init__(self, split: Split | None, last: bool) -> None:
+class Part(InputPartition):
+    """A part of a micro-batch."""
+
+    def __init__(self, split: Any, last: bool) -> None:
         self.split = split
         self.last = last
 
@@ -82,9 +81,13 @@ class Reader:
         """Where a new query begins."""
         return {"at": self._stage.source.initial(), "ended": False}
 
+    def most(self) -> int | None:
+        """Most records of a micro-batch."""
+        return self._stage.max_records
+
     def read_limit(self) -> ReadLimit:
         """How much a micro-batch takes."""
-        limit = self._stage.max_records
+        limit = self.most()
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -102,11 +105,11 @@ class Reader:
             splits += self._stage.source.splits(start["at"], end["at"], self._stage.splits)
         if end["ended"] and not splits:
             splits = [None]
-        return [_Part(split, end["ended"] and split is splits[-1]) for split in splits]
+        return [Part(split, end["ended"] and split is splits[-1]) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Stage 0 over a part."""
-        assert isinstance(partition, _Part)
+        assert isinstance(partition, Part)
         return self._stage.blocks(partition.split, partition.last)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import itertools
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.sink import Fan
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
@@ -150,10 +151,7 @@ class StageProcessor:
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
         head, cached = self._load(bucket)
-        writer = None
-        if self._outlet is not None:
-            place = self._labels[self._stage.index].index(bucket)
-            writer = self._outlet.writer(self._stage.index, place)
+        writer = self._writer(self._labels[self._stage.index].index(bucket))
         packer = Packer(self._plan, self._stage.index, self._labels, self._buffering, bucket, writer)
         try:
             for full in self._run_bucket(cached, packer, blocks):
@@ -164,8 +162,12 @@ class StageProcessor:
             raise
         self._save(bucket, head, cached)
 
+    def _writer(self, place: int) -> Fan | None:
+        return None if self._outlet is None else self._outlet.writer(self._stage.index, place)
+
     def _run_bucket(self, cached: Cached, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
         ended = {bytes(b.payload).decode() for b in blocks if b.stream == FLUSH}
+        flush = self._flush(cached.ended, ended)
         cached.ended |= ended
         late = [b for b in blocks if b.stream.startswith(LEFT_OVER)]
         blocks = [b for b in blocks if b.stream != FLUSH and not b.stream.startswith(LEFT_OVER)]
@@ -174,13 +176,16 @@ class StageProcessor:
         at_once = any(isinstance(s.operator, KeyedOperator) and s.operator.at_once for s in self._stage.steps)
         for inputs in _in_sequence(blocks, self._order, at_once):
             yield list(packer.add(cached.engine.process(inputs)))
-        flush = bool(ended) and cached.ended >= self._sources
         if flush or late:
             packer.left_over = True
             inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in by_stream(late).items()}
             yield list(packer.add(cached.engine.process(inputs, flush=flush)))
         packer.count(cached.engine.counts())
         yield list(packer.close())
+
+    def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
+        """Whether all steps, or which, give what they hold, now that these sources have ended."""
+        return bool(ended) and before | ended >= self._sources
 
     # -- state ---------------------------------------------------------------------------------------
 
@@ -242,11 +247,16 @@ class StageProcessor:
 
 
 def stage_zero(
-    plan: Plan, inputs: Iterable[Mapping[str, list[pa.RecordBatch]]], order: tuple[str, ...], packer: Packer
+    plan: Plan,
+    inputs: Iterable[Mapping[str, list[pa.RecordBatch]]],
+    order: tuple[str, ...],
+    packer: Packer,
+    resting: Set[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
-    """Run stage 0 over the records of a source, by stream; yields its blocks."""
+    """Run stage 0, without steps that rest, over the records of a source, by stream; yields its blocks."""
     stage = plan.stages[0]
     engine = Engine(stage.steps, stage.outputs, None, order)
+    engine.resting = set(resting)
     try:
         for batches in inputs:
             full = list(packer.add(engine.process(batches)))

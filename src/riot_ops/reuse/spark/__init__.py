@@ -1,0 +1,1 @@
+"""Shared dataflows on Spark: queries that hand streams to each other."""

@@ -1,0 +1,414 @@
+"""Shared dataflows on Spark: queries that come and go beside each other."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
+from riot_ops.core.paths import local_path, make_folder
+from riot_ops.reuse.placing import placed_steps
+from riot_ops.reuse.shared import Addition, Removal, Rest
+from riot_ops.reuse.spark.carrier import Carrier, Delivered
+from riot_ops.reuse.spark.control import Control
+from riot_ops.reuse.spark.cuts import starts
+from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Options, Running
+from riot_ops.reuse.spark.making import Made, made, source_of
+from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.topic import Head, Place
+from riot_ops.runtime.claim import Claim
+
+__all__ = ["FragmentsBackend"]
+
+POLL_SECONDS = 0.05
+_log = logging.getLogger("riot_ops")
+
+
+class FragmentsBackend:
+    """Runs shared dataflows as fragments, each as a query that ``launch`` starts; see :class:`SparkBackend`."""
+
+    reads = True
+
+    def __init__(
+        self,
+        launch: Callable[[Fragment, Options], Running],
+        folder: str | Path,
+        options: Options,
+        fuse: Literal["exact", "coarse"],
+        behind_bytes: int,
+        patience_s: float,
+        tries: int,
+    ) -> None:
+        self.folder = local_path(folder, "folder").absolute()
+        self.patience_s, self.tries, self.behind_bytes = patience_s, tries, behind_bytes
+        self._options = options
+        self._fuse = fuse
+        self._launch = launch
+        make_folder(self.folder / "fragments")
+        make_folder(self.folder / "dataflows")
+        self._claim = Claim([self.folder])
+        #: In the order in which they came: each reads topics of earlier ones alone.
+        self._fragments: dict[str, Fragment] = {}
+        self._carriers: dict[str, Carrier] = {}
+        #: By step that the manager knows, the fragment that has it; of sinks none.
+        self._where: dict[str, str | None] = {}
+        #: What was there before, until it is taken up or goes.
+        self._left = _specs(self.folder / "fragments")
+        self._noted = {one.name: one for one in map(Carrier.noted, (self.folder / "dataflows").glob("*.json"))}
+        self._again: list[tuple[Addition, Submission]] | None = None
+        self._number = max((int(name[1:]) for name in self._left), default=-1)
+        self._lock = threading.RLock()
+        self._news = threading.Condition()
+        self._stop = threading.Event()
+        self._watch = threading.Thread(target=self._watching, daemon=True, name="riot_ops-reuse-watch")
+        self._watch.start()
+
+    # -- actions -----------------------------------------------------------------------------------
+
+    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
+        with self._lock:
+            if self._again is not None:
+                self._again.append((addition, submission))
+                return dict.fromkeys(submission.sources, 0)
+            self._forget()
+            for node, source in submission.sources.items():
+                if not source.replayable:
+                    raise ConfigError(
+                        f"the source {node!r} is an iterator, which can be read once, but Spark reads records again; "
+                        "pass a list, a table or a path"
+                    )
+            self._number += 1
+            where = self.folder / "fragments" / f"f{self._number}"
+            new = made(addition, submission, where, self._where, self._fragments)
+            try:
+                return self._launched(addition, submission, new)
+            except BaseException:
+                if new.fragment is not None:
+                    for name in new.fragment.spec.topics:
+                        self._fragments[name].topic.leave(new.fragment.name)
+                    new.fragment.remove()
+                self._refresh()
+                raise
+
+    def _launched(self, addition: Addition, submission: Submission, new: Made) -> dict[str, int]:
+        """Start what is new at one place of all that it reads."""
+        file = self._file(submission.name)
+        above = {*new.wanted, *(new.fragment.spec.topics if new.fragment is not None else ())} & self._fragments.keys()
+        since = {name: self._fragments[name].topic.head().batch + 1 for name in above}
+        for name, batch in since.items():  # nothing is trimmed meanwhile
+            self._fragments[name].topic.join("new-" + file.stem, batch)
+        carrier: Carrier | None = None
+        try:
+            begins = self._begins(self._refresh(new), since)
+            at = {name: begins[name][0] if name in begins else 0 for name in new.wanted}
+            if new.fragment is not None:
+                self._begin(new.fragment, begins)
+            carrier = self._carrier(submission, new, Delivered(submission.name, dict(addition.placed), 0, at), False)
+            if new.fragment is not None:
+                new.fragment.query = self._launch(new.fragment, self._options)
+        except BaseException:
+            if carrier is not None:
+                carrier.give_up()
+            raise
+        finally:
+            for name in above:
+                self._fragments[name].topic.leave("new-" + file.stem)
+        self._where |= new.where
+        if new.fragment is not None:
+            self._fragments[new.fragment.name] = new.fragment
+        self._carriers[submission.name] = carrier
+        carrier.start()
+        known = [place.next for _, place in begins.values()]
+        placed = {node.id: addition.placed[node.id] for node in submission.flow.kind("source")}
+        return {node: max((one.get(step, 0) for one in known), default=0) for node, step in placed.items()}
+
+    def _begin(self, fragment: Fragment, begins: Mapping[str, tuple[int, Place]]) -> None:
+        """Keep a new fragment, and have it read the others from these places on."""
+        place = Place(roots={fragment.name: 0} if fragment.spec.sources else {})
+        for name, read in fragment.spec.topics.items():
+            read.batch, read.before = begins[name]
+            self._fragments[name].topic.join(fragment.name, read.batch)
+            place.roots |= read.before.roots
+            place.next |= read.before.next
+            place.ended = sorted({*place.ended, *read.before.ended})
+        fragment.lay_out(self._fuse)
+        fragment.topic.stand(Head(-1, 0, place))
+        fragment.save()
+
+    def _begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
+        """Wait until the fragments do what they were told: from which batches on, at one place of all of them."""
+        until = time.monotonic() + self.patience_s
+        while True:
+            places: dict[str, dict[int, Place]] = {}
+            for name, batch in since.items():
+                topic = self._fragments[name].topic
+                head = topic.head()
+                markers = {n: topic.marker(n) for n in topic.batches(batch)}
+                places[name] = {n: marker.before for n, marker in markers.items() if marker.control >= versions[name]}
+                if head.control >= versions[name]:
+                    places[name].setdefault(head.batch + 1, head.place)
+            found = starts({name: sorted(one.items(), key=lambda pair: pair[0]) for name, one in places.items()})
+            if found is not None:
+                return {name: (batch, places[name][batch]) for name, batch in found.items()}
+            self._revive()
+            for name in since:
+                if (failure := self._failure(name)) is not None:
+                    raise ConnectorError(f"a query whose records it needs has failed: {failure}")
+            if time.monotonic() > until:
+                raise ConnectorError(f"the running queries did not take it up within {self.patience_s:g} s")
+            time.sleep(POLL_SECONDS / 2)
+
+    def reduce(self, removal: Removal) -> None:
+        with self._lock:
+            carrier = self._carriers.pop(removal.name, None)
+            if carrier is not None:
+                carrier.end()
+            for step in removal.stopped:
+                self._where.pop(step, None)
+            for fragment in reversed(list(self._fragments.values())):
+                if not self._where.keys() & fragment.spec.nodes:
+                    del self._fragments[fragment.name]
+                    fragment.remove()
+                    for name in fragment.spec.topics:
+                        self._fragments[name].topic.leave(fragment.name)
+            self._refresh()
+
+    def rest(self, rest: Rest) -> None:
+        with self._lock:
+            self._carriers[rest.name].pause(rest.paused)
+            self._refresh()
+
+    def defragment(self, groups: Iterable[frozenset[str]]) -> None:
+        pass
+
+    def _refresh(self, new: Made | None = None) -> dict[str, int]:
+        """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
+        wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
+        for carrier in self._carriers.values():
+            if not carrier.paused and carrier.failure is None:
+                for name, (_, found) in carrier.topics.items():
+                    wanted[name].update(found.streams)
+        fragments = dict(self._fragments)
+        if new is not None:
+            for name, asked in new.wanted.items():
+                wanted.setdefault(name, set()).update(asked.streams)
+            if new.fragment is not None:
+                fragments[new.fragment.name] = new.fragment
+        versions = {}
+        for name, fragment in reversed(fragments.items()):
+            needed = fragment.awake(wanted[name])
+            outside = fragment.outside(needed)
+            for other, read in fragment.spec.topics.items():
+                wanted[other] |= outside & {*read.streams}
+            resting = {step.id for step in fragment.steps} - needed
+            control = Control(tuple(sorted(wanted[name])), tuple(sorted(resting)))
+            versions[name] = fragment.controls.write(control)
+        return versions
+
+    def _carrier(self, submission: Submission, new: Made, state: Delivered, again: bool) -> Carrier:
+        fragments = {**self._fragments, **({} if new.fragment is None else {new.fragment.name: new.fragment})}
+        topics = {name: (fragments[name].topic, wanted) for name, wanted in new.wanted.items()}
+        return Carrier(self._file(submission.name), submission, topics, state, self._news, self.behind_bytes, again)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / "dataflows" / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+    # -- after a restart ---------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def taking_up(self) -> Iterator[None]:
+        with self._lock:
+            self._again = []
+            try:
+                yield
+                again, self._again = self._again, None
+                self._take_up(again)
+            finally:
+                self._again = None
+
+    def _take_up(self, again: list[tuple[Addition, Submission]]) -> None:
+        """Let all go on that was there and is still wanted; what is not goes."""
+        known = {step.id: step for add, sub in again for step, _, _ in placed_steps(sub.flow, add.placed)}
+        used = {step for add, _ in again for step in add.placed.values()}
+        for name, spec in sorted(self._left.items(), key=lambda item: int(item[0][1:])):
+            folder = self.folder / "fragments" / name
+            if not used & {*spec.nodes}:
+                continue
+            found = {reading: source_of(members, again) for reading, members in spec.sources.items()}
+            steps = [known[step] for step in spec.steps if step in known]
+            self._fragments[name] = Fragment(folder, spec, steps, found)
+            self._where |= dict.fromkeys(used & {*spec.nodes}, name)
+        lost = []
+        for addition, submission in again:
+            state = self._noted.get(submission.name)
+            new = made(addition, submission, self.folder, self._where, self._fragments)
+            if state is None or new.fragment is not None or not new.wanted.keys() <= state.at.keys():
+                lost.append((addition, submission))
+                continue
+            self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
+            self._carriers[submission.name] = self._carrier(submission, new, state, True)
+        kept = {carrier.reader for carrier in self._carriers.values()}
+        for fragment in self._fragments.values():
+            kept.update(fragment.name for _ in fragment.spec.topics)
+        for fragment in self._fragments.values():
+            for reader in fragment.topic.readers().keys() - kept:
+                fragment.topic.leave(reader)
+        self._left = {name: spec for name, spec in self._left.items() if name not in self._fragments}
+        self._noted = {name: one for name, one in self._noted.items() if name not in self._carriers}
+        self._forget()
+        self._refresh()
+        for fragment in self._fragments.values():
+            fragment.query = self._launch(fragment, self._options)
+        for carrier in self._carriers.values():
+            carrier.start()
+        for addition, submission in lost:
+            self.extend(addition, submission)
+
+    def _forget(self) -> None:
+        """Remove what was there before and nobody took up."""
+        for name in self._left:
+            shutil.rmtree(self.folder / "fragments" / name, ignore_errors=True)
+        for name in self._noted:
+            self._file(name).unlink(missing_ok=True)
+        self._left, self._noted = {}, {}
+
+    # -- queries that fail -------------------------------------------------------------------------
+
+    def _watching(self) -> None:
+        """Tell carriers what is new, and start queries again that have failed."""
+        seen: dict[str, int] = {}
+        turn = 0
+        while not self._stop.wait(POLL_SECONDS):
+            turn += 1
+            heads = {name: _changed(f.folder / "topic" / "head.json") for name, f in list(self._fragments.items())}
+            if heads != seen:
+                seen = heads
+                with self._news:
+                    self._news.notify_all()
+            if turn % 10 == 0 and self._lock.acquire(blocking=False):
+                try:
+                    self._revive()
+                finally:
+                    self._lock.release()
+
+    def _revive(self) -> None:
+        for fragment in self._fragments.values():
+            if fragment.query is None or fragment.active or fragment.failure is not None:
+                continue
+            what = fragment.query.failure() or "it was stopped from outside"
+            head = fragment.topic.head().batch
+            fragment.tries = 1 if head > fragment.failed_at else fragment.tries + 1
+            fragment.failed_at = head
+            users = ", ".join(self._users(fragment.name))
+            if fragment.tries > self.tries:
+                fragment.failure = what
+                _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
+                continue
+            _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
+            try:
+                fragment.query = self._launch(fragment, self._options)
+            except Exception as problem:  # whatever Spark raises
+                fragment.failure = f"{what}; {problem}"
+
+    def _failure(self, name: str) -> str | None:
+        """Why a fragment gives nothing more, if so."""
+        fragment = self._fragments[name]
+        above = (self._failure(other) for other in fragment.spec.topics)
+        return fragment.failure or next((one for one in above if one is not None), None)
+
+    def _users(self, name: str) -> list[str]:
+        """The dataflows that have steps in a fragment."""
+        return sorted(dataflow for dataflow, carrier in self._carriers.items() if name in carrier.topics)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def fresh(self, step: str) -> bool:
+        return step not in self._where  # what runs may take a record at any moment
+
+    def broken(self, step: str) -> bool:
+        name = self._where.get(step)
+        return name is not None and self._failure(name) is not None
+
+    def running(self) -> set[str]:
+        if self._again is not None:
+            nodes = (step for spec in self._left.values() for step in spec.nodes)
+            return {*nodes, *(step for one in self._noted.values() for step in one.placed.values())}
+        return set(self._where)
+
+    def stats(self) -> dict[str, Any]:
+        """And ``queries`` that run, ``records`` that each step took, ``rows`` that each user got, ``failed`` ones."""
+        with self._lock:
+            heads = {name: fragment.topic.head() for name, fragment in self._fragments.items()}
+            failed = {}
+            for name, carrier in self._carriers.items():
+                causes = (self._failure(one) for one in carrier.topics)
+                error: Any = carrier.failure or next((one for one in causes if one is not None), None)
+                if error is not None:
+                    failed[name] = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error
+            return {
+                "fragments": len(self._fragments),
+                "idle": sum(step not in self._where for f in self._fragments.values() for step in f.spec.nodes),
+                "queries": sum(fragment.active for fragment in self._fragments.values()),
+                "readings": sum(len(fragment.spec.sources) for fragment in self._fragments.values()),
+                "records": {step: n for head in heads.values() for step, n in head.taken.items()},
+                "rows": {name: carrier.rows for name, carrier in self._carriers.items()},
+                "dropped": {name: dict(one.dropped) for name, one in self._carriers.items() if one.dropped},
+                "unread_bytes": {name: fragment.topic.unread() for name, fragment in self._fragments.items()},
+                "restarts": {name: fragment.tries for name, fragment in self._fragments.items() if fragment.tries},
+                "failed": failed,
+            }
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all sources have ended and all is carried; whether that has come to be."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                self._revive()
+                for name in self._fragments:
+                    if (failure := self._failure(name)) is not None:
+                        raise RiotError(f"the query {name} has failed: {failure}")
+                if all(f.ended for f in self._fragments.values()) and not any(
+                    carrier.behind() for carrier in self._carriers.values()
+                ):
+                    return True
+            if until is not None and time.monotonic() > until:
+                return False
+            time.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        """Stop all queries; what they have done stays in the folder, to go on from."""
+        self._stop.set()
+        self._watch.join()
+        with self._lock:
+            for fragment in self._fragments.values():
+                fragment.stop()
+            for carrier in self._carriers.values():
+                carrier.close()
+            self._claim.release()
+
+
+def _specs(folder: Path) -> dict[str, FragmentSpec]:
+    """What is in the folder of fragments; what is half there goes."""
+    found = {}
+    for path in folder.iterdir():
+        if (path / "fragment.json").exists():
+            found[path.name] = Fragment.saved(path)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,265 @@
+"""What brings a dataflow its records: reads the topics that it shares, and writes to its own sinks."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.sink import Fan
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.spark.control import read_json, write_json
+from riot_ops.reuse.spark.source import APART
+from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.topic import Marker, Topic
+from riot_ops.reuse.topic_source import TopicSource
+from riot_ops.runtime.binding import end_sinks
+from riot_ops.runtime.claim import Claim
+
+__all__ = ["Carrier", "Delivered", "Wanted"]
+
+IDLE_SECONDS = 0.5
+#: About so many bytes go to the sinks in one epoch.
+EPOCH_BYTES = 32 << 20
+
+
+class Delivered(msgspec.Struct):
+    """How far a dataflow's sinks have got: the number of the next epoch, and of the next batch of each topic."""
+
+    name: str
+    placed: dict[str, str]
+    epoch: int = 0
+    at: dict[str, int] = {}
+
+
+class Wanted(msgspec.Struct):
+    """What a dataflow wants of a topic: its own names for streams, and for steps that reject records."""
+
+    streams: dict[str, list[str]]
+    labels: dict[str, list[str]]
+
+
+class Carrier:
+    """Carries records of topics to the sinks of one dataflow, in a thread of its own.
+
+    What is in an epoch is committed to the sinks, then it is noted how far that was; an epoch that was not noted comes
+    again, and sinks that replace what they have of it have it once.
+
+    Parameters
+    ----------
+    file : path
+        Where it is noted.
+    topics : mapping of str to (Topic, Wanted)
+    state : Delivered
+    behind_bytes : int
+        A dataflow that is further behind has failed, or with ``on_slow="drop_oldest"`` loses its oldest records.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        submission: Submission,
+        topics: Mapping[str, tuple[Topic, Wanted]],
+        state: Delivered,
+        news: threading.Condition,
+        behind_bytes: int,
+        again: bool = False,
+    ) -> None:
+        self.file, self.submission, self.topics, self.state = file, submission, dict(topics), state
+        self.behind_bytes = behind_bytes
+        self.on_slow: str = getattr(submission, "on_slow", "detach")
+        self.reader = ("" if self.on_slow == "block" else APART) + file.stem
+        self.paused = False
+        self.failure: Exception | None = None
+        self.rows = 0
+        self.dropped: Counter[str] = Counter()
+        self._news = news
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._claim = Claim(folder for sink in submission.sinks.values() for folder in sink.folders())
+        try:
+            for sink in submission.sinks.values():
+                if again:
+                    sink.recover(state.epoch)
+                else:
+                    sink.begin(False)
+            for name, (topic, _) in self.topics.items():
+                at = max(state.at[name], topic.readers().get(self.reader, 0))
+                state.at[name] = at
+                topic.join(self.reader, at)
+            write_json(file, state)
+        except BaseException:
+            self._claim.release()
+            raise
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"riot_ops-to-{submission.name}")
+
+    @staticmethod
+    def noted(file: Path) -> Delivered:
+        """What is noted in a file."""
+        return read_json(file, Delivered)
+
+    def start(self) -> None:
+        """Begin to carry."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if not self.turn():
+                with self._news:
+                    self._news.wait(IDLE_SECONDS)
+
+    def turn(self) -> bool:
+        """Carry what there is, up to a bound; whether there was anything."""
+        with self._lock:
+            if self.failure is not None:
+                return False
+            try:
+                return self._turn()
+            except Exception as error:  # a user's function or store, whatever it raises
+                self._fail(error)
+                return False
+
+    def _turn(self) -> bool:
+        found: dict[str, list[tuple[int, Marker]]] = {}
+        size = 0
+        for name, (topic, wanted) in self.topics.items():
+            markers = [(n, topic.marker(n)) for n in topic.batches(self.state.at[name])]
+            markers = self._bounded(wanted, markers)
+            for number, marker in markers:
+                if size and size + marker.size > EPOCH_BYTES:
+                    break
+                size += self._size(wanted, marker)
+                found.setdefault(name, []).append((number, marker))
+        if not found:
+            return False
+        records = () if self.paused else [one for name in found for one in self._records(name, found[name])]
+        if records:
+            writer = Fan(self.submission.routes, self.submission.sinks, self.state.epoch, 0)
+            try:
+                for stream, batch in records:
+                    writer.write(stream, batch)
+                message = writer.finish()
+            except BaseException:
+                writer.abort()
+                raise
+            for name, sink in self.submission.sinks.items():
+                sink.commit(self.state.epoch, [message["sinks"][name]])
+                sink.sync(self.state.epoch)
+            self.rows += sum(batch.num_rows for _, batch in records)
+            self.state.epoch += 1
+        self.state.at |= {name: markers[-1][0] + 1 for name, markers in found.items()}
+        if records:
+            write_json(self.file, self.state)
+        self._read()
+        return True
+
+    def _read(self) -> None:
+        """Let the topics go on without what has been carried."""
+        for name, (topic, _) in self.topics.items():
+            if topic.readers().get(self.reader) != self.state.at[name]:
+                topic.join(self.reader, self.state.at[name])
+                topic.trim()
+
+    def _bounded(self, wanted: Wanted, markers: list[tuple[int, Marker]]) -> list[tuple[int, Marker]]:
+        """Without the oldest where too much waits."""
+        if self.on_slow == "block":
+            return markers
+        waiting = sum(self._size(wanted, marker) for _, marker in markers)
+        while len(markers) > 1 and waiting > self.behind_bytes:
+            if self.on_slow != "drop_oldest":
+                raise ConnectorError(f"its sinks are {waiting:,} bytes behind")
+            _, marker = markers.pop(0)
+            waiting -= self._size(wanted, marker)
+            for file in marker.files:
+                for own in wanted.streams.get(file.stream, ()):
+                    self.dropped[own] += file.rows
+        return markers
+
+    @staticmethod
+    def _size(wanted: Wanted, marker: Marker) -> int:
+        return sum(file.size for file in marker.files if file.stream in wanted.streams or file.stream == ERRORS_STREAM)
+
+    def _records(self, name: str, markers: list[tuple[int, Marker]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The records of some batches of a topic, by the dataflow's own names."""
+        topic, wanted = self.topics[name]
+        source = TopicSource(topic, self.reader, dict.fromkeys((*wanted.streams, ERRORS_STREAM)))
+        begin, end = markers[0][0], markers[-1][0] + 1
+        for split in source.splits({"batch": begin}, {"batch": end}, 1):
+            for inputs in source.inputs(name, split):
+                for stream, batches in inputs.items():
+                    for batch in batches:
+                        if stream == ERRORS_STREAM:
+                            yield from self._rejected(wanted, batch)
+                        else:
+                            yield from ((own, batch) for own in wanted.streams[stream])
+
+    @staticmethod
+    def _rejected(wanted: Wanted, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        place = batch.schema.get_field_index("task")
+        tasks = batch.column(place)
+        for step in tasks.unique().to_pylist():
+            for label in wanted.labels.get(step, ()):
+                one = batch.filter(pa.array([task == step for task in tasks.to_pylist()]))
+                names = pa.array([label] * one.num_rows, pa.string())
+                yield ERRORS_STREAM, one.set_column(place, batch.schema.field(place), names)
+
+    def behind(self) -> bool:
+        """Whether something waits to be carried."""
+        if self.failure is not None:
+            return False
+        return any(topic.head().batch >= self.state.at[name] for name, (topic, _) in self.topics.items())
+
+    def pause(self, paused: bool) -> None:
+        """Carry nothing any more, or what comes from now on."""
+        with self._lock:
+            self.paused = paused
+            if not paused:
+                for name, (topic, _) in self.topics.items():
+                    self.state.at[name] = max(self.state.at[name], topic.head().batch + 1)
+
+    def end(self) -> None:
+        """The dataflow has gone: what is there is carried, and its sinks end."""
+        self.halt()
+        while self.turn():
+            pass
+        try:
+            if self.failure is None:
+                end_sinks(self.submission.flow, self.submission.sinks, self.submission.routes)
+        except Exception as error:  # as above
+            self._fail(error)
+        finally:
+            self.give_up()
+
+    def halt(self) -> None:
+        """Carry nothing more for now."""
+        self._stop.set()
+        with self._news:
+            self._news.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def close(self) -> None:
+        """Let go; it can go on later from where it was."""
+        self.halt()
+        self._claim.release()
+
+    def give_up(self) -> None:
+        """Leave nothing behind."""
+        self.file.unlink(missing_ok=True)
+        self.leave()
+        self._claim.release()
+
+    def leave(self) -> None:
+        """Want nothing of the topics."""
+        for topic, _ in self.topics.values():
+            if topic.folder.is_dir():
+                topic.leave(self.reader)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.leave()  # nobody waits for it

@@ -1,0 +1,240 @@
+"""A fragment: some of the shared steps as one streaming query, which writes one topic."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from riot_ops.core.source import Source
+from riot_ops.graph.lowering import BEATS, Step
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.graph.plan import Plan, Stage, planned
+from riot_ops.intake.step import Intake
+from riot_ops.reuse.spark.control import Controls, awake, read_json, reads, write_json
+from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
+from riot_ops.reuse.spark.source import FragmentReader, SourceFeed, TopicFeed
+from riot_ops.reuse.spark.stage import FragmentStage
+from riot_ops.reuse.topic import Place, Topic
+from riot_ops.reuse.topic_sink import TopicSink
+from riot_ops.runtime.engine import ARRIVAL
+from riot_ops.runtime.spark.adapters import labels_of
+
+__all__ = ["Fragment", "FragmentSpec", "Options", "Reads", "Running"]
+
+SPEC = "fragment.json"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How queries run."""
+
+    partitions: int
+    max_records: int | None
+    queue_bytes: int
+
+
+class Running(Protocol):
+    """A query that was started."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs."""
+
+    def stop(self) -> None:
+        """Stop it; another may go on from where it was."""
+
+    def failure(self) -> str | None:
+        """Why it does not run any more, where that is known."""
+
+
+class Reads(msgspec.Struct):
+    """Streams of another fragment's topic, from a batch on, and where that stood before it."""
+
+    streams: list[str]
+    batch: int = 0
+    before: Place = msgspec.field(default_factory=Place)
+
+
+class StageSpec(msgspec.Struct):
+    """A stage as it was planned; its steps with the streams that they read there."""
+
+    partition: list[str]
+    parallelism: int | None
+    steps: list[tuple[str, list[str]]]
+    entries: dict[str, list[str]]
+    outputs: list[str]
+
+
+class FragmentSpec(msgspec.Struct):
+    """What a fragment is, as it is kept in its folder.
+
+    Attributes
+    ----------
+    steps : list of str
+        The steps of its engines, each after its inputs.
+    nodes : list of str
+        Those of them that the manager knows.
+    sources : dict of str to dict
+        By reading, the steps that take the records of each source in it.
+    topics : dict of str to Reads
+        By fragment, what it reads of that.
+    origins : dict of str to list of str
+        By step, the sources above it.
+    stages : list of StageSpec
+        How it was planned: its state lies so, also when steps of it have gone.
+    parts : dict of str to str
+        See :class:`~riot_ops.graph.plan.Plan`.
+    """
+
+    name: str
+    steps: list[str]
+    nodes: list[str]
+    sources: dict[str, dict[str, list[str]]]
+    topics: dict[str, Reads]
+    origins: dict[str, list[str]]
+    stages: list[StageSpec] = []
+    parts: dict[str, str] = {}
+
+
+@dataclass
+class Fragment:
+    """A fragment and its query; ``folder`` holds all of it: what it is, its control, checkpoint and topic."""
+
+    folder: Path
+    spec: FragmentSpec
+    steps: list[Step]
+    sources: Mapping[str, Source]
+    tries: int = 0
+    failed_at: int = -1
+    failure: str | None = None
+    query: Running | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def topic(self) -> Topic:
+        return Topic(self.folder / "topic")
+
+    @property
+    def controls(self) -> Controls:
+        return Controls(self.folder / "control")
+
+    def save(self) -> None:
+        """Keep what it is; from here on a restart knows of it."""
+        write_json(self.folder / SPEC, self.spec)
+
+    @staticmethod
+    def saved(folder: Path) -> FragmentSpec:
+        """What a fragment is, from its folder."""
+        return read_json(folder / SPEC, FragmentSpec)
+
+    def awake(self, wanted: set[str]) -> set[str]:
+        """The steps that are needed for some of its streams."""
+        return awake(self.steps, wanted)
+
+    def outside(self, steps: set[str]) -> set[str]:
+        """The streams of other fragments that some of its steps read."""
+        own = {s.id for s in self.steps} | {s.id + BEATS for s in self.steps if isinstance(s.operator, Intake)}
+        return set().union(*(reads(step) for step in self.steps if step.id in steps)) - own
+
+    def lay_out(self, fuse: Literal["exact", "coarse"]) -> None:
+        """Plan its stages; whatever comes to be in it may be forwarded some day."""
+        intakes = [step.id for step in self.steps if isinstance(step.operator, Intake)]
+        beats = [source + BEATS for source in intakes]
+        streams = [*intakes, *beats, *(stream for reads in self.spec.topics.values() for stream in reads.streams)]
+        plan = planned(self.name, self.steps, streams, {*beats, *(step.id for step in self.steps)}, fuse)
+        self.spec.stages = [
+            StageSpec(
+                list(stage.partition),
+                stage.parallelism,
+                [(step.id, list(step.inputs)) for step in stage.steps],
+                {stream: sorted(steps) for stream, steps in stage.entries.items()},
+                sorted(stage.outputs),
+            )
+            for stage in plan.stages
+        ]
+        self.spec.parts = plan.parts
+
+    def plan(self) -> Plan:
+        """The stages as they were laid out, of the steps that there still are."""
+        known = {step.id: step for step in self.steps}
+        stages = []
+        for index, spec in enumerate(self.spec.stages):
+            stage = Stage(index, tuple(spec.partition), parallelism=spec.parallelism, outputs={*spec.outputs})
+            stage.entries = {stream: {*steps} for stream, steps in spec.entries.items()}
+            for id, inputs in spec.steps:
+                whole = known.get(id) or known.get(id.rpartition("#")[0])
+                if whole is not None:
+                    label = whole.label if id == whole.id else whole.name
+                    stage.steps.append(replace(whole, id=id, inputs=tuple(inputs), label=label))
+            stages.append(stage)
+        return Plan(self.name, stages, {ERRORS_STREAM}.union(*(stage.outputs for stage in stages)), self.spec.parts)
+
+    def parts(self, options: Options) -> tuple[FragmentReader, list[FragmentStage], FragmentSink]:
+        """What its query is made of: what reads, the stages behind each shuffle, and what writes."""
+        plan = self.plan()
+        labels = labels_of(plan, options.partitions)
+        sink = TopicSink(self.topic)
+        sink.recover(0)  # what was never committed goes
+        outlet = FragmentOutlet(sink)
+        run = uuid.uuid4().hex
+        reader = FragmentReader(
+            plan,
+            {name: SourceFeed(self.sources[name], members) for name, members in self.spec.sources.items()},
+            {
+                name: TopicFeed(self.folder.parent / name / "topic", self.name, r.streams, r.batch, r.before)
+                for name, r in self.spec.topics.items()
+            },
+            self.controls,
+            0,
+            outlet,
+            labels,
+            ARRIVAL,
+            options.max_records,
+            options.partitions,
+            options.queue_bytes,
+        )
+        processors = [
+            FragmentStage(
+                plan,
+                number,
+                labels,
+                run,
+                ARRIVAL,
+                outlet.compression,
+                topic=outlet,
+                origins={step: frozenset(above) for step, above in self.spec.origins.items()},
+                over=frozenset(s for reads in self.spec.topics.values() for s in reads.before.ended),
+            )
+            for number in range(1, len(plan.shuffles) + 1)
+        ]
+        return reader, processors, FragmentSink(sink, self.name if self.spec.sources else None)
+
+    @property
+    def active(self) -> bool:
+        return self.query is not None and self.query.active
+
+    @property
+    def ended(self) -> bool:
+        """Whether all that it reads has ended, and been written."""
+        return set().union(*self.spec.origins.values()) <= set(self.topic.head().place.ended)
+
+    def stop(self) -> None:
+        """Stop its query; it can be started again."""
+        if self.query is not None:
+            self.query.stop()
+        self.query = None
+
+    def remove(self) -> None:
+        """Stop it for good."""
+        self.stop()
+        (self.folder / SPEC).unlink(missing_ok=True)  # first: what is half gone is no fragment
+        shutil.rmtree(self.folder, ignore_errors=True)

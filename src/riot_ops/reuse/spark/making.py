@@ -1,0 +1,113 @@
+"""What a dataflow that comes needs: which steps run in a fragment of its own, and what it wants of which topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from riot_ops.core.errors import StateError
+from riot_ops.core.source import Source
+from riot_ops.graph.lowering import BEATS, Step
+from riot_ops.graph.marks import Marks
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.intake.step import Intake
+from riot_ops.reuse.placing import placed_steps
+from riot_ops.reuse.readings import opened, readings
+from riot_ops.reuse.shared import Addition
+from riot_ops.reuse.spark.carrier import Wanted
+from riot_ops.reuse.spark.control import reads
+from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Reads
+from riot_ops.reuse.submission import Submission
+
+__all__ = ["Made", "made", "source_of"]
+
+
+@dataclass
+class Made:
+    """What is new with a dataflow, and not there yet.
+
+    Attributes
+    ----------
+    fragment : Fragment or None
+        Its new steps.
+    where : dict of str to (str or None)
+        By step that the manager knows and that is new, the fragment that has it; of sinks none.
+    wanted : dict of str to Wanted
+        By fragment, what its sinks want of that.
+    """
+
+    fragment: Fragment | None
+    where: dict[str, str | None]
+    wanted: dict[str, Wanted]
+
+
+def made(
+    addition: Addition,
+    submission: Submission,
+    folder: Path,
+    where: Mapping[str, str | None],
+    fragments: Mapping[str, Fragment],
+) -> Made:
+    """What a dataflow needs, where these steps are in these fragments; a new one is to have this folder."""
+    name = folder.name
+    held: dict[str, str] = {}
+    own: dict[str, Step] = {}
+    labels: dict[str, dict[str, list[str]]] = {}
+    for step, _, label in placed_steps(submission.flow, addition.placed):
+        holder = _holder(step, where, fragments)
+        if holder is None:
+            own[step.id] = step
+        held[step.id] = holder or name
+        if isinstance(step.operator, Intake):
+            held[step.id + BEATS] = held[step.id]
+        found = labels.setdefault(held[step.id], {}).setdefault(step.id, [])
+        if label not in found:
+            found.append(label)
+    wanted = {one: Wanted({}, named) for one, named in labels.items()}
+    for stream in submission.routes:
+        if stream != ERRORS_STREAM:
+            running = addition.placed[stream]
+            wanted[held[running]].streams.setdefault(running, []).append(stream)
+    new = {step.id for step in addition.new}
+    placed: dict[str, str | None] = {id: held.get(id) for id in addition.placed.values() if id in new}
+    if not own:
+        return Made(None, placed, wanted)
+    sources: dict[str, dict[str, list[str]]] = {}
+    begun: dict[str, Source] = {}
+    for node, (reading, member, members, merging) in readings(submission).items():
+        if (source := addition.placed[node]) in own:
+            if reading not in sources:
+                begun[reading] = opened(reading, members, merging).source
+                sources[reading] = {one: [] for one in members}
+            if source not in sources[reading][member]:
+                sources[reading][member].append(source)
+    spec = FragmentSpec(name, list(own), [s for s in own if s in addition.placed.values()], sources, {}, {})
+    fragment = Fragment(folder, spec, list(own.values()), begun)
+    for stream in sorted(fragment.outside({*own})):
+        spec.topics.setdefault(held[stream], Reads([])).streams.append(stream)
+    for step in own.values():
+        above = {step.id} if isinstance(step.operator, Intake) else set[str]()
+        for stream in reads(step):
+            place = stream.removesuffix(BEATS)
+            above.update(spec.origins[place] if place in own else fragments[held[stream]].spec.origins[place])
+        spec.origins[step.id] = sorted(above)
+    return Made(fragment, placed, wanted)
+
+
+def _holder(step: Step, where: Mapping[str, str | None], fragments: Mapping[str, Fragment]) -> str | None:
+    """The fragment that has a step; marks are shared where what they tell of comes to be."""
+    if step.id in where:
+        return where[step.id]
+    holder = where.get(step.inputs[0]) if isinstance(step.operator, Marks) else None
+    return holder if holder is not None and step.id in fragments[holder].spec.origins else None
+
+
+def source_of(members: Mapping[str, list[str]], again: Sequence[tuple[Addition, Submission]]) -> Source:
+    """What a reading of these steps reads, as it was given again."""
+    wanted = {step for steps in members.values() for step in steps}
+    for addition, submission in again:
+        for node, (reading, _, given, merging) in readings(submission).items():
+            if addition.placed[node] in wanted:
+                return opened(reading, given, merging).source
+    raise StateError(f"nobody gave the source of {', '.join(sorted(wanted))} again")

@@ -1,0 +1,114 @@
+"""Fragments as streaming queries of a Spark session."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.reuse.spark.backend import FragmentsBackend
+from riot_ops.reuse.spark.fragment import Fragment, Options, Running
+from riot_ops.runtime.spark.adapters import usual_fuse
+from riot_ops.runtime.spark.check import check_session, is_connect, refuse_connect
+from riot_ops.runtime.spark.parcels import packed_sink, packed_source
+from riot_ops.runtime.spark.query import cause_of, is_active
+from riot_ops.runtime.spark.runner import staged
+from riot_ops.runtime.spark.session import active, partitioned, usual_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkBackend"]
+
+
+class SparkBackend(FragmentsBackend):
+    """Runs shared dataflows as streaming queries on Spark.
+
+    New steps start as a query of their own, a *fragment*; one that runs is never stopped for them. It hands streams to
+    the new one, and to the dataflows' sinks, through its topic: a folder that it commits with each micro-batch.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    folder : path
+        Where all is kept: of this back end alone, on a disk that driver and workers share. A back end over a folder
+        that is there goes on from it, where its manager takes its dataflows up again.
+    trigger : str, default "0.2 seconds"
+        How often a query looks for records.
+    partitions : int, optional
+        Of the stages of each query; by default the session's ``spark.sql.shuffle.partitions``.
+    max_records : int, optional
+        Most records of a source in a micro-batch.
+    queue_bytes : int, default 67108864
+        A query waits while others have more than so much of its topic to read.
+    behind_bytes : int, default 4294967296
+        Where a query need not wait for a dataflow's sinks, how far these may be behind.
+    patience_s : float, seconds, default 60
+        How long an action waits for the micro-batch in which it takes effect.
+    tries : int, default 3
+        How often in a row a query that fails is started again, before those that use it get nothing more.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: str | Path,
+        *,
+        trigger: str = "0.2 seconds",
+        partitions: int | None = None,
+        max_records: int | None = None,
+        queue_bytes: int = 64 << 20,
+        behind_bytes: int = 4 << 30,
+        patience_s: float = 60.0,
+        tries: int = 3,
+    ) -> None:
+        least = {"max_records": 1, "partitions": 1, "queue_bytes": 1, "behind_bytes": 1, "tries": 0}
+        for name, number in zip(least, (max_records, partitions, queue_bytes, behind_bytes, tries), strict=True):
+            if number is not None and number < least[name]:
+                raise ConfigError(f"{name} must be >= {least[name]}, got {number}")
+        if patience_s <= 0:
+            raise ConfigError(f"patience_s must be > 0, got {patience_s}")
+        refuse_connect(is_connect(spark), "a SparkBackend")
+        check_session(spark, keeps_state=True)
+        self._spark = spark
+        self._trigger = trigger
+        partitions = usual_partitions(spark) if partitions is None else partitions
+        fuse: Literal["exact", "coarse"] = "coarse" if usual_fuse(partitions) == "coarse" else "exact"
+        options = Options(partitions, max_records, queue_bytes)
+        super().__init__(self._started, folder, options, fuse, behind_bytes, patience_s, tries)
+
+    def _started(self, fragment: Fragment, options: Options) -> Running:
+        reader, processors, end = fragment.parts(options)
+        spark, label = self._spark, f"riot_ops_{uuid.uuid4().hex}"
+        with active(spark):
+            spark.dataSource.register(packed_source(label, reader))
+            frame = staged(spark, spark.readStream.format(label).load(), processors)
+            spark.dataSource.register(packed_sink(label + "_end", end))
+            writer = (
+                frame.writeStream.format(label + "_end")
+                .option("checkpointLocation", str(fragment.folder / "checkpoint"))
+                .queryName(f"{fragment.name}-{label[-8:]}")
+                .trigger(processingTime=self._trigger)
+            )
+            with partitioned(spark, options.partitions):
+                return _Query(writer.start())
+
+
+class _Query:
+    """A query of Spark's."""
+
+    def __init__(self, streaming: Any) -> None:
+        self._streaming = streaming
+
+    @property
+    def active(self) -> bool:
+        return is_active(self._streaming)
+
+    def stop(self) -> None:
+        if self.active:
+            self._streaming.stop()
+
+    def failure(self) -> str | None:
+        error = self._streaming.exception()
+        return None if error is None else cause_of(str(error))[1]

@@ -1,0 +1,221 @@
+"""What a fragment reads: sources, and topics of other fragments, as one source of Spark's.
+
+As it is one, a micro-batch has one version of the control, and topics that belong together are cut together. Its offset
+is ``{"at": by feed where it stands, "ended": the sources that have ended, "control": the version}``. A micro-batch in
+which a source ends has no other records: what steps give then comes after all else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.source import Source, Split
+from riot_ops.graph.plan import Plan
+from riot_ops.kernels.arrow import int_column
+from riot_ops.reuse.spark.control import Control, Controls
+from riot_ops.reuse.spark.cuts import ends
+from riot_ops.reuse.spark.outlet import FragmentOutlet
+from riot_ops.reuse.topic import Place, Topic
+from riot_ops.reuse.topic_source import TopicSource
+from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
+from riot_ops.runtime.spark.source import Part, Reader
+from riot_ops.runtime.spark.stage import FLUSH, stage_zero
+
+__all__ = ["FragmentReader", "Told", "TopicFeed", "held_by"]
+
+Inputs = dict[str, list[pa.RecordBatch]]
+Offset = dict[str, Any]
+
+#: Begins the names of readers that the writer of a topic does not wait for.
+APART = "apart-"
+
+
+def held_by(reader: str) -> bool:
+    """Whether a topic's writer waits for a reader of this name."""
+    return not reader.startswith(APART)
+
+
+class Told(msgspec.Struct):
+    """What all parts of a micro-batch are told: the control, what ends with it, and how far it goes."""
+
+    version: int
+    control: Control
+    ended: list[str]
+    place: Place
+
+
+@dataclass
+class SourceFeed:
+    """A source that is read; by source in it, the running steps that take its records."""
+
+    source: Source
+    members: dict[str, list[str]]
+
+    @property
+    def steps(self) -> set[str]:
+        return set().union(*self.members.values())
+
+
+@dataclass
+class TopicFeed:
+    """Streams of a topic that are read from a batch on, before which it stood there."""
+
+    folder: Path
+    reader: str
+    streams: list[str]
+    batch: int
+    before: Place = field(default_factory=Place)
+
+    @property
+    def source(self) -> TopicSource:
+        return TopicSource(Topic(self.folder), self.reader, dict.fromkeys(self.streams))
+
+    def initial(self) -> Offset:
+        """Where it begins; the place is a part of the offset, as the batches before it go when they are read."""
+        return {"batch": self.batch, "place": msgspec.to_builtins(self.before)}
+
+
+@dataclass
+class FragmentReader(Reader):
+    """What Spark asks the source of a fragment; see the module's text."""
+
+    plan: Plan
+    sources: dict[str, SourceFeed]
+    topics: dict[str, TopicFeed]
+    controls: Controls
+    first: int
+    outlet: FragmentOutlet
+    labels: dict[int, list[int]]
+    order: tuple[str, ...]
+    max_records: int | None
+    splits: int
+    most_unread: int
+
+    def most(self) -> int | None:
+        return None  # of each source; see below
+
+    def initial_offset(self) -> Offset:
+        at = {name: feed.source.initial() for name, feed in self.sources.items()}
+        at |= {name: feed.initial() for name, feed in self.topics.items()}
+        return {"at": at, "ended": [], "control": self.first}
+
+    def latest_offset(self, start: Offset, limit: Any) -> Offset:
+        version = self.controls.newest()
+        found = {**start, "control": version}
+        if self.outlet.sink.topic.unread(held_by) > self.most_unread:
+            return found
+        resting = set(self.controls.read(version).resting)
+        moved: dict[str, Any] = {}
+        over: list[str] = []
+        for name, feed in self.sources.items():
+            if name in start["ended"] or feed.steps <= resting:
+                continue
+            end = feed.source.latest(start["at"][name], self.max_records)
+            if end != start["at"][name]:
+                moved[name] = end
+            elif feed.source.finished(end):
+                over.append(name)
+        if over:
+            return {**found, "ended": sorted([*start["ended"], *over])}
+        topics, ending = self._topics(start["at"])
+        moved = topics if ending else moved | topics
+        return {**found, "at": start["at"] | moved}
+
+    def _topics(self, at: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """How far the topics are read, and whether sources end with that."""
+        before: dict[str, Place] = {}
+        after: dict[str, list[Place]] = {}
+        for name, feed in self.topics.items():
+            topic = Topic(feed.folder)
+            before[name] = _place(at[name])
+            after[name] = [topic.marker(batch).after for batch in topic.batches(at[name]["batch"])]
+        taken = {name: n for name, n in ends(before, after).items() if n}
+        ending = any(set(after[name][n - 1].ended) != set(before[name].ended) for name, n in taken.items())
+        moved = {
+            name: {"batch": at[name]["batch"] + n, "place": msgspec.to_builtins(after[name][n - 1])}
+            for name, n in taken.items()
+        }
+        return moved, ending
+
+    def partitions(self, start: Offset, end: Offset) -> list[Any]:
+        if start == end:
+            return []
+        place, ended = Place(), set(end["ended"]) - set(start["ended"])
+        own = {step for name in ended for step in self.sources[name].steps}
+        cut: list[list[tuple[str, Split]]] = []
+        feeds: dict[str, SourceFeed | TopicFeed] = {**self.sources, **self.topics}
+        for name, feed in feeds.items():
+            begin, until = start["at"][name], end["at"][name]
+            if isinstance(feed, TopicFeed):
+                after = _place(until)
+                place.roots |= after.roots
+                place.next |= after.next
+                place.ended = sorted({*place.ended, *after.ended})
+                own |= set(after.ended) - set(_place(begin).ended)
+            if begin != until:
+                cut.append([(name, split) for split in feed.source.splits(begin, until, self.splits)])
+        place.ended = sorted({*place.ended, *(s for name in end["ended"] for s in self.sources[name].steps)})
+        control = self.controls.read(end["control"])
+        told = Told(end["control"], control, sorted(own), place)
+        tasks = [[one for one in row if one is not None] for row in itertools.zip_longest(*cut)] or [[]]
+        sent = msgspec.msgpack.encode(told)
+        return [Part({"told": sent, "reads": reads}, reads is tasks[-1]) for reads in tasks]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        told = msgspec.msgpack.decode(partition.split["told"], type=Told)
+        writer = self.outlet.told(told.control.forward).writer(0, None)
+        writer.note = {"control": told.version, "place": told.place}
+        packer = Packer(self.plan, 0, self.labels, self.outlet.compression, writer=writer)
+        packer.left_over = bool(told.ended)
+        inputs = self._inputs(partition.split["reads"], packer, told.place.next)
+        yield from stage_zero(self.plan, inputs, self.order, packer, set(told.control.resting))
+        if partition.last and (blocks := self._told(partition.split["told"])):
+            yield blocks_to_batch(blocks)
+
+    def _inputs(
+        self, reads: list[tuple[str, Split]], packer: Packer, seen: dict[str, int]
+    ) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
+        """The records of a part, by the running steps and streams that they are of."""
+        now = time.time() * 1e6
+        packer.stamp(now, now)
+        for name, split in reads:
+            packer.stamp(*split.get("due", (now, now)))
+            feed = self.sources.get(name)
+            if feed is None:
+                yield from self.topics[name].source.inputs(name, split)
+                continue
+            for inputs in feed.source.inputs(name, split):
+                given: Inputs = {}
+                for member, batches in inputs.items():
+                    least = max((int(np.max(int_column(b["seq"]))) + 1 for b in batches if b.num_rows), default=0)
+                    for step in feed.members[member]:
+                        seen[step] = max(least, seen.get(step, 0))
+                        given[step] = batches
+                yield given
+
+    def _told(self, sent: bytes) -> list[Block]:
+        """Every bucket gets to know what the micro-batch is about."""
+        now = time.time() * 1e6
+        return [Block(i, label, FLUSH, 0, now, now, sent) for i, labels in self.labels.items() for label in labels]
+
+    def commit(self, end: Offset) -> None:
+        feeds: dict[str, SourceFeed | TopicFeed] = {**self.sources, **self.topics}
+        for name, feed in feeds.items():
+            feed.source.commit(end["at"][name])
+
+    def stop(self) -> None:
+        for feed in self.sources.values():
+            feed.source.close()
+
+
+def _place(offset: Offset) -> Place:
+    return msgspec.convert(offset["place"], Place)

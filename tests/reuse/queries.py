@@ -1,0 +1,145 @@
+"""Fragments without Spark: their parts run as they run there, in a thread each, and may be killed and go on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from pyspark import TaskContext
+from pyspark.cloudpickle import dumps, loads
+
+from riot_ops.reuse.spark.backend import FragmentsBackend
+from riot_ops.reuse.spark.fragment import Fragment, Options
+from riot_ops.runtime.spark.blocks import blocks_of, blocks_to_batch
+from tests.staged import Chain
+
+PAUSE_SECONDS = 0.002
+
+
+class _Context(threading.local):
+    """What a task asks Spark, in the thread that runs it."""
+
+    batch = 0
+
+    def __init__(self) -> None:
+        self.parts = itertools.count()
+
+    def partitionId(self) -> int:  # noqa: N802 (Spark's name)
+        return next(self.parts)
+
+    def getLocalProperty(self, name: str) -> int:  # noqa: N802
+        return self.batch
+
+
+CONTEXT = _Context()
+
+
+class FakeQuery:
+    """A query whose offsets, commits and state are kept in files, as Spark keeps them."""
+
+    def __init__(self, fragment: Fragment, options: Options) -> None:
+        reader, processors, end = fragment.parts(options)
+        self._reader, self._end = loads(dumps(reader)), loads(dumps(end))
+        self._processors = [loads(dumps(one)) for one in processors]
+        self._folder = fragment.folder / "checkpoint"
+        self._folder.mkdir(exist_ok=True)
+        self._choose = random.Random(fragment.name)
+        self._stop = threading.Event()
+        self._error: str | None = None
+        #: Raised at the next micro-batch.
+        self.harm: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def active(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def failure(self) -> str | None:
+        return self._error
+
+    def _run(self) -> None:
+        try:
+            offsets = [json.loads(p.read_text()) for p in sorted(self._folder.glob("offset-*"))]
+            done = len(list(self._folder.glob("state-*")))
+            at = offsets[done - 1] if done else self._reader.initial_offset()
+            if len(offsets) > done:  # was planned, and not finished
+                self._batch(done, at, offsets[done])
+                at, done = offsets[done], done + 1
+            while not self._stop.is_set():
+                end = json.loads(json.dumps(self._reader.latest_offset(at, None)))
+                if end == at and done:
+                    self._stop.wait(PAUSE_SECONDS)
+                    continue
+                (self._folder / f"offset-{done:06d}").write_text(json.dumps(end))
+                self._batch(done, at, end)
+                at, done = end, done + 1
+        except Exception as error:
+            self._error = f"{type(error).__name__}: {error}"
+            if self.harm is None:
+                traceback.print_exc()
+
+    def _batch(self, number: int, start: Any, end: Any) -> None:
+        if self.harm is not None:
+            raise self.harm
+        CONTEXT.batch, CONTEXT.parts = number, itertools.count()
+        states = self._states(number - 1)
+        blocks = [
+            block
+            for part in loads(dumps(self._reader.partitions(start, end)))
+            for rows in self._reader.read(part)
+            for block in blocks_of(rows.to_pandas())
+        ]
+        for place, processor in enumerate(self._processors):
+            self._choose.shuffle(blocks)
+            made = []
+            for bucket, rows in itertools.groupby(sorted(blocks, key=lambda b: b.bucket), lambda b: b.bucket):
+                frames = [blocks_to_batch([row]).to_pandas() for row in rows]
+                chain = states.setdefault((place, bucket), Chain())
+                made += [b for frame in processor.process(bucket, iter(frames), chain) for b in blocks_of(frame)]
+            blocks = made
+        self._end.commit([self._end.write(iter([blocks_to_batch(blocks)] if blocks else []))], number)
+        (self._folder / f"state-{number:06d}").write_bytes(dumps(states))
+        self._reader.commit(end)
+
+    def _states(self, number: int) -> dict[tuple[int, int], Chain]:
+        path = self._folder / f"state-{number:06d}"
+        found: dict[tuple[int, int], Chain] = loads(path.read_bytes()) if path.exists() else {}
+        return found
+
+
+class FakeSpark(FragmentsBackend):
+    """A back end of such queries."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self._patch = mock.patch.object(TaskContext, "get", return_value=CONTEXT)
+        self._patch.start()
+        defaults = {"partitions": 2, "max_records": 7, "queue_bytes": 1 << 20}
+        given = {name: options.pop(name, default) for name, default in defaults.items()}
+        rest = {"fuse": "exact", "behind_bytes": 1 << 30, "patience_s": 10.0, "tries": 2} | options
+        super().__init__(FakeQuery, folder, Options(**given), **rest)
+
+    def close(self) -> None:
+        super().close()
+        self._patch.stop()
+
+    def kill(self) -> None:
+        """As if the process had ended at once: queries and carriers stop where they are, and nothing is tidied up."""
+        self._stop.set()
+        self._watch.join()
+        for fragment in self._fragments.values():
+            fragment.stop()
+        for carrier in self._carriers.values():
+            carrier.close()
+        self._claim.release()
+        self._patch.stop()

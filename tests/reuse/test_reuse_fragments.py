@@ -1,0 +1,121 @@
+"""Dataflows shared by queries that hand streams to each other: each gets what it would get alone. Without Spark."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import riot_ops as ro
+from riot_ops.core.source import WrappedSource
+from riot_ops.reuse import ReuseManager, errors
+from riot_ops.runtime.binding import bind_sources
+from tests.random_flows import assert_same, everything, random_input
+from tests.reuse.queries import FakeSpark
+from tests.reuse.test_reuse_local import Got, any_flow, known
+
+NAMES = ("north", "south", "west", "in0", "in1")
+
+
+class Gated(WrappedSource):
+    """Gives nothing until a file is there."""
+
+    def __init__(self, source, gate):
+        super().__init__(source)
+        self.gate = gate
+
+    def description(self):
+        return self.source.description()
+
+    def latest(self, start, limit=None):
+        return self.source.latest(start, limit) if self.gate.exists() else start
+
+    def finished(self, offset):
+        return self.gate.exists() and self.source.finished(offset)
+
+
+class Users:
+    """A manager over fragments, and what its users get."""
+
+    def __init__(self, choose, folder, rows=60, policy="always", **options):
+        self.logs = {name: random_input(choose, rows) for name in NAMES}
+        self.folder, self.policy, self.options = folder, policy, options
+        self.flows, self.sinks, self.first = {}, {}, {}
+        self.open()
+
+    def open(self):
+        self.backend = FakeSpark(self.folder / "back", **self.options)
+        self.manager = ReuseManager(
+            self.backend, self.policy, log=self.folder / "log.jsonl", rebind=lambda name, flow: self.bound(flow, name)
+        )
+
+    def bound(self, flow, name):
+        bound = bind_sources(flow, {n.id: self.logs[n.id] for n in flow.kind("source")})
+        return {node: Gated(source, self.folder / "gate") for node, source in bound.items()}, self.sinks[name]
+
+    def submit(self, flow, name):
+        self.sinks[name] = ro.ParquetSink(self.folder / name)
+        report = self.manager.submit(flow, *self.bound(flow, name), name=name)
+        self.flows[name], self.first[name] = flow, report.first
+        return report
+
+    def try_submit(self, choose, name):
+        flow = any_flow(choose, name)
+        try:
+            self.submit(flow, name)
+        except (errors.NotDeduplicatedError, errors.DisconnectedError, errors.DescriptorError):
+            return False
+        return True
+
+    def got(self, name, nodes=None):
+        sinks = {n.id: self.sinks[name] for n in self.flows[name].kind("sink")}
+        return everything(Got(next(iter(sinks.values()))), self.flows[name], nodes)
+
+    def alone(self, name, nodes=None):
+        flow = self.flows[name]
+        logs = {s: self.logs[s].slice(first) for s, first in self.first[name].items()}
+        return everything(flow.run(logs), flow, nodes)
+
+    def check(self, name):
+        nodes = known(self.flows[name])
+        assert_same(self.got(name, nodes), self.alone(name, nodes), self.flows[name])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_together_each_gets_what_it_gets_alone(seed, tmp_path):  # P15
+    choose = random.Random(seed)
+    users = Users(choose, tmp_path)
+    for i in range(4):
+        users.try_submit(choose, f"d{i}")
+    (tmp_path / "gate").touch()
+    assert users.backend.wait(20)
+    for name in users.flows:
+        users.check(name)
+    for name in users.flows:
+        users.manager.remove(name)
+    stats = users.manager.stats()
+    assert stats["fragments"] == stats["queries"] == 0 and not users.backend.running()
+    left = [*(tmp_path / "back" / "fragments").iterdir(), *(tmp_path / "back" / "dataflows").iterdir()]
+    assert not left
+    users.manager.close()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(seed, tmp_path):
+    choose = random.Random(seed)
+    users = Users(choose, tmp_path, rows=300, policy="stateless")
+    (tmp_path / "gate").touch()
+    alive = []
+    for i in range(7):
+        if alive and choose.random() < 0.3:
+            gone = alive.pop(choose.randrange(len(alive)))
+            users.manager.remove(gone)
+            nodes = known(users.flows[gone])
+            part, whole = users.got(gone, nodes), users.alone(gone, nodes)
+            assert all(not part[stream] - whole[stream] for stream in part)
+        elif users.try_submit(choose, f"d{i}"):
+            alive.append(f"d{i}")
+    assert users.backend.wait(20)
+    for name in alive:
+        users.check(name)
+    users.manager.close()
