@@ -103,7 +103,7 @@ def test_together_each_gets_what_it_gets_alone(seed, tmp_path):  # P15
 @pytest.mark.parametrize("seed", range(10))
 def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(seed, tmp_path):
     choose = random.Random(seed)
-    users = Users(choose, tmp_path, rows=300, policy="stateless")
+    users = Users(choose, tmp_path, rows=150, policy="stateless")
     (tmp_path / "gate").touch()
     alive = []
     for i in range(7):

@@ -17,7 +17,6 @@ from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
-from riot_ops.reuse.spark.control import Control
 from riot_ops.reuse.spark.cuts import starts
 from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Options, Running
 from riot_ops.reuse.spark.making import Made, made, source_of
@@ -87,6 +86,8 @@ class FragmentsBackend:
             self._number += 1
             where = self.folder / "fragments" / f"f{self._number}"
             new = made(addition, submission, where, self._where, self._fragments)
+            if new.fragment is not None:
+                new.fragment.lay_out(self._fuse)
             try:
                 return self._launched(addition, submission, new)
             except BaseException:
@@ -138,7 +139,6 @@ class FragmentsBackend:
             place.roots |= read.before.roots
             place.next |= read.before.next
             place.ended = sorted({*place.ended, *read.before.ended})
-        fragment.lay_out(self._fuse)
         fragment.topic.stand(Head(-1, 0, place))
         fragment.save()
 
@@ -203,13 +203,9 @@ class FragmentsBackend:
                 fragments[new.fragment.name] = new.fragment
         versions = {}
         for name, fragment in reversed(fragments.items()):
-            needed = fragment.awake(wanted[name])
-            outside = fragment.outside(needed)
+            versions[name], outside = fragment.tell(wanted[name])
             for other, read in fragment.spec.topics.items():
                 wanted[other] |= outside & {*read.streams}
-            resting = {step.id for step in fragment.steps} - needed
-            control = Control(tuple(sorted(wanted[name])), tuple(sorted(resting)))
-            versions[name] = fragment.controls.write(control)
         return versions
 
     def _carrier(self, submission: Submission, new: Made, state: Delivered, again: bool) -> Carrier:

@@ -16,7 +16,7 @@ from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import Plan, Stage, planned
 from riot_ops.intake.step import Intake
-from riot_ops.reuse.spark.control import Controls, awake, read_json, reads, write_json
+from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
 from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
 from riot_ops.reuse.spark.source import FragmentReader, SourceFeed, TopicFeed
 from riot_ops.reuse.spark.stage import FragmentStage
@@ -136,9 +136,13 @@ class Fragment:
         """What a fragment is, from its folder."""
         return read_json(folder / SPEC, FragmentSpec)
 
-    def awake(self, wanted: set[str]) -> set[str]:
-        """The steps that are needed for some of its streams."""
-        return awake(self.steps, wanted)
+    def tell(self, wanted: set[str]) -> tuple[int, set[str]]:
+        """Have it forward these streams; the version in which that stands, and the streams of others that it needs."""
+        needed = awake(self.steps, wanted)
+        resting = {step.id for step in self.steps} - needed
+        resting.update(part for part, whole in self.spec.parts.items() if whole in resting)
+        version = self.controls.write(Control(tuple(sorted(wanted)), tuple(sorted(resting))))
+        return version, self.outside(needed)
 
     def outside(self, steps: set[str]) -> set[str]:
         """The streams of other fragments that some of its steps read."""
@@ -176,7 +180,8 @@ class Fragment:
                     label = whole.label if id == whole.id else whole.name
                     stage.steps.append(replace(whole, id=id, inputs=tuple(inputs), label=label))
             stages.append(stage)
-        return Plan(self.name, stages, {ERRORS_STREAM}.union(*(stage.outputs for stage in stages)), self.spec.parts)
+        ends = {self.spec.parts.get(stream, stream) for stage in stages for stream in stage.outputs}
+        return Plan(self.name, stages, {*ends, ERRORS_STREAM}, self.spec.parts)
 
     def parts(self, options: Options) -> tuple[FragmentReader, list[FragmentStage], FragmentSink]:
         """What its query is made of: what reads, the stages behind each shuffle, and what writes."""
