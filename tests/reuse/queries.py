@@ -14,12 +14,30 @@ from unittest import mock
 from pyspark import TaskContext
 from pyspark.cloudpickle import dumps, loads
 
+from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options
 from riot_ops.runtime.spark.blocks import blocks_of, blocks_to_batch
 from tests.staged import Chain
 
 PAUSE_SECONDS = 0.002
+
+
+class Gated(WrappedSource):
+    """Gives nothing until a file is there."""
+
+    def __init__(self, source: Source, gate: Path) -> None:
+        super().__init__(source)
+        self.gate = gate
+
+    def description(self) -> dict[str, Any] | None:
+        return self.source.description()
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return self.source.latest(start, limit) if self.gate.exists() else start
+
+    def finished(self, offset: Offset) -> bool:
+        return self.gate.exists() and self.source.finished(offset)
 
 
 class _Context(threading.local):

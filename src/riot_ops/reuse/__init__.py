@@ -1,5 +1,7 @@
 """Dataflows that come and go, and share what they have in common: each distinct step runs once."""
 
+from importlib import import_module
+
 from riot_ops.reuse.backend import Backend, NullBackend
 from riot_ops.reuse.identity import signatures
 from riot_ops.reuse.local import LocalBackend
@@ -15,6 +17,14 @@ __all__ = [
     "NullBackend",
     "Removed",
     "ReuseManager",
+    "SparkBackend",
     "Submitted",
     "signatures",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs pyspark only when it is asked for."""
+    if name != "SparkBackend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("riot_ops.reuse.spark.session"), name)

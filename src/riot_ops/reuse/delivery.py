@@ -31,13 +31,19 @@ class Delivery:
     over : bool
         Whether no sink is left that takes records.
 
+    Parameters
+    ----------
+    submission : Submission
+    epoch : int, optional
+        The epoch that it goes on with; by default it begins.
+
     Raises
     ------
     ConnectorError
         Where a sink cannot begin, or somebody else writes to its folder.
     """
 
-    def __init__(self, submission: Submission) -> None:
+    def __init__(self, submission: Submission, epoch: int | None = None) -> None:
         self._submission = submission
         self._claim = Claim(folder for sink in submission.sinks.values() for folder in sink.folders())
         self.failures: list[Exception] = []
@@ -45,12 +51,15 @@ class Delivery:
         self.rows = 0
         self._ended = False
         #: By sink: the number of its epoch; of those that have not failed the writer, and what it has got in it.
-        self._epochs = dict.fromkeys(submission.sinks, 0)
+        self._epochs = dict.fromkeys(submission.sinks, epoch or 0)
         self._writers: dict[str, Writer] = {}
         self._got: dict[str, Counter[str]] = {}
         try:
             for name, sink in submission.sinks.items():
-                sink.begin(False)
+                if epoch is None:
+                    sink.begin(False)
+                else:
+                    sink.recover(epoch)
                 self._open(name)
         except BaseException:
             self._claim.release()
@@ -101,6 +110,13 @@ class Delivery:
             self.failures.append(error)
             if self._submission.on_failure == "stop":
                 self._end()
+
+    def halt(self) -> None:
+        """Let go without a commit: another may go on from the epoch that is under way."""
+        for writer in self._writers.values():
+            writer.abort()
+        self._writers = {}
+        self._claim.release()
 
     def close(self) -> None:
         """The dataflow has ended."""

@@ -292,9 +292,8 @@ class ReuseManager:
                 for what in state["dataflows"]:
                     with self._acting("submit", {n: v for n, v in what.items() if n != "paused"}):
                         self._again(what)
-            for what in state["dataflows"]:
-                if what["paused"]:
-                    self.pause(what["name"])
+            for name in (what["name"] for what in state["dataflows"] if what["paused"]):
+                self.pause(name)
 
     def _again(self, what: Mapping[str, Any]) -> None:
         """Take up a dataflow with the steps that it had."""
@@ -327,11 +326,8 @@ class ReuseManager:
         with self.backend.taking_up():
             for what in alive.values():
                 self._again(what)
-        for what in alive.values():
-            if what["paused"]:
-                rest = self._shared.rest(what["name"], True)
-                self.backend.rest(rest)
-                self._shared.apply_rest(rest)
+        for name in (name for name, what in alive.items() if what["paused"]):
+            self.pause(name)
         lost = self.backend.running() - set(self._shared.steps)
         if lost:
             self.backend.reduce(Removal("", tuple(sorted(lost))))

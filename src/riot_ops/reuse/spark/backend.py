@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,12 +13,12 @@ from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
-from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
 from riot_ops.reuse.spark.cuts import starts
-from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Options, Running
-from riot_ops.reuse.spark.making import Made, made, source_of
+from riot_ops.reuse.spark.fragment import Fragment, Options, Running
+from riot_ops.reuse.spark.left import Left
+from riot_ops.reuse.spark.making import Made, made
 from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Head, Place
 from riot_ops.runtime.claim import Claim
@@ -59,10 +58,9 @@ class FragmentsBackend:
         #: By step that the manager knows, the fragment that has it; of sinks none.
         self._where: dict[str, str | None] = {}
         #: What was there before, until it is taken up or goes.
-        self._left = _specs(self.folder / "fragments")
-        self._noted = {one.name: one for one in map(Carrier.noted, (self.folder / "dataflows").glob("*.json"))}
+        self._left = Left(self.folder / "fragments", self.folder / "dataflows")
         self._again: list[tuple[Addition, Submission]] | None = None
-        self._number = max((int(name[1:]) for name in self._left), default=-1)
+        self._number = self._left.number
         self._lock = threading.RLock()
         self._news = threading.Condition()
         self._stop = threading.Event()
@@ -76,7 +74,7 @@ class FragmentsBackend:
             if self._again is not None:
                 self._again.append((addition, submission))
                 return dict.fromkeys(submission.sources, 0)
-            self._forget()
+            self._left.forget()
             for node, source in submission.sources.items():
                 if not source.replayable:
                     raise ConfigError(
@@ -192,7 +190,7 @@ class FragmentsBackend:
         """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
         for carrier in self._carriers.values():
-            if not carrier.paused and carrier.failure is None:
+            if not carrier.paused and not carrier.over:
                 for name, (_, found) in carrier.topics.items():
                     wanted[name].update(found.streams)
         fragments = dict(self._fragments)
@@ -211,7 +209,8 @@ class FragmentsBackend:
     def _carrier(self, submission: Submission, new: Made, state: Delivered, again: bool) -> Carrier:
         fragments = {**self._fragments, **({} if new.fragment is None else {new.fragment.name: new.fragment})}
         topics = {name: (fragments[name].topic, wanted) for name, wanted in new.wanted.items()}
-        return Carrier(self._file(submission.name), submission, topics, state, self._news, self.behind_bytes, again)
+        bounds = self.behind_bytes, self.patience_s
+        return Carrier(self._file(submission.name), submission, topics, state, self._news, *bounds, again)
 
     def _file(self, name: str) -> Path:
         return self.folder / "dataflows" / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
@@ -231,19 +230,13 @@ class FragmentsBackend:
 
     def _take_up(self, again: list[tuple[Addition, Submission]]) -> None:
         """Let all go on that was there and is still wanted; what is not goes."""
-        known = {step.id: step for add, sub in again for step, _, _ in placed_steps(sub.flow, add.placed)}
-        used = {step for add, _ in again for step in add.placed.values()}
-        for name, spec in sorted(self._left.items(), key=lambda item: int(item[0][1:])):
-            folder = self.folder / "fragments" / name
-            if not used & {*spec.nodes}:
-                continue
-            found = {reading: source_of(members, again) for reading, members in spec.sources.items()}
-            steps = [known[step] for step in spec.steps if step in known]
-            self._fragments[name] = Fragment(folder, spec, steps, found)
-            self._where |= dict.fromkeys(used & {*spec.nodes}, name)
+        self._fragments = self._left.fragments(again)
+        used = {step for addition, _ in again for step in addition.placed.values()}
+        for name, fragment in self._fragments.items():
+            self._where |= dict.fromkeys(used & {*fragment.spec.nodes}, name)
         lost = []
         for addition, submission in again:
-            state = self._noted.get(submission.name)
+            state = self._left.dataflow(self._file(submission.name))
             new = made(addition, submission, self.folder, self._where, self._fragments)
             if state is None or new.fragment is not None or not new.wanted.keys() <= state.at.keys():
                 lost.append((addition, submission))
@@ -256,9 +249,7 @@ class FragmentsBackend:
         for fragment in self._fragments.values():
             for reader in fragment.topic.readers().keys() - kept:
                 fragment.topic.leave(reader)
-        self._left = {name: spec for name, spec in self._left.items() if name not in self._fragments}
-        self._noted = {name: one for name, one in self._noted.items() if name not in self._carriers}
-        self._forget()
+        self._left.forget()
         self._refresh()
         for fragment in self._fragments.values():
             fragment.query = self._launch(fragment, self._options)
@@ -266,14 +257,6 @@ class FragmentsBackend:
             carrier.start()
         for addition, submission in lost:
             self.extend(addition, submission)
-
-    def _forget(self) -> None:
-        """Remove what was there before and nobody took up."""
-        for name in self._left:
-            shutil.rmtree(self.folder / "fragments" / name, ignore_errors=True)
-        for name in self._noted:
-            self._file(name).unlink(missing_ok=True)
-        self._left, self._noted = {}, {}
 
     # -- queries that fail -------------------------------------------------------------------------
 
@@ -291,6 +274,8 @@ class FragmentsBackend:
             if turn % 10 == 0 and self._lock.acquire(blocking=False):
                 try:
                     self._revive()
+                    for carrier in self._carriers.values():
+                        carrier.look()
                 finally:
                     self._lock.release()
 
@@ -334,28 +319,33 @@ class FragmentsBackend:
 
     def running(self) -> set[str]:
         if self._again is not None:
-            nodes = (step for spec in self._left.values() for step in spec.nodes)
-            return {*nodes, *(step for one in self._noted.values() for step in one.placed.values())}
+            return self._left.steps()
         return set(self._where)
 
     def stats(self) -> dict[str, Any]:
-        """And ``queries`` that run, ``records`` that each step took, ``rows`` that each user got, ``failed`` ones."""
+        """And ``queries`` that run, ``records`` that each step took, and by dataflow how its sinks do.
+
+        ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
+        records that some sink did not get; ``slow`` are the bytes that wait for sinks, ``unread_bytes`` those that wait
+        in the topic of each query; ``restarts`` counts how often in a row a query has been started again.
+        """
         with self._lock:
             heads = {name: fragment.topic.head() for name, fragment in self._fragments.items()}
             failed = {}
             for name, carrier in self._carriers.items():
-                causes = (self._failure(one) for one in carrier.topics)
-                error: Any = carrier.failure or next((one for one in causes if one is not None), None)
-                if error is not None:
-                    failed[name] = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error
+                causes = [f"{type(error).__name__}: {error}" for error in carrier.delivery.failures]
+                causes += [cause for one in carrier.topics if (cause := self._failure(one)) is not None]
+                if causes:
+                    failed[name] = "; ".join(causes)
             return {
                 "fragments": len(self._fragments),
                 "idle": sum(step not in self._where for f in self._fragments.values() for step in f.spec.nodes),
                 "queries": sum(fragment.active for fragment in self._fragments.values()),
                 "readings": sum(len(fragment.spec.sources) for fragment in self._fragments.values()),
                 "records": {step: n for head in heads.values() for step, n in head.taken.items()},
-                "rows": {name: carrier.rows for name, carrier in self._carriers.items()},
-                "dropped": {name: dict(one.dropped) for name, one in self._carriers.items() if one.dropped},
+                "rows": {name: carrier.delivery.rows for name, carrier in self._carriers.items()},
+                "dropped": {n: dict(d) for n, one in self._carriers.items() if (d := one.dropped + one.delivery.lost)},
+                "slow": {name: n for name, carrier in self._carriers.items() if (n := carrier.waiting())},
                 "unread_bytes": {name: fragment.topic.unread() for name, fragment in self._fragments.items()},
                 "restarts": {name: fragment.tries for name, fragment in self._fragments.items() if fragment.tries},
                 "failed": failed,
@@ -390,17 +380,6 @@ class FragmentsBackend:
             for carrier in self._carriers.values():
                 carrier.close()
             self._claim.release()
-
-
-def _specs(folder: Path) -> dict[str, FragmentSpec]:
-    """What is in the folder of fragments; what is half there goes."""
-    found = {}
-    for path in folder.iterdir():
-        if (path / "fragment.json").exists():
-            found[path.name] = Fragment.saved(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-    return found
 
 
 def _changed(path: Path) -> int:

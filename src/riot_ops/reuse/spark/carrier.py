@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,16 +11,14 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from riot_ops.core.errors import ConnectorError
-from riot_ops.core.sink import Fan
+from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.spark.control import read_json, write_json
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Marker, Topic
 from riot_ops.reuse.topic_source import TopicSource
-from riot_ops.runtime.binding import end_sinks
-from riot_ops.runtime.claim import Claim
 
 __all__ = ["Carrier", "Delivered", "Wanted"]
 
@@ -58,6 +57,8 @@ class Carrier:
     state : Delivered
     behind_bytes : int
         A dataflow that is further behind has failed, or with ``on_slow="drop_oldest"`` loses its oldest records.
+    patience_s : float
+        One whose sinks take nothing for so long is not waited for.
     """
 
     def __init__(
@@ -68,33 +69,27 @@ class Carrier:
         state: Delivered,
         news: threading.Condition,
         behind_bytes: int,
+        patience_s: float,
         again: bool = False,
     ) -> None:
         self.file, self.submission, self.topics, self.state = file, submission, dict(topics), state
-        self.behind_bytes = behind_bytes
-        self.on_slow: str = getattr(submission, "on_slow", "detach")
+        self.behind_bytes, self.patience_s = behind_bytes, patience_s
+        self.on_slow: str = submission.on_slow
         self.reader = ("" if self.on_slow == "block" else APART) + file.stem
-        self.paused = False
-        self.failure: Exception | None = None
-        self.rows = 0
+        self.paused = self.given_up = False
+        self._begun: float | None = None
         self.dropped: Counter[str] = Counter()
         self._news = news
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._claim = Claim(folder for sink in submission.sinks.values() for folder in sink.folders())
+        self.delivery = Delivery(submission, state.epoch if again else None)
         try:
-            for sink in submission.sinks.values():
-                if again:
-                    sink.recover(state.epoch)
-                else:
-                    sink.begin(False)
             for name, (topic, _) in self.topics.items():
-                at = max(state.at[name], topic.readers().get(self.reader, 0))
-                state.at[name] = at
-                topic.join(self.reader, at)
+                state.at[name] = max(state.at[name], topic.readers().get(self.reader, 0))
+                topic.join(self.reader, state.at[name])
             write_json(file, state)
         except BaseException:
-            self._claim.release()
+            self.delivery.halt()
             raise
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"riot_ops-to-{submission.name}")
 
@@ -116,13 +111,35 @@ class Carrier:
     def turn(self) -> bool:
         """Carry what there is, up to a bound; whether there was anything."""
         with self._lock:
-            if self.failure is not None:
+            if self.over:
                 return False
+            self._begun = time.monotonic()
             try:
-                return self._turn()
-            except Exception as error:  # a user's function or store, whatever it raises
-                self._fail(error)
-                return False
+                moved = self._turn()
+            except RiotError as error:
+                self.delivery.failures.append(error)
+                self.delivery.halt()
+                moved = False
+            finally:
+                self._begun = None
+            if self.over:
+                self.leave()  # nobody waits for it
+            return moved
+
+    def look(self) -> None:
+        """Whoever takes nothing for too long is not waited for any more."""
+        begun = self._begun
+        late = begun is not None and time.monotonic() - begun > self.patience_s
+        if late and self.on_slow == "block" and not self.given_up:
+            self.given_up = True
+            why = f"its sinks took nothing for {self.patience_s:g} s, while others waited for them"
+            self.delivery.failures.append(ConnectorError(why))
+            self.leave()
+
+    @property
+    def over(self) -> bool:
+        """Whether no sink of it takes anything any more."""
+        return self.delivery.over or self.given_up
 
     def _turn(self) -> bool:
         found: dict[str, list[tuple[int, Marker]]] = {}
@@ -139,18 +156,11 @@ class Carrier:
             return False
         records = () if self.paused else [one for name in found for one in self._records(name, found[name])]
         if records:
-            writer = Fan(self.submission.routes, self.submission.sinks, self.state.epoch, 0)
-            try:
-                for stream, batch in records:
-                    writer.write(stream, batch)
-                message = writer.finish()
-            except BaseException:
-                writer.abort()
-                raise
-            for name, sink in self.submission.sinks.items():
-                sink.commit(self.state.epoch, [message["sinks"][name]])
+            for stream, batch in records:
+                self.delivery.write(stream, batch)
+            self.delivery.commit()
+            for sink in self.submission.sinks.values():
                 sink.sync(self.state.epoch)
-            self.rows += sum(batch.num_rows for _, batch in records)
             self.state.epoch += 1
         self.state.at |= {name: markers[-1][0] + 1 for name, markers in found.items()}
         if records:
@@ -160,6 +170,8 @@ class Carrier:
 
     def _read(self) -> None:
         """Let the topics go on without what has been carried."""
+        if self.given_up:
+            return
         for name, (topic, _) in self.topics.items():
             if topic.readers().get(self.reader) != self.state.at[name]:
                 topic.join(self.reader, self.state.at[name])
@@ -208,11 +220,20 @@ class Carrier:
                 names = pa.array([label] * one.num_rows, pa.string())
                 yield ERRORS_STREAM, one.set_column(place, batch.schema.field(place), names)
 
+    def waiting(self) -> int:
+        """Bytes that wait to be carried."""
+        if self.over:
+            return 0
+        found = 0
+        for name, (topic, wanted) in self.topics.items():
+            found += sum(self._size(wanted, topic.marker(n)) for n in topic.batches(self.state.at[name]))
+        return found
+
     def behind(self) -> bool:
         """Whether something waits to be carried."""
-        if self.failure is not None:
-            return False
-        return any(topic.head().batch >= self.state.at[name] for name, (topic, _) in self.topics.items())
+        return not self.over and any(
+            topic.head().batch >= self.state.at[name] for name, (topic, _) in self.topics.items()
+        )
 
     def pause(self, paused: bool) -> None:
         """Carry nothing any more, or what comes from now on."""
@@ -223,43 +244,39 @@ class Carrier:
                     self.state.at[name] = max(self.state.at[name], topic.head().batch + 1)
 
     def end(self) -> None:
-        """The dataflow has gone: what is there is carried, and its sinks end."""
-        self.halt()
-        while self.turn():
-            pass
-        try:
-            if self.failure is None:
-                end_sinks(self.submission.flow, self.submission.sinks, self.submission.routes)
-        except Exception as error:  # as above
-            self._fail(error)
-        finally:
-            self.give_up()
+        """The dataflow has gone: what is there is carried, and its sinks end, if they take anything."""
+        if self.halt():
+            while self.turn():
+                pass
+            self.delivery.close()
+        self._forget()
 
-    def halt(self) -> None:
-        """Carry nothing more for now."""
+    def halt(self) -> bool:
+        """Carry nothing more for now; False where a sink keeps its thread."""
         self._stop.set()
         with self._news:
             self._news.notify_all()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(0 if self.given_up else self.patience_s)
+        self.given_up |= self._thread.is_alive()
+        return not self.given_up
 
     def close(self) -> None:
         """Let go; it can go on later from where it was."""
-        self.halt()
-        self._claim.release()
+        if self.halt():
+            self.delivery.halt()
 
     def give_up(self) -> None:
         """Leave nothing behind."""
+        self.delivery.halt()
+        self._forget()
+
+    def _forget(self) -> None:
         self.file.unlink(missing_ok=True)
         self.leave()
-        self._claim.release()
 
     def leave(self) -> None:
         """Want nothing of the topics."""
         for topic, _ in self.topics.values():
             if topic.folder.is_dir():
                 topic.leave(self.reader)
-
-    def _fail(self, error: Exception) -> None:
-        self.failure = error
-        self.leave()  # nobody waits for it

@@ -25,7 +25,7 @@ from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.engine import ARRIVAL
 from riot_ops.runtime.spark.adapters import labels_of
 
-__all__ = ["Fragment", "FragmentSpec", "Options", "Reads", "Running"]
+__all__ = ["SPEC", "Fragment", "FragmentSpec", "Options", "Reads", "Running"]
 
 SPEC = "fragment.json"
 

@@ -54,8 +54,8 @@ def made(
     held: dict[str, str] = {}
     own: dict[str, Step] = {}
     labels: dict[str, dict[str, list[str]]] = {}
-    for step, _, label in placed_steps(submission.flow, addition.placed):
-        holder = _holder(step, where, fragments)
+    for step, node, label in placed_steps(submission.flow, addition.placed):
+        holder = _holder(step, addition.placed[node], where, fragments)
         if holder is None:
             own[step.id] = step
         held[step.id] = holder or name
@@ -95,12 +95,12 @@ def made(
     return Made(fragment, placed, wanted)
 
 
-def _holder(step: Step, where: Mapping[str, str | None], fragments: Mapping[str, Fragment]) -> str | None:
-    """The fragment that has a step; marks are shared where what they tell of comes to be."""
+def _holder(step: Step, node: str, where: Mapping[str, str | None], fragments: Mapping[str, Fragment]) -> str | None:
+    """The fragment that has a step; what only helps one that the manager knows may be beside that, or above it."""
     if step.id in where:
         return where[step.id]
-    holder = where.get(step.inputs[0]) if isinstance(step.operator, Marks) else None
-    return holder if holder is not None and step.id in fragments[holder].spec.origins else None
+    beside = [where.get(step.inputs[0]), where.get(node)] if isinstance(step.operator, Marks) else [where.get(node)]
+    return next((one for one in beside if one is not None and step.id in fragments[one].spec.origins), None)
 
 
 def source_of(members: Mapping[str, list[str]], again: Sequence[tuple[Addition, Submission]]) -> Source:

@@ -1,0 +1,63 @@
+"""What a back end finds in its folder: fragments and dataflows of before a restart."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from riot_ops.reuse.placing import placed_steps
+from riot_ops.reuse.shared import Addition
+from riot_ops.reuse.spark.carrier import Carrier, Delivered
+from riot_ops.reuse.spark.fragment import SPEC, Fragment
+from riot_ops.reuse.spark.making import source_of
+from riot_ops.reuse.submission import Submission
+
+__all__ = ["Left"]
+
+
+class Left:
+    """What was there, as long as nobody has taken it up."""
+
+    def __init__(self, fragments: Path, dataflows: Path) -> None:
+        self._fragments = fragments
+        self.specs = {path.name: Fragment.saved(path) for path in fragments.iterdir() if (path / SPEC).exists()}
+        self._files = {file: Carrier.noted(file) for file in dataflows.glob("*.json")}
+        for path in fragments.iterdir():
+            if path.name not in self.specs:  # half there
+                shutil.rmtree(path, ignore_errors=True)
+
+    @property
+    def number(self) -> int:
+        """The highest number of a fragment; -1 without any."""
+        return max((int(name[1:]) for name in self.specs), default=-1)
+
+    def steps(self) -> set[str]:
+        """The steps, as the manager knows them."""
+        nodes = (step for spec in self.specs.values() for step in spec.nodes)
+        return {*nodes, *(step for one in self._files.values() for step in one.placed.values())}
+
+    def fragments(self, again: Sequence[tuple[Addition, Submission]]) -> dict[str, Fragment]:
+        """Take up the fragments in which dataflows that come again have steps."""
+        known = {step.id: step for add, sub in again for step, _, _ in placed_steps(sub.flow, add.placed)}
+        used = {step for addition, _ in again for step in addition.placed.values()}
+        found = {}
+        for name, spec in sorted(self.specs.items(), key=lambda item: int(item[0][1:])):
+            if used & {*spec.nodes}:
+                sources = {reading: source_of(members, again) for reading, members in spec.sources.items()}
+                steps = [known[step] for step in spec.steps if step in known]
+                found[name] = Fragment(self._fragments / name, spec, steps, sources)
+        self.specs = {name: spec for name, spec in self.specs.items() if name not in found}
+        return found
+
+    def dataflow(self, file: Path) -> Delivered | None:
+        """Take up how far a dataflow's sinks have got."""
+        return self._files.pop(file, None)
+
+    def forget(self) -> None:
+        """Remove what nobody has taken up."""
+        for name in self.specs:
+            shutil.rmtree(self._fragments / name, ignore_errors=True)
+        for file in self._files:
+            file.unlink(missing_ok=True)
+        self.specs, self._files = {}, {}

@@ -1,0 +1,203 @@
+"""What happens to queries and sinks of shared dataflows: pauses, failures, those that do not keep up. Without Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConnectorError, RiotError
+from riot_ops.reuse import ReuseManager
+from tests.reuse.queries import FakeSpark, Gated
+
+ROWS = [{"value": float(i)} for i in range(200)]
+
+
+def dataflow(name, *bounds):
+    flow = ro.Dataflow(name)
+    stream = flow.source("in", schema={"value": "double"})
+    for place, (low, high) in enumerate(bounds):
+        stream = stream.to(t.RangeFilter(bounds={"value": (low, high)}, by=None), id=f"t{place}")
+    return flow.sink("out", stream)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    made = []
+
+    def open(**options):
+        backend = FakeSpark(tmp_path / "back", **{"max_records": 10, **options})
+        made.append(ReuseManager(backend))
+        return made[-1], Gated(ro.MemorySource(ROWS), tmp_path / "gate"), (tmp_path / "gate").touch
+
+    yield open
+    for manager in made:
+        manager.close()
+
+
+def until(what, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.01)
+
+
+def values(sink, stream):
+    table = sink.table(stream)
+    return table["value"].to_pylist() if table.num_columns else []
+
+
+def test_who_pauses_gets_nothing_and_others_all(opened):
+    manager, source, go = opened()
+    ada, bob = ro.MemorySink(), ro.MemorySink()
+    manager.submit(dataflow("ada", (0, 150)), source, ada)
+    manager.submit(dataflow("bob", (0, 150), (0, 100)), source, bob)
+    manager.pause("bob")
+    go()
+    assert manager.backend.wait(10)
+    assert values(ada, "t0") == [float(i) for i in range(151)] and values(bob, "t1") == []
+    assert "range_filter.3" not in manager.stats()["records"], "a step that rests took records"
+    manager.resume("bob")
+    assert manager.backend.wait(10) and values(bob, "t1") == [], "what came meanwhile"
+
+
+def test_who_resumes_goes_on(opened):
+    manager, source, go = opened()
+    sink = ro.MemorySink()
+    manager.submit(dataflow("ada", (0, 150)), source, sink)
+    manager.pause("ada")
+    go()
+    time.sleep(0.2)
+    assert not manager.stats()["records"], "nobody wants what is read"
+    manager.resume("ada")
+    assert manager.backend.wait(10) and values(sink, "t0") == [float(i) for i in range(151)]
+
+
+def test_a_query_waits_for_sinks_that_want_it_to(opened):
+    manager, source, go = opened(queue_bytes=2000)
+    free = threading.Event()
+    got = []
+
+    def slow(stream, batch):
+        free.wait(10)
+        got.extend(batch["value"].to_pylist())
+
+    manager.submit(dataflow("ada"), source, ro.CallbackSink(slow), on_slow="block")
+    go()
+    until(lambda: manager.stats()["unread_bytes"]["f0"] > 2000)
+    time.sleep(0.2)
+    assert manager.stats()["records"]["in.0"] < 200 and manager.stats()["slow"]["ada"] > 0
+    free.set()
+    assert manager.backend.wait(10) and got == [float(i) for i in range(200)]
+    assert not manager.stats()["slow"]
+
+
+def test_others_do_not_wait_for_sinks_that_take_nothing(opened):
+    manager, source, go = opened(queue_bytes=2000, patience_s=0.6)
+    free = threading.Event()
+    bob = ro.MemorySink()
+    manager.submit(dataflow("ada"), source, ro.CallbackSink(lambda stream, batch: free.wait(30)), on_slow="block")
+    manager.submit(dataflow("bob", (0, 300)), source, bob)
+    go()
+    assert manager.backend.wait(10) and len(values(bob, "t0")) == 200
+    assert "took nothing for 0.6 s" in manager.stats()["failed"]["ada"]
+    manager.remove("ada")
+    free.set()
+
+
+@pytest.mark.parametrize(("on_slow", "told"), [("drop_oldest", "dropped"), ("detach", "failed")])
+def test_who_is_too_far_behind(opened, on_slow, told):
+    manager, source, go = opened(behind_bytes=3000)
+    free = threading.Event()
+    got = []
+
+    def slow(stream, batch):
+        free.wait(10)
+        got.extend(batch["value"].to_pylist())
+
+    manager.submit(dataflow("ada"), source, ro.CallbackSink(slow), on_slow=on_slow)
+    go()
+    until(lambda: manager.backend._fragments["f0"].ended)
+    free.set()
+    assert manager.backend.wait(10)
+    stats = manager.stats()
+    if on_slow == "detach":
+        assert "bytes behind" in stats["failed"]["ada"] and len(got) < 200
+    else:
+        assert stats["dropped"] == {"ada": {"in": 200 - len(got)}} and 0 < len(got) < 200 and got[-1] == 199.0
+
+
+def test_a_sink_that_fails_is_nobody_elses_matter(opened):
+    manager, source, go = opened()
+
+    def full(stream, batch):
+        raise OSError("disk full")
+
+    bob = ro.MemorySink()
+    manager.submit(dataflow("ada"), source, ro.CallbackSink(full))
+    manager.submit(dataflow("bob", (0, 300)), source, bob)
+    go()
+    assert manager.backend.wait(10) and len(values(bob, "t0")) == 200
+    assert manager.stats()["failed"] == {"ada": "OSError: disk full"} and manager.stats()["dropped"]["ada"]["in"] > 0
+    manager.remove("ada")
+    assert not manager.stats()["failed"]
+
+
+def test_a_query_that_fails_goes_on_from_where_it_was(opened, caplog):
+    manager, source, go = opened()
+    sink = ro.MemorySink()
+    manager.submit(dataflow("ada", (0, 300)), source, sink)
+    manager.backend._fragments["f0"].query.harm = ConnectorError("no disk")
+    go()
+    assert manager.backend.wait(10) and values(sink, "t0") == [float(i) for i in range(200)]
+    assert "the query f0 of ada has failed and is started again: ConnectorError: no disk" in caplog.text
+
+
+def test_a_query_that_fails_for_good(opened, caplog):
+    manager, source, go = opened(tries=0)
+    manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())
+    manager.backend._fragments["f0"].query.harm = ConnectorError("no disk")
+    go()
+    with pytest.raises(RiotError, match="the query f0 has failed: ConnectorError: no disk"):
+        manager.backend.wait(10)
+    assert manager.stats()["failed"] == {"ada": "ConnectorError: no disk"}
+    assert "the query f0 of ada has failed for good" in caplog.text
+    sink = ro.MemorySink()
+    assert not manager.submit(dataflow("bob", (0, 300)), source, sink).reused, "who comes later has steps of his own"
+    manager.remove("ada")
+    assert manager.backend.wait(10) and len(values(sink, "t0")) == 200
+
+
+def test_what_is_refused_changes_nothing(opened, tmp_path):
+    manager, source, _ = opened()
+    manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())
+    (tmp_path / "out" / "t1").mkdir(parents=True)
+    (tmp_path / "out" / "t1" / "part-000000-00000.parquet").touch()
+    before = manager.stats()
+    with pytest.raises(ConnectorError, match="holds the output of an earlier run"):
+        manager.submit(dataflow("bob", (0, 300), (0, 10)), source, ro.ParquetSink(tmp_path / "out"))
+    assert manager.stats() == before
+    assert [p.name for p in (tmp_path / "back" / "fragments").iterdir()] == ["f0"]
+    assert len(list((tmp_path / "back" / "dataflows").iterdir())) == 1
+
+
+def test_an_iterator_cannot_be_read_again(opened):
+    manager, _, _ = opened()
+    with pytest.raises(RiotError, match="the source 'in' is an iterator"):
+        manager.submit(dataflow("ada"), iter(ROWS), ro.MemorySink())
+
+
+def test_what_was_there_goes_if_nobody_takes_it_up(opened, tmp_path):
+    manager, source, go = opened()
+    manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())
+    manager.close()
+    again = ReuseManager(FakeSpark(tmp_path / "back"))
+    sink = ro.MemorySink()
+    again.submit(dataflow("bob", (0, 300)), source, sink)
+    assert [p.name for p in (tmp_path / "back" / "fragments").iterdir()] == ["f1"]
+    go()
+    assert again.backend.wait(10) and len(values(sink, "t0")) == 200
+    again.close()

@@ -1,0 +1,90 @@
+"""Shared dataflows on Spark: each gets what it gets alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.reuse import ReuseManager, SparkBackend
+from riot_ops.streams.city import CitySource
+from riot_ops.testing import exact
+from tests.reuse.queries import Gated
+
+pytestmark = pytest.mark.spark
+
+KEY = ("sensor_id", "obs_type")
+MESSAGES = 4000
+
+
+def dataflow(name, *tasks):
+    flow = ro.Dataflow(name)
+    stream = flow.source("city").to(t.SenMLParse(schema="city"), id="parse").to(t.RangeFilter(bounds="city"), id="kept")
+    for place, task in enumerate(tasks):
+        stream = stream.to(task, id=f"t{place}")
+    return flow.sink("out", stream)
+
+
+def rows(result, stream, first=0):
+    return sorted(exact(row) for row in result[stream].to_pylist() if row["seq"] >= first)
+
+
+class Got:
+    def __init__(self, sink):
+        self.sink = sink
+
+    def __getitem__(self, stream):
+        return self.sink.table(stream)
+
+
+def test_dataflows_come_and_go_while_queries_run(spark, tmp_path):  # P15
+    backend = SparkBackend(spark, tmp_path / "back", max_records=400)
+    manager = ReuseManager(backend)
+    source = Gated(CitySource(90, messages=MESSAGES), tmp_path / "gate")
+    flows = {
+        "ada": dataflow("ada", t.KalmanFilter(by=KEY), t.BlockAverage(by=KEY, window=3)),
+        "bob": dataflow("bob", t.KalmanFilter(by=KEY), t.BlockAverage(by=KEY, window=5)),
+        "cyd": dataflow("cyd"),
+    }
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
+    first = {}
+    for name in ("ada", "bob"):
+        first[name] = manager.submit(flows[name], source, sinks[name]).first
+    assert first == {"ada": {"city": 0}, "bob": {"city": 0}}
+    (tmp_path / "gate").touch()
+    late = manager.submit(flows["cyd"], source, sinks["cyd"])
+    assert set(late.reused) == {"city", "parse", "kept"}
+    while not backend.stats()["rows"]["bob"]:
+        time.sleep(0.05)
+    assert manager.remove("ada").stopped
+    assert backend.wait(90)
+    alone = {name: flow.run(CitySource(90, messages=MESSAGES)) for name, flow in flows.items()}
+    assert rows(Got(sinks["bob"]), "t1") == rows(alone["bob"], "t1")
+    assert rows(Got(sinks["cyd"]), "kept") == rows(alone["cyd"], "kept", late.first["city"])
+    part, whole = (rows(got, "t1") for got in (Got(sinks["ada"]), alone["ada"]))
+    assert set(part) <= set(whole) and len(part) == len(set(part))
+    assert backend.stats()["readings"] == 1 and not backend.stats()["failed"]
+    for name in ("cyd", "bob"):
+        manager.remove(name)
+    assert backend.stats()["queries"] == 0 and not list((tmp_path / "back" / "fragments").iterdir())
+    manager.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"max_records": 0}, "max_records must be >= 1, got 0"),
+        ({"partitions": 0}, "partitions must be >= 1, got 0"),
+        ({"queue_bytes": 0}, "queue_bytes must be >= 1, got 0"),
+        ({"behind_bytes": 0}, "behind_bytes must be >= 1, got 0"),
+        ({"tries": -1}, "tries must be >= 0, got -1"),
+        ({"patience_s": 0}, "patience_s must be > 0, got 0"),
+    ],
+    ids=str,
+)
+def test_misuse(tmp_path, wrong, told):
+    with pytest.raises(ConfigError, match=told):
+        SparkBackend(None, tmp_path, **wrong)
