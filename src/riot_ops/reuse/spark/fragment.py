@@ -214,7 +214,7 @@ class Fragment:
                 labels,
                 run,
                 ARRIVAL,
-                outlet.compression,
+                outlet.buffering,
                 topic=outlet,
                 origins={step: frozenset(above) for step, above in self.spec.origins.items()},
                 over=frozenset(s for reads in self.spec.topics.values() for s in reads.before.ended),

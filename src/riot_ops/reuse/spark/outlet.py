@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.sink import Fan, Message
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.topic import Head, Marker, Place
@@ -42,12 +43,12 @@ class FragmentOutlet:
     """The topic of a fragment, as a stage sees it."""
 
     sink: TopicSink
-    compression: str | None = "lz4"
+    buffering: Buffering = Buffering()
     forward: Collection[str] = field(default=())
 
     def told(self, forward: Collection[str]) -> FragmentOutlet:
         """The same for a micro-batch that forwards these streams."""
-        return FragmentOutlet(self.sink, self.compression, (*forward, ERRORS_STREAM))
+        return FragmentOutlet(self.sink, self.buffering, (*forward, ERRORS_STREAM))
 
     def writer(self, stage: int, place: int | None) -> TopicWriter:
         """A writer for one bucket of a stage, or for this part of a source, in the micro-batch that runs."""

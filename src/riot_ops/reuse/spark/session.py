@@ -14,7 +14,7 @@ from riot_ops.runtime.spark.check import check_session, is_connect, refuse_conne
 from riot_ops.runtime.spark.parcels import packed_sink, packed_source
 from riot_ops.runtime.spark.query import cause_of, is_active
 from riot_ops.runtime.spark.runner import staged
-from riot_ops.runtime.spark.session import active, partitioned, usual_partitions
+from riot_ops.runtime.spark.session import PARTITIONS, active, settings_of_query, usual_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ class SparkBackend(FragmentsBackend):
                 .queryName(f"{fragment.name}-{label[-8:]}")
                 .trigger(processingTime=self._trigger)
             )
-            with partitioned(spark, options.partitions):
+            with settings_of_query(spark, {PARTITIONS: str(options.partitions)}):
                 return _Query(writer.start())
 
 

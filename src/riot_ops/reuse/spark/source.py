@@ -174,7 +174,7 @@ class FragmentReader(Reader):
         told = msgspec.msgpack.decode(partition.split["told"], type=Told)
         writer = self.outlet.told(told.control.forward).writer(0, None)
         writer.note = {"control": told.version, "place": told.place}
-        packer = Packer(self.plan, 0, self.labels, self.outlet.compression, writer=writer)
+        packer = Packer(self.plan, 0, self.labels, self.outlet.buffering, writer=writer)
         packer.left_over = bool(told.ended)
         inputs = self._inputs(partition.split["reads"], packer, told.place.next)
         yield from stage_zero(self.plan, inputs, self.order, packer, set(told.control.resting))
