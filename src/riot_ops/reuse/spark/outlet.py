@@ -43,7 +43,7 @@ class FragmentOutlet:
     """The topic of a fragment, as a stage sees it."""
 
     sink: TopicSink
-    buffering: Buffering = Buffering()
+    buffering: Buffering = field(default_factory=Buffering)
     forward: Collection[str] = field(default=())
 
     def told(self, forward: Collection[str]) -> FragmentOutlet:
