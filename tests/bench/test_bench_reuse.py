@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
+import pyarrow as pa
 import pytest
 
 from riot_ops import bench
-from riot_ops.bench import reuse
+from riot_ops.bench import reuse, reuse_many
 from riot_ops.core.errors import ConfigError
+from riot_ops.reuse import ReuseManager
 from riot_ops.reuse.workloads import riot21
 
 
@@ -54,3 +58,33 @@ def test_names_are_checked():
         with pytest.raises(ConfigError, match="is none of"):
             list(reuse.measures(**wrong))
     assert "reuse" in bench.describe()
+
+
+def test_many_dataflows_over_one_stream(monkeypatch):
+    monkeypatch.setattr(reuse_many, "WARM", (10.0, 0.5))
+    monkeypatch.setattr(reuse_many, "COUNTED", (30.0, 1.5))
+    found = {m.measure: m for m in reuse.measures(quick=True, many=4)}
+    assert set(found) == {f"reuse/many/4/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
+    late, pace = found["reuse/many/4/p95-ms"], found["reuse/many/4/records-per-s"]
+    assert 0 < late.value < 30_000 and late.reach == 1000 and late.at_most
+    assert pace.value > 0 and pace.reach == 0.95 * 500 * 4
+    size = found["reuse/many/4/bytes-per-dataflow"]
+    assert size.reach == 1 << 20 and size.at_most and found["reuse/many/4/submit-ms"].value > 0
+    with pytest.raises(ConfigError, match="'local', got 'null'"):
+        list(reuse.measures(many=4, backend="null"))
+
+
+def test_latency_counts_from_when_the_message_was_due():
+    latencies = reuse_many._Latencies()
+    latencies.begin = time.time() - 10
+    latencies.sink().function("out", pa.record_batch({"seq": pa.array([0, 4500])}))
+    early, late = latencies.since(0)
+    assert 10_000 <= early < 12_000 and early - late == pytest.approx(9000)
+    assert latencies.since(time.time() + 1).size == 0
+
+
+def test_each_of_many_dataflows_has_a_filter_of_its_own_and_one_parser_for_all():
+    manager = ReuseManager()
+    for i in range(5):
+        manager.submit(reuse_many._flow(i, 5))
+    assert manager.stats()["steps"] == 2 + 3 * 5 and manager.stats()["sources"] == 1

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from riot_ops.bench import reuse_many
 from riot_ops.bench.measure import Measure, one_core
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.sink import CallbackSink, MemorySink
@@ -35,6 +36,7 @@ def measures(
     trace: Sequence[str] = TRACES,
     workload: Sequence[str] = WORKLOADS[:1],
     backend: str = "local",
+    many: int | None = None,
 ) -> Iterator[Measure]:
     """The suite.
 
@@ -46,7 +48,14 @@ def measures(
         ``riot``: 21 dataflows of RIoTBench's tasks; ``opmw``: 35 synthetic ones, a millisecond per record and task.
     backend : "local" or "null", default "local"
         ``null`` counts steps alone.
+    many : int, optional
+        In place of the others: so many dataflows over one stream, in process.
     """
+    if many is not None:
+        if backend != "local":
+            raise ConfigError(f"many dataflows are measured with the back end 'local', got {backend!r}")
+        yield from reuse_many.many(many, quick)
+        return
     for given, known in ((trace, TRACES), (workload, WORKLOADS), ((backend,), BACKENDS)):
         for one in given:
             if one not in known:

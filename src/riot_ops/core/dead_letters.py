@@ -66,6 +66,8 @@ class DeadLetters:
 
     def take(self) -> list[pa.RecordBatch]:
         """The collected records as batches of errors; the collector is empty afterwards."""
+        if not self._rejected:
+            return []
         rejected, self._rejected = self._rejected, []
         return [self._errors(one) for one in rejected]
 

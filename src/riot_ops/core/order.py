@@ -12,6 +12,7 @@ message; a hash of its key; and its place among what the key gives at that time.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -53,8 +54,13 @@ def subs(names: Iterable[str]) -> list[str]:
     >>> subs(["value", "sub_10", "sub_2", "sub"])
     ['sub', 'sub_2', 'sub_10']
     """
+    return list(_subs(tuple(names)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _subs(names: tuple[str, ...]) -> tuple[str, ...]:
     found = [(int(match[1] or 1), match[0]) for name in names if (match := _SUB.fullmatch(name))]
-    return [name for _, name in sorted(found)]
+    return tuple(name for _, name in sorted(found))
 
 
 def next_sub(names: Iterable[str]) -> str:

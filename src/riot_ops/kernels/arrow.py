@@ -29,12 +29,17 @@ __all__ = [
 #: Text that is worked on at a time: far from the 2 GiB that an Arrow array of text holds.
 PIECE_BYTES = 1 << 26
 
+#: What is looked for first.
+FLOAT64, INT64 = pa.float64().id, pa.int64().id
+
 NO_MASK = np.empty(0, np.bool_)
 NO_MASK.flags.writeable = False
 
 
 def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array marked read-only, so that kernels see one argument type whatever its origin."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view
@@ -64,18 +69,23 @@ def byte_spans(
         empty = readonly(np.empty(0, np.int64))
         return readonly(np.zeros(0, np.uint8)), empty, empty, NO_MASK
     offsets = np.frombuffer(offsets_buffer, dtype, len(column) + 1, column.offset * dtype().itemsize)
-    offsets = offsets.astype(np.int64)
+    bounds: npt.NDArray[np.int64] = offsets.astype(np.int64)
+    bounds.flags.writeable = False  # and so are parts of it
     data = (
         np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(0, np.uint8)
     )
-    return readonly(data), readonly(offsets[:-1]), readonly(offsets[1:]), _valid(column)
+    return readonly(data), bounds[:-1], bounds[1:], _valid(column)
 
 
 def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """``(values, valid)`` with NaN where null; integers and booleans are converted."""
-    if pa.types.is_boolean(column.type):
+    kind = column.type
+    if kind.id == FLOAT64:
+        if not column.null_count:
+            return readonly(column.to_numpy()), NO_MASK
+    elif pa.types.is_boolean(kind):
         column = column.cast(pa.uint8())
-    elif pa.types.is_decimal(column.type):
+    elif pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     valid = _valid(column)
     values = column.to_numpy(zero_copy_only=False)
@@ -86,6 +96,8 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
 
 def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
     """A non-null integer or timestamp column as int64."""
+    if column.type.id == INT64 and not column.null_count:
+        return readonly(column.to_numpy())
     if pa.types.is_timestamp(column.type):
         column = column.view(pa.int64())
     elif not pa.types.is_int64(column.type):

@@ -72,8 +72,6 @@ class LocalBackend:
             raise ConfigError(f"epoch_s must be >= 0, got {epoch_s}")
         self.batch_size = batch_size
         self.epoch_s = epoch_s
-        self._engine = Engine([], set())
-        self._engine.broken = {}
         self._readings: dict[str, Reading] = {}
         self._outlets = Outlets(Limits() if limits is None else limits)
         #: By running step: the sources above it, and the routes and marks that it needs.
@@ -82,6 +80,8 @@ class LocalBackend:
         self._needed: Counter[str] = Counter()
         #: By stream, and by step of the engine: the dataflows that want it, and their names for it.
         self._ends: dict[str, list[tuple[Outlet, str]]] = {}
+        self._engine = Engine([], self._ends.keys())
+        self._engine.broken = {}
         self._labels: dict[str, list[tuple[Outlet, str]]] = {}
         self._taken: dict[str, int] = {}
         self._flushed: set[str] = set()
@@ -105,8 +105,9 @@ class LocalBackend:
                 for name, _, members, merging in wanted.values()
                 if name not in self._readings
             }
-            there = {step.id for step in self._engine.steps}
-            added = {s.id: s for s, node, _ in steps if addition.placed[node] in fresh and s.id not in there}
+            added = {
+                s.id: s for s, node, _ in steps if addition.placed[node] in fresh and not self._engine.has(s.id)
+            }
             self._engine.extend(list(added.values()))
             try:
                 outlet = self._outlets.open(submission)
@@ -135,7 +136,6 @@ class LocalBackend:
                 if stream != ERRORS_STREAM:
                     self._ends.setdefault(addition.placed[stream], []).append((outlet, stream))
                     outlet.wanted.append((self._ends, addition.placed[stream]))
-            self._engine.outputs = set(self._ends)
             return first
 
     def reduce(self, removal: Removal) -> None:
@@ -155,7 +155,6 @@ class LocalBackend:
                 self._origins.pop(step, None)
                 self._taken.pop(step, None)
             self._engine.drop({step.id for step in self._engine.steps} - self._needed.keys())
-            self._engine.outputs = set(self._ends)
             self._engine.resting = (self._engine.resting - stopped) | removal.rested
             self._engine.broken = {s: e for s, e in (self._engine.broken or {}).items() if s in self._needed}
             self._flushed -= stopped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ class Engine:
     ----------
     steps : sequence of Step
         Steps in order, each after those whose output it reads.
-    outputs : set of str
+    outputs : collection of str
         Streams to return from :meth:`process`.
     entries : mapping of stream to steps, optional
         Which steps read a stream that comes from outside; by default all that name it.
@@ -50,7 +51,7 @@ class Engine:
     def __init__(
         self,
         steps: Sequence[Step],
-        outputs: set[str],
+        outputs: Collection[str],
         entries: Mapping[str, set[str]] | None = None,
         order: tuple[str, ...] = ARRIVAL,
         memo: HashMemo | None = None,
@@ -66,6 +67,7 @@ class Engine:
         self._memo = HashMemo() if memo is None else memo
         self.states: dict[str, KeyedState] = {}
         self._dead: dict[str, DeadLetters] = {}
+        self._kinds: dict[str, str] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._counts: dict[str, tuple[int, int]] = {}
         self.extend(steps)
@@ -76,7 +78,12 @@ class Engine:
             if isinstance(step.operator, KeyedOperator):
                 self.states[step.id] = KeyedState(step.operator, step.key, self._memo, step.clock)
             self._dead[step.id] = DeadLetters(step.name)
+            self._kinds[step.id] = _kind(step.operator)
         self.steps += steps
+
+    def has(self, id: str) -> bool:
+        """Whether there is a step of that id."""
+        return id in self._kinds
 
     def drop(self, ids: Collection[str]) -> None:
         """Have these steps no more, nor their state; none that stays reads them."""
@@ -84,6 +91,7 @@ class Engine:
         for id in ids:
             self.states.pop(id, None)
             self._dead.pop(id, None)
+            self._kinds.pop(id, None)
             self._schemas.pop(id, None)
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool | Collection[str] = False) -> Batches:
@@ -105,6 +113,9 @@ class Engine:
             told = step.clock.streams if step.clock is not None else ()
             marks = [b for stream in told for b in self._reads(step, stream, inputs, made)]
             flushed = step.id in ending and step.id in self.states
+            if not batches and not marks and not flushed:
+                made[step.id] = []
+                continue
             time = self.states[step.id].time if flushed else None
             if time is not None:
                 time.ending = True
@@ -137,27 +148,29 @@ class Engine:
     def _reads(
         self, step: Step, stream: str, inputs: Mapping[str, list[pa.RecordBatch]], made: Batches
     ) -> list[pa.RecordBatch]:
-        outside = self.entries is None or step.id in self.entries.get(stream, ())
-        return [*(inputs.get(stream, []) if outside else []), *made.get(stream, [])]
+        own = made.get(stream, [])
+        if stream not in inputs or (self.entries is not None and step.id not in self.entries.get(stream, ())):
+            return own
+        return [*inputs[stream], *own]
 
     def _run(
         self, step: Step, batches: list[pa.RecordBatch], marks: Sequence[pa.RecordBatch] = ()
     ) -> list[pa.RecordBatch]:
         if not batches and not marks:
             return []
-        if isinstance(step.operator, Marks):
-            return [step.operator.apply(b) for b in batches]
+        operator: Any = step.operator
+        kind = self._kinds[step.id]
+        if kind == "marks":
+            return [operator.apply(b) for b in batches]
         dead = self._dead[step.id]
-        operator = step.operator
         if step.numbered:
             batches = [numbered(b, step.numbered) for b in batches]
         before = dead.count
-        if isinstance(operator, (Route, Intake)):
+        if kind == "plumbing":
             results = [operator.apply(b, dead) for b in batches]
-        elif isinstance(operator, StatelessOperator):
+        elif kind == "stateless":
             results = [out for b in batches for out in applied(operator, b, dead)]
         else:
-            assert isinstance(operator, KeyedOperator)
             state = self.states[step.id]
             due = None
             made = state.aligned(batches) if self.order == ARRIVAL else None
@@ -226,6 +239,15 @@ class Engine:
     def nbytes(self) -> int:
         """Bytes of state held."""
         return sum(s.nbytes for s in self.states.values())
+
+
+def _kind(operator: Any) -> str:
+    """What is done with a step, told once: of classes with abstract methods it takes long."""
+    if isinstance(operator, Marks):
+        return "marks"
+    if isinstance(operator, (Route, Intake)):
+        return "plumbing"
+    return "stateless" if isinstance(operator, StatelessOperator) else "keyed"
 
 
 def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
@@ -321,5 +343,10 @@ def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.Reco
     return batch.take(pa.array(np.lexsort(columns[::-1])))
 
 
-def _order_fields(batch: pa.RecordBatch, order: tuple[str, ...]) -> list[str]:
-    return [*(name for name in order if name in batch.schema.names), *subs(batch.schema.names)]
+def _order_fields(batch: pa.RecordBatch, order: tuple[str, ...]) -> tuple[str, ...]:
+    return _ordering(tuple(batch.schema.names), order)
+
+
+@functools.lru_cache(maxsize=1024)
+def _ordering(names: tuple[str, ...], order: tuple[str, ...]) -> tuple[str, ...]:
+    return (*(name for name in order if name in names), *subs(names))

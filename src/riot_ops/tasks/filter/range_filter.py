@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -120,13 +121,13 @@ class RangeFilter(StatelessTask):
         return frozenset({self.value} if self.by is not None else {name for name, _, _ in self.ranges})
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        lower = readonly(np.array([low for _, low, _ in self.ranges]))
-        upper = readonly(np.array([high for _, _, high in self.ranges]))
+        ranges = self.ranges
+        lower, upper = _limits(ranges)
         if self.by is not None:
-            codes = code_of(batch.column(self.by), [name for name, _, _ in self.ranges])
+            codes = code_of(batch.column(self.by), [name for name, _, _ in ranges])
             return self._settle(batch, {self.value: _passes(batch.column(self.value), codes, lower, upper)}, dead)
         passes = {}
-        for c, (name, _, _) in enumerate(self.ranges):
+        for c, (name, _, _) in enumerate(ranges):
             codes = np.full(batch.num_rows, c, np.int32)
             passes[name] = _passes(batch.column(name), codes, lower, upper)
         return self._settle(batch, passes, dead)
@@ -136,7 +137,7 @@ class RangeFilter(StatelessTask):
     ) -> pa.RecordBatch:
         """Drop, reject or blank what did not pass, by column."""
         if self.on_fail != "null":
-            keep = np.logical_and.reduce(list(passes.values()))
+            keep = functools.reduce(np.logical_and, passes.values())
             if self.on_fail == "reject":
                 left = np.ones(keep.size, np.bool_)
                 for name, ok in passes.items():  # by the first of its fields that is wrong
@@ -169,6 +170,12 @@ class RangeFilter(StatelessTask):
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}), wide, "wide")
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_fail="null"), wide, "wide null")
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_fail="reject"), wide, "wide reject")
+
+
+@functools.lru_cache(maxsize=4096)
+def _limits(ranges: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The lower and the upper bounds."""
+    return readonly(np.array([low for _, low, _ in ranges])), readonly(np.array([high for _, _, high in ranges]))
 
 
 def _passes(
