@@ -10,7 +10,7 @@ import pytest
 from riot_ops import bench
 from riot_ops.bench import reuse, reuse_many
 from riot_ops.core.errors import ConfigError
-from riot_ops.reuse import ReuseManager
+from riot_ops.reuse import ReuseManager, signatures
 from riot_ops.reuse.workloads import riot21
 
 
@@ -88,3 +88,44 @@ def test_each_of_many_dataflows_has_a_filter_of_its_own_and_one_parser_for_all()
     for i in range(5):
         manager.submit(reuse_many._flow(i, 5))
     assert manager.stats()["steps"] == 2 + 3 * 5 and manager.stats()["sources"] == 1
+
+
+def test_the_figures_show_each_trace_step_by_step(monkeypatch):
+    some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
+    monkeypatch.setattr(reuse, "riot21", lambda: some)
+    found = list(reuse.measures(quick=True, trace=("seq",), steps=True))
+    one, other = reuse.EXPERIMENTS
+    assert [one.key, other.key] == ["reuse/riot", "reuse/opmw"]
+    shown = {figure.key: figure.points(found) for figure in one.figures}
+    assert set(shown) == {
+        *(f"riot-{walk}-{what}" for walk in ("seq", "rw1", "rw2") for what in ("tasks", "cpu")),
+        "riot-used-by",
+    }
+    alone = [m.value for series, _, m in shown["riot-seq-tasks"] if series == "apart"]
+    together = [m.value for series, _, m in shown["riot-seq-tasks"] if series == "together"]
+    sizes = sorted(len(flow.nodes) for flow in some)
+    assert len(alone) == 6 and max(alone) == sum(sizes) and alone[0] in sizes and alone[-1] == 0
+    distinct = len(set().union(*(signatures(flow).values() for flow in some)))
+    assert max(together) == distinct and all(a >= b for a, b in zip(alone, together, strict=True))
+    assert [x for series, x, _ in shown["riot-seq-cpu"] if series == "together"] == list("123456")
+    assert sum(m.value for _, _, m in shown["riot-used-by"]) == pytest.approx(1)
+    assert all(points == [] for key, points in shown.items() if "rw" in key)
+    assert not any(figure.points(found) for figure in other.figures)
+    assert {m.measure: m.published for m in found if m.published} == {
+        "reuse/riot/seq/tasks-peak-reduction": 0.46,
+        "reuse/riot/seq/cpu-reduction": 0.51,
+    }
+
+
+def test_a_long_line_has_some_of_its_points():
+    line = list(reuse._line("reuse/x", list(range(100)), "steps", ""))
+    assert [m.measure for m in line[:2]] == ["reuse/x/1", "reuse/x/4"] and len(line) == 34
+    assert [m.value for m in line[:2]] == [0, 3]
+
+
+def test_the_experiments_run_their_own_workload(monkeypatch):
+    asked = []
+    monkeypatch.setattr(reuse, "measures", lambda quick, **options: asked.append((quick, options)) or iter(()))
+    for one in reuse.EXPERIMENTS:
+        assert list(one.measures(True)) == []
+    assert asked == [(True, {"workload": (load,), "steps": True}) for load in ("riot", "opmw")]
