@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -15,11 +15,11 @@ import pyarrow as pa
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Offset
 
-__all__ = ["WAKE", "Arrival", "Inbound", "fitting", "size_of"]
+__all__ = ["WAKE", "Arrival", "Inbound", "fitting"]
 
 #: What :meth:`Inbound.get` gives where nothing came, but somebody called or the time is over.
 WAKE = object()
-#: So many batches may end within ranges; then one ends where a range does, so that the run can commit there.
+#: So many batches may come while a range is half done; then batches end where a range does, so that the run can commit.
 UNCOMMITTED = 8
 
 Inputs = dict[str, list[pa.RecordBatch]]
@@ -34,11 +34,23 @@ class Arrival:
     offset: Offset | None  # None: more of the same range follows
     first_us: float = 0.0
     last_us: float = 0.0
-    size: int = 0
+    rows: int = field(init=False)
+    size: int = field(init=False)  # bytes
 
-    @property
-    def rows(self) -> int:
-        return sum(batch.num_rows for batches in self.inputs.values() for batch in batches)
+    def __post_init__(self) -> None:
+        self.rows = self.size = 0
+        for batches in self.inputs.values():
+            for batch in batches:
+                self.rows += batch.num_rows
+                self.size += batch.nbytes
+
+    def join(self, other: Arrival) -> None:
+        """Add what follows, by the same streams."""
+        for stream, batches in other.inputs.items():
+            self.inputs[stream] += batches
+        self.offset, self.last_us = other.offset, other.last_us
+        self.rows += other.rows
+        self.size += other.size
 
 
 class Inbound:
@@ -65,7 +77,8 @@ class Inbound:
         self._changed = threading.Condition()
         self._closed = self._ended = self._called = False
         self._error: BaseException | None = None
-        self._within = 0  # batches in a row that ended within a range
+        self._halfway: set[str] = set()  # sources whose last batch ended within a range
+        self._within = 0  # batches in a row behind which there were such
         self.stopped = threading.Event()
         #: Bytes that wait, and the most that did.
         self.size = self.most = 0
@@ -90,9 +103,7 @@ class Inbound:
         """Bytes and records that the open batch of a source has room for."""
         with self._changed:
             held = self._open.get(source)
-            if held is None:
-                return self._capacity, self._rows
-            return max(self._capacity - held[0].size, 0), max(self._rows - held[0].rows, 1)
+            return (self._capacity, self._rows) if held is None else self._left(held[0])
 
     def rest(self, seconds: float | None) -> None:
         """Wait until nothing waits here, or so long."""
@@ -148,37 +159,41 @@ class Inbound:
 
     def _add(self, arrival: Arrival) -> Arrival | None:
         """Take what fits into the open batch; gives the rest."""
-        name = arrival.source
+        name, rest = arrival.source, None
         if name in self._open and self._open[name][0].inputs.keys() != arrival.inputs.keys():
             self._close(name)  # sources that are read in sequence meet in no batch
         held = self._open[name][0] if name in self._open else None
-        used, rows = (held.size, held.rows) if held is not None else (0, 0)
-        n = _cut(arrival, self._capacity - used, self._rows - rows, least=0 if rows else 1)
-        if n == 0:  # the open batch is full
-            self._close(name)
-            return arrival
-        rest = None
-        if n is not None:
-            arrival, rest = _parted(arrival, n)
-        arrival.size = size_of(arrival.inputs)
+        size, rows = (self._capacity, self._rows) if held is None else self._left(held)
+        if arrival.size > size or arrival.rows > rows:
+            n = _cut(arrival, size, rows)
+            if n == 0 and held is not None and held.rows:
+                self._close(name)
+                return arrival
+            if n is not None and (n := max(n, 1)) < arrival.rows:
+                arrival, rest = _parted(arrival, n)
         self.size += arrival.size
         self.most = max(self.most, self.size)
         if held is None:
-            self._open[name] = arrival, time.monotonic() + self._flush_s
             held = arrival
+            self._open[name] = held, time.monotonic() + self._flush_s
         else:
-            for stream, batches in arrival.inputs.items():
-                held.inputs[stream] += batches
-            held.offset, held.last_us = arrival.offset, arrival.last_us
-            held.size += arrival.size
-        ends = held.offset is not None and self._within >= UNCOMMITTED
-        if rest is not None or held.size >= self._capacity or held.rows >= self._rows or ends:
+            held.join(arrival)
+        size, rows = self._left(held)
+        # one that has no room for a record like those in it is full
+        if rest is not None or rows <= 0 or size <= 0 or size * held.rows < held.size:
             self._close(name)
+        if self._within >= UNCOMMITTED and arrival.offset is not None:
+            for other in list(self._open):
+                self._close(other)
         return rest
+
+    def _left(self, held: Arrival) -> tuple[int, int]:
+        return self._capacity - held.size, self._rows - held.rows
 
     def _close(self, name: str) -> None:
         arrival, _ = self._open.pop(name)
-        self._within = 0 if arrival.offset is not None else self._within + 1
+        (self._halfway.discard if arrival.offset is not None else self._halfway.add)(name)
+        self._within = self._within + 1 if self._halfway else 0
         self._full.append(arrival)
 
     def _due(self) -> Arrival | None:
@@ -189,11 +204,6 @@ class Inbound:
                     self._close(name)
                     break
         return self._full.popleft() if self._full else None
-
-
-def size_of(inputs: Inputs) -> int:
-    """Bytes of records."""
-    return sum(batch.nbytes for batches in inputs.values() for batch in batches)
 
 
 def fitting(batch: pa.RecordBatch, most: int) -> int:
@@ -209,18 +219,14 @@ def fitting(batch: pa.RecordBatch, most: int) -> int:
     return bisect_right(range(1, batch.num_rows + 1), most, key=lambda n: batch.slice(0, n).nbytes)
 
 
-def _cut(arrival: Arrival, size: int, rows: int, least: int) -> int | None:
-    """Where to cut, so that the first part fits; None where all does, or cannot be cut."""
+def _cut(arrival: Arrival, size: int, rows: int) -> int | None:
+    """How many of the first records fit; None where they cannot be parted."""
     if len(arrival.inputs) != 1:
         return None
     (batches,) = arrival.inputs.values()
-    if len(batches) != 1 or not batches[0].num_rows:
+    if len(batches) != 1 or not arrival.rows:
         return None
-    batch = batches[0]
-    if batch.num_rows <= rows and batch.nbytes <= size:
-        return None
-    n = max(fitting(batch.slice(0, max(rows, 0)), size) if size > 0 else 0, least)
-    return None if n >= batch.num_rows else n
+    return fitting(batches[0].slice(0, max(rows, 0)), size) if size > 0 else 0
 
 
 def _parted(arrival: Arrival, n: int) -> tuple[Arrival, Arrival]:

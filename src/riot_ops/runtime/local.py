@@ -163,7 +163,7 @@ class _Job:
     ended: bool = False
     #: Batches under way in other threads, in order.
     underway: deque[tuple[Arrival, Wave]] = field(default_factory=deque)
-    whole: bool = True  # whether all records of the ranges begun have been processed
+    halfway: set[str] = field(default_factory=set)  # sources of which a part of a range has been processed
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
@@ -187,7 +187,7 @@ class _Job:
             self._close_epoch()
             end_sinks(self.flow, self.sinks, self.routes)
         except KeyboardInterrupt:
-            if self.whole or self.checkpoint is None:
+            if not self.halfway or self.checkpoint is None:
                 self._close_epoch()  # what was read has been processed: keep it
             else:  # a range is half done, and will be read again
                 self.writer.abort()
@@ -211,7 +211,7 @@ class _Job:
         while True:
             self._collect(len(self.underway))
             until = None
-            if self.whole and self.epoch_count > 0:
+            if not self.halfway and self.epoch_count > 0:
                 until = self.epoch_started + self.epoch_s - time.time()
                 if until <= 0:
                     self._close_epoch()
@@ -221,7 +221,7 @@ class _Job:
                 return arrival
 
     def _process(self, arrival: Arrival) -> None:
-        self.whole = False
+        self.halfway.add(arrival.source)
         if arrival.inputs:
             self.ended = False
             self.epoch_count += max(arrival.rows, 1)  # a heartbeat is something, too
@@ -233,8 +233,9 @@ class _Job:
         if arrival.offset is None:
             return
         self.offsets[arrival.source] = arrival.offset
-        self.whole = True
-        if self.epoch_count >= self.epoch_rows or time.time() - self.epoch_started >= self.epoch_s:
+        self.halfway.discard(arrival.source)
+        over = self.epoch_count >= self.epoch_rows or time.time() - self.epoch_started >= self.epoch_s
+        if over and not self.halfway:
             self._close_epoch()
             self._open_epoch()
         if self.progress is not None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Offset, Source
-from riot_ops.runtime.inbound import Arrival, Inbound, size_of
+from riot_ops.runtime.inbound import Arrival, Inbound
 
 __all__ = ["IDLE_SECONDS", "Reader"]
 
@@ -63,7 +63,7 @@ class Reader(threading.Thread):
                 idle = False
                 size = rows = 0
                 for arrival in _arrivals(name, source, start, end):
-                    size, rows = size + size_of(arrival.inputs), rows + arrival.rows
+                    size, rows = size + arrival.size, rows + arrival.rows
                     if not self._inbound.put(arrival):
                         return
                 if rows:
