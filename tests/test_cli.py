@@ -66,6 +66,17 @@ def test_the_number_of_cores_reaches_the_run(tmp_path, monkeypatch):
     assert given[-1] == 3
 
 
+def test_the_buffering_reaches_the_run(tmp_path, monkeypatch):
+    given = []
+    run = ro.Dataflow.run
+    monkeypatch.setattr(ro.Dataflow, "run", lambda *a, **o: (given.append(o.get("buffering")), run(*a, **o))[1])
+    stats(tmp_path, "--runner", "local", "--messages", "300", "--buffering", "latency", "--no-plot")
+    assert given[-1] == "latency"
+    code, _, error = failing("run", "stats", "--buffering", "late", "--out", str(tmp_path / "other"))
+    assert code
+    assert "--buffering must be one of throughput, latency, immediate, got 'late'" in str(error)
+
+
 def test_stats_draws_one_sensor(tmp_path):
     text = stats(tmp_path, "--runner", "local", "--messages", "2000", "--sensors", "20")
     assert f"picture: {tmp_path}" in text.replace("\n", "")

@@ -113,6 +113,9 @@ def run(
         int | None, _option(RUNNER, "Cores for local Spark, or in this process; default: all.", min=1)
     ] = None,
     batch: Annotated[int | None, _option(RUNNER, "Most messages per (micro-)batch.", min=1)] = None,
+    buffering: Annotated[
+        str | None, _option(RUNNER, "throughput, latency or immediate: how records are gathered into batches.")
+    ] = None,
     trigger: Annotated[str | None, _option(RUNNER, "Micro-batch interval on Spark, such as '1 second'.")] = None,
     ticks: Annotated[
         str | None,
@@ -188,6 +191,7 @@ def run(
         runner=runner,
         cores=cores,
         batch=batch,
+        buffering=buffering,
         trigger=trigger,
         ticks=ticks,
         spans=spans,

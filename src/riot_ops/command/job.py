@@ -66,6 +66,7 @@ class Job:
     curve: str | None = None
     form: str | None = None
     batch: int | None = None
+    buffering: str | None = None
     trigger: str | None = None
     cores: int | None = None
     seed: int = 0
@@ -83,7 +84,7 @@ class Job:
     #: Streams that end in a sink.
     _ending: set[str] = field(default_factory=set, init=False, repr=False)
 
-    #: How a run in process gathers records.
+    #: How a run in process gathers records where nothing else is said.
     gathering: ClassVar[Buffering | None] = None
 
     def __post_init__(self) -> None:
@@ -113,6 +114,8 @@ class Job:
         for option in ("ticks", "spans", "start"):
             if getattr(self, option) is not None and self.name != "train":
                 raise ConfigError(f"--{option} is for train: it says what to learn from; got {self.name}")
+        if self.buffering not in (None, *Buffering.PRESETS):
+            raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
@@ -301,7 +304,7 @@ class Job:
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
                 batch_size=self.batch or 65_536,
-                buffering=self.gathering,
+                buffering=self.buffering or self.gathering,
                 cores=self.cores,
                 progress=show,
             ).summary
@@ -319,6 +322,7 @@ class Job:
                 out=self.folder,
                 checkpoint=self.checkpoint,
                 trigger=self.trigger,
+                buffering=self.buffering,
                 overwrite=self.overwrite,
                 max_records=self.batch or BATCH,
             )

@@ -105,9 +105,7 @@ class LocalBackend:
                 for name, _, members, merging in wanted.values()
                 if name not in self._readings
             }
-            added = {
-                s.id: s for s, node, _ in steps if addition.placed[node] in fresh and not self._engine.has(s.id)
-            }
+            added = {s.id: s for s, node, _ in steps if addition.placed[node] in fresh and not self._engine.has(s.id)}
             self._engine.extend(list(added.values()))
             try:
                 outlet = self._outlets.open(submission)
