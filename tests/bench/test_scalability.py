@@ -82,7 +82,7 @@ def test_both_functions(monkeypatch: pytest.MonkeyPatch) -> None:
         one = found[f"{at}/capacity/{n}"]
         assert 12_000 * n / 1.15 <= one.value <= 12_000 * n
         assert len(one.values) == 3
-        assert "p95 of the lag at most 0.5 s" in one.against
+        assert "p95 of the lag at most 0.25 s" in one.against
     demanded = {int(name.rpartition("/")[2]): m.value for name, m in found.items() if name.startswith(f"{at}/demand/")}
     assert demanded == {1000: 1, 2000: 1, 5000: 1, 10_000: 1, 20_000: 2}
     assert LOADS[0] == 1000

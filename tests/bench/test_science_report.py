@@ -127,6 +127,9 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     ):
         assert words in page.text
     assert "<b>" not in text
+    assert "5 of the 7 measures that should reach something do" in page.text
+    files.write(store, [WORDS], quick=True)
+    assert "should reach something" not in Page(made.read_text(encoding="utf-8")).text.partition("<svg")[0]
     files.write(store, [RELAY], quick=False)
     assert "Full form" in made.read_text(encoding="utf-8")
 

@@ -105,7 +105,7 @@ def measures(quick: bool = False, *, name: Sequence[str] = ("stats",), runner: s
     needs("this benchmark", "bench", "psutil")
     cores = len(os.sched_getaffinity(0))
     resources = [n for n in (1, 2, 4, 8, 16, 32, 64) if n < cores] + [cores]
-    objective = Objective(0.5 if runner == "local" else 10.0)
+    objective = Objective(0.25 if runner == "local" else 10.0)
     with folder() as base:
         for one in name:
             given = feed(one, STREAM, base / one)
@@ -171,7 +171,7 @@ class _Bench:
     def capacities(self, repetitions: int) -> list[float]:
         """The highest rate that is carried, so many times."""
         start = max(LEAST, 0.8 * self._sized[self._cores][1])
-        limit, precision = (10.0, 1.15) if self.quick else (120.0, 1.05)
+        limit, precision = (15.0, 1.15) if self.quick else (120.0, 1.05)
         return [
             highest(self.trial, start, precision=precision, limit_s=limit).rate
             for _ in range(repetitions if self.runner == "local" else 1)

@@ -93,6 +93,7 @@ def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[s
         if quick
         else "Full form."
     )
+    reached = f" {met} of the {asked} measures that should reach something do." if asked else ""
     about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in where(results).items())
     method = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in METHOD.items())
     parts = [
@@ -114,7 +115,7 @@ def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[s
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p>{escape(form)} {met} of the {asked} measures that should reach something do.</p>
+<p>{escape(form + reached)}</p>
 <dl>{about}</dl>
 </header>
 <main>
