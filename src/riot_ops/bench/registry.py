@@ -30,6 +30,7 @@ SUITES: dict[str, str] = {
     "dspbench": "the applications of DSPBench, against plain Python and plain PySpark",
     "streambench": "StreamBench's programs and suites, against plain PySpark in several forms",
     "neptune": "message relay, compression, back-pressure and scaling, beside the thesis on Neptune",
+    "engines": "word count, fraud detection and STATS on other engines of Python, where these are installed",
     "reuse": "dataflows that come and go, each by itself and sharing their steps",
     "mqtt": "publishing and receiving through a broker, against paho-mqtt alone",
 }

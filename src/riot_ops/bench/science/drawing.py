@@ -163,7 +163,7 @@ def _bars(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]]) 
 def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]]) -> Any:
     series, places, numbers = _order(points)
     drawn, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-    values = [v for _, _, m in points for v in (m.value, m.published) if v is not None]
+    values = [v for _, _, m in points for v in (m.value, m.published) if v is not None and math.isfinite(v)]
     _scale(axes, figure, "y", values)
     at = {x: position(x) if numbers else float(i) for i, x in enumerate(places)}
     if numbers and "x" in figure.log and min(v for v in at.values() if v is not None) > 0:
@@ -178,7 +178,7 @@ def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]])
             low, high = sure(m)
             if math.isfinite(low):
                 _whisker(axes, x, low, high, False, colour)
-        theirs = [(x, m.published) for x, m in mine if m.published is not None]
+        theirs = [(x, m.published) for x, m in mine if m.published is not None and math.isfinite(m.published)]
         if theirs:
             label = f"{s}, published" if s else "published"
             axes.plot(
@@ -186,7 +186,9 @@ def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]])
             )
     axes.set_xticks([at[x] for x in places], places, rotation=0 if len(places) < 9 else 45)
     if numbers:
-        axes.minorticks_off()
+        axes.xaxis.minorticks_off()
+    if axes.get_yscale() == "linear" and min(values) >= 0:
+        axes.set_ylim(bottom=0)
     axes.set_xlabel(figure.x)
     axes.set_ylabel(figure.y)
     _legend(drawn, axes)
@@ -216,12 +218,17 @@ def _scale(axes: Any, figure: Figure, axis: str, values: Sequence[float]) -> Non
         set_scale("log")
         low = 10 ** (math.floor(math.log10(min(values)) * 2 - 0.2) / 2)
         limits(low, max(values) * 2)
+        if max(values) < 30 * low:  # one power of ten at most is in sight
+            ticks.set_minor_formatter(lambda v, _: f"{v:,g}" if f"{v:e}"[0] in "25" else "")
     ticks.set_major_formatter(lambda v, _: f"{v:,.0f}" if abs(v) >= 1000 else f"{v:g}")
 
 
 def _legend(drawn: Any, axes: Any) -> None:
-    if len(axes.get_legend_handles_labels()[1]) > 1:
-        drawn.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        order = sorted(range(len(labels)), key=lambda i: labels[i].endswith("published"))  # ours first
+        shown = [handles[i] for i in order], [labels[i] for i in order]
+        drawn.legend(*shown, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
 
 
 def _embedded(svg: str, figure: Figure) -> str:

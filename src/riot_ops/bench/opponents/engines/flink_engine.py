@@ -1,0 +1,42 @@
+"""The programs on PyFlink, parallelism one: ``python -m … PROGRAM FILE...``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyflink.common import Types, WatermarkStrategy
+from pyflink.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
+from pyflink.datastream.state import ValueStateDescriptor
+
+from riot_ops.bench.opponents.engines.programs import Checksum, Program, main
+
+__all__ = ["run"]
+
+
+class _Step(KeyedProcessFunction):
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.state = runtime_context.get_state(ValueStateDescriptor("state", Types.PICKLED_BYTE_ARRAY()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        state, rows = self.program.step(self.state.value(), value[1])
+        self.state.update(state)
+        yield from rows
+
+
+def run(program: Program, files: list[str]) -> Checksum:
+    """Run a program."""
+    environment = StreamExecutionEnvironment.get_execution_environment()
+    environment.set_parallelism(1)
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *files).build()
+    lines = environment.from_source(source, WatermarkStrategy.no_watermarks(), "lines")
+    keyed = lines.flat_map(lambda line: program.expand(line.encode())).key_by(lambda pair: pair[0])
+    return Checksum.of(keyed.process(_Step(program)).execute_and_collect())
+
+
+if __name__ == "__main__":
+    main(run)
