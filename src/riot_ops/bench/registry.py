@@ -31,6 +31,7 @@ SUITES: dict[str, str] = {
     "streambench": "StreamBench's programs and suites, against plain PySpark in several forms",
     "neptune": "message relay, compression, back-pressure and scaling, beside the thesis on Neptune",
     "engines": "word count, fraud detection and STATS on other engines of Python, where these are installed",
+    "threat": "threat detection: how right it is, throughput by cores, and what a failure does",
     "reuse": "dataflows that come and go, each by itself and sharing their steps",
     "mqtt": "publishing and receiving through a broker, against paho-mqtt alone",
 }

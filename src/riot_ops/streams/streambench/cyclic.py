@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +36,12 @@ class CyclicSource(WireSource):
         """The lines of the seed set, as text."""
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        if self._seed_lines is None:
-            self._seed_lines = self.seed_lines()
-        return self._seed_lines.take(pa.array(np.remainder(numbers, self.records)))
+        # a task of Spark's unpickles the source: what its process has made once it need not make again
+        given = {**vars(self), "messages": None}
+        return _seed_set(type(self), tuple(sorted(given.items()))).take(pa.array(np.remainder(numbers, self.records)))
+
+
+@functools.lru_cache(maxsize=4)
+def _seed_set(kind: type[CyclicSource], parameters: tuple[tuple[str, Any], ...]) -> pa.Array:
+    made: Any = kind
+    return made(**dict(parameters)).seed_lines()

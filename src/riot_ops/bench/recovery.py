@@ -1,0 +1,108 @@
+"""How a run goes through a failure: what was analysed when, read from the files of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from riot_ops.core.errors import ConfigError
+
+__all__ = ["Analysed", "commits_of", "lost_and_doubled_of"]
+
+#: A rate has come back when it is this share of the rate before, for so many seconds.
+BACK, FOR_S = 0.95, 3.0
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """When how many records were analysed.
+
+    Between two commits as many come about in each moment: a commit that is late shows as a rate that was low.
+
+    Attributes
+    ----------
+    times : tuple of float
+        Of the commits, in seconds, ascending.
+    counts : tuple of int
+        Records of all commits up to each.
+    """
+
+    times: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, commits: Sequence[tuple[float, int]], begun: float) -> Analysed:
+        """The commits (time, records) of a run that began at a time.
+
+        >>> Analysed.of([(12.0, 5), (11.0, 10)], begun=10.0)
+        Analysed(times=(10.0, 11.0, 12.0), counts=(0, 10, 15))
+        """
+        ordered = [(max(time, begun), n) for time, n in sorted(commits)]
+        counts = np.cumsum([0, *(n for _, n in ordered)]).tolist()
+        return cls((begun, *(time for time, _ in ordered)), tuple(counts))
+
+    def rate(self, start: float, end: float) -> float:
+        """Records per second between two times.
+
+        >>> Analysed((0.0, 10.0, 20.0), (0, 100, 400)).rate(5.0, 15.0)
+        20.0
+        """
+        if not end > start:
+            raise ConfigError(f"end must be behind start, got {start:g} and {end:g}")
+        first, last = np.interp([start, end], self.times, self.counts)
+        return float((last - first) / (end - start))
+
+    def series(self, start: float, end: float, step: float = 1.0) -> Iterator[tuple[float, float]]:
+        """Begin of each step, in seconds from the start on, and the rate in it."""
+        for number in range(int((end - start) / step + 1e-9)):
+            at = start + number * step
+            yield number * step, self.rate(at, at + step)
+
+    def dip(self, failed: float, before: float, until: float) -> float:
+        """The lowest rate of a second from a failure on, as a share of the rate before; 1: there is no dip.
+
+        >>> Analysed((0.0, 10.0, 14.0, 20.0), (0, 100, 110, 200)).dip(10.0, 10.0, 20.0)
+        0.25
+        """
+        rates = [rate for _, rate in self.series(failed, until, 0.5)]
+        lowest = min((a + b) / 2 for a, b in pairwise(rates))
+        return min(1.0, lowest / before)
+
+    def recovery(self, failed: float, before: float) -> float:
+        """Seconds from a failure until the rate is back to 95 % for three seconds; NaN: it does not come back.
+
+        Where it never falls below, that is 0.
+
+        >>> run = Analysed((0.0, 10.0, 14.0, 20.0, 30.0), (0, 100, 110, 200, 300))
+        >>> round(run.recovery(10.0, 10.0), 1)
+        3.8
+        """
+        last = self.times[-1] - FOR_S
+        for at in np.arange(failed, last + 1e-9, 0.1):
+            if min(self.rate(at, at + 0.5), self.rate(at, at + FOR_S)) >= BACK * before:
+                return float(at - failed)
+        return float("nan")
+
+
+def commits_of(folder: Path) -> list[tuple[float, int]]:
+    """When each file of a stream of results was written, and how many records it has."""
+    files = [path for path in folder.glob("*.parquet") if not path.name.startswith((".", "_"))]
+    return [(path.stat().st_mtime, pq.read_metadata(path).num_rows) for path in files]
+
+
+def lost_and_doubled_of(folders: Sequence[Path], sent: int) -> tuple[int, int]:
+    """Of messages 0 to ``sent``: how many have no result, and how many results there are of others twice."""
+    found = [np.empty(0, np.int64)]
+    for folder in folders:
+        for path in sorted(folder.glob("*.parquet")):
+            column: pa.ChunkedArray = pq.read_table(path, columns=["seq"])["seq"]
+            found.append(column.to_numpy())
+    seq = np.concatenate(found)
+    distinct = np.unique(seq).size
+    return sent - distinct, seq.size - distinct

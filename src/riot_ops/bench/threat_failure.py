@@ -1,0 +1,138 @@
+"""Threat detection at half of what it can do, when what runs it is killed: what is lost, and how soon it is back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from riot_ops import dataflows
+from riot_ops.bench.data import Discard
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
+from riot_ops.bench.sparks import folder
+from riot_ops.bench.threat_job import stream
+from riot_ops.core.errors import RiotError
+
+__all__ = ["FULL", "QUICK", "Sizes", "failure", "figures", "forgotten"]
+
+#: What the paper lost, in %: on Spark, Flink and Storm.
+LOST = {"spark": 0.0, "flink": 12.8, "storm": 22.2}
+#: A process has so many seconds until messages come.
+LOADING_S = 8.0
+#: The rate before is that of so many seconds before the failure.
+BEFORE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How long messages come, when the failure is, the step of the series (s), and messages that tell the most."""
+
+    seconds: float
+    failed: float
+    step: float
+    peak: int
+    spark_peak: int
+
+
+FULL = Sizes(120.0, 50.0, 2.0, 4_000_000, 400_000)
+QUICK = Sizes(26.0, 10.0, 1.0, 500_000, 60_000)
+
+
+def failure(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
+    """In process, a run with a checkpoint that is killed and started again."""
+    sizes = sizes or (QUICK if quick else FULL)
+    rate = _peak(sizes) / 2
+    with folder() as base:
+        yield from _killed(base, "replayed", rate, sizes)
+
+
+def forgotten(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
+    """In process, with a source that takes messages for done before they are."""
+    sizes = sizes or (QUICK if quick else FULL)
+    rate = _peak(sizes) / 2
+    with folder() as base:
+        yield from _killed(base, "forgotten", rate, sizes)
+
+
+def _peak(sizes: Sizes) -> float:
+    """Messages per second in process, with all cores."""
+    flow = dataflows.threat()
+    flow.run(stream(10_000), sinks=Discard())
+    begun = time.perf_counter()
+    flow.run(stream(sizes.peak), sinks=Discard())
+    return sizes.peak / (time.perf_counter() - begun)
+
+
+def _killed(base: Path, mode: str, rate: float, sizes: Sizes) -> Iterator[Measure]:
+    begun, messages = time.time() + LOADING_S, int(rate * sizes.seconds)
+
+    def start() -> subprocess.Popen[bytes]:
+        words = (str(base), mode, repr(begun), repr(rate), str(messages))
+        command = [sys.executable, "-m", "riot_ops.bench.threat_job", *words]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+
+    with _ended(start()) as process:
+        time.sleep(max(0.0, begun + sizes.failed - time.time()))
+        if process.poll() is not None:
+            raise RiotError(f"threat detection ended with {process.returncode} before it was to be killed")
+        failed = time.time()
+        process.kill()
+        process.wait()
+        noticed = time.time()
+    with _ended(start()) as process:
+        code = process.wait(sizes.seconds + 120.0)
+        if code:
+            raise RiotError(f"threat detection, started again, ended with {code}")
+    found = sorted(path / "threats" for path in base.iterdir() if path.name.startswith("out"))
+    run = Analysed.of([one for path in found for one in commits_of(path)], begun)
+    lost, doubled = lost_and_doubled_of(found, messages)
+    how = f"in process, killed {sizes.failed:g} s on and started again, at {rate:,.0f} messages/s, half of the most"
+    if mode == "forgotten":
+        how += "; messages are done when they are handed out (published: Storm)"
+        yield Measure("threat/at-most-once/lost", lost, "messages", how, 1)
+        yield Measure("threat/at-most-once/loss", 100 * lost / messages, "%", how, published=LOST["storm"])
+        yield Measure("threat/at-most-once/doubled", doubled, "messages", how, 0, at_most=True)
+        return
+    yield from figures("local", run, (begun, failed, noticed), (lost, doubled, messages), sizes, how)
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is over at the end, however that comes about."""
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def figures(
+    where: str,
+    run: Analysed,
+    times: tuple[float, float, float],
+    amounts: tuple[int, int, int],
+    sizes: Sizes,
+    how: str,
+) -> Iterator[Measure]:
+    """What a run shows: when it began, failed and was seen to have failed; messages lost, doubled and sent."""
+    begun, failed, noticed = times
+    lost, doubled, messages = amounts
+    before, at = run.rate(max(begun, failed - BEFORE_S), failed), f"threat/failure/{where}"
+    loss = 100 * lost / messages
+    yield Measure(f"{at}/lost", lost, "messages", how, 0, at_most=True)
+    yield Measure(f"{at}/loss", loss, "%", how, published=LOST["spark"] if where == "spark" else None)
+    yield Measure(f"{at}/doubled", doubled, "messages", how, 0, at_most=True)
+    yield Measure(f"{at}/detection", noticed - failed, "s", "from the failure until it is noticed")
+    yield Measure(
+        f"{at}/dip", run.dip(failed, before, run.times[-1]), "share", "lowest rate of a second by that before"
+    )
+    back = "from the failure until the rate is 95 % of that before for three seconds"
+    yield Measure(f"{at}/recovery", run.recovery(failed, before), "s", back, 15, at_most=True)
+    for at_s, rate in run.series(begun, run.times[-1], sizes.step):
+        yield Measure(f"{at}/analysed/{at_s:g}", rate, "messages/s", "from so many seconds on")

@@ -1,0 +1,96 @@
+"""Threat detection as a process of its own, which may be killed and started again.
+
+``python -m riot_ops.bench.threat_job FOLDER MODE BEGUN RATE MESSAGES``, with the mode ``replayed`` or ``forgotten``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from riot_ops import dataflows
+from riot_ops.core.source import Offset, Source, WrappedSource
+from riot_ops.streams.streambench import FlowsSource
+
+__all__ = ["Broker", "Forgetful", "main", "stream"]
+
+#: Seconds between two commits, and most messages of a batch.
+EPOCH_S, BATCH = 0.5, 8_192
+
+
+class Broker(WrappedSource):
+    """Messages that come at a constant rate from a moment on, whoever reads them.
+
+    Other than with :class:`riot_ops.streams.Paced`, what comes while nobody reads waits, as at a broker.
+
+    Parameters
+    ----------
+    source : Source
+        Of numbered messages.
+    begun : float
+        When the first is there, in seconds since 1970.
+    rate : float
+        Messages per second.
+    """
+
+    def __init__(self, source: Source, begun: float, rate: float) -> None:
+        super().__init__(source)
+        self.begun, self.rate = begun, rate
+
+    def description(self) -> dict[str, Any]:
+        return {"source": self.name(), "of": self.source.description(), "begun": self.begun, "rate": self.rate}
+
+    def waits(self) -> bool:
+        return True
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        ready = int((time.time() - self.begun) * self.rate) - start["message"]
+        ready = ready if limit is None else min(ready, limit)
+        return self.source.latest(start, ready) if ready > 0 else start
+
+
+class Forgetful(Broker):
+    """A broker that takes what it hands out for done: who starts again goes on behind that (at most once)."""
+
+    def __init__(self, source: Source, begun: float, rate: float, kept: Path) -> None:
+        super().__init__(source, begun, rate)
+        self.kept = kept
+
+    def initial(self) -> Offset:
+        if not self.kept.exists():
+            return super().initial()
+        offset: Offset = msgspec.json.decode(self.kept.read_bytes())
+        return offset
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        end = super().latest(start, limit)
+        fresh = self.kept.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(end))
+        fresh.replace(self.kept)
+        return end
+
+
+def stream(messages: int) -> FlowsSource:
+    """The flows that come."""
+    return FlowsSource(messages=messages, seed=2)
+
+
+def main(folder: Path, mode: str, begun: float, rate: float, messages: int) -> None:
+    """Run until all is analysed; each start of a forgotten one has a folder of results of its own."""
+    flow, options = dataflows.threat(), {"epoch_s": EPOCH_S, "batch_size": BATCH}
+    if time.time() < begun:
+        flow.run(stream(2_000), cores=1)  # what is to be loaded is there before messages come
+    if mode == "replayed":
+        source: Source = Broker(stream(messages), begun, rate)
+        flow.run(source, out=folder / "out", checkpoint=folder / "checkpoint", **options)
+        return
+    number = sum(path.name.startswith("out") for path in folder.iterdir())
+    flow.run(Forgetful(stream(messages), begun, rate, folder / "position.json"), out=folder / f"out{number}", **options)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))

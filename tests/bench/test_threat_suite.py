@@ -1,0 +1,156 @@
+"""The suite of threat detection: series and recovery by hand, sources, and each part at a small size."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops.bench import registry, threat, threat_failure, threat_job
+from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
+from riot_ops.bench.threat_job import Broker, Forgetful, stream
+from riot_ops.core.errors import ConfigError, RiotError
+
+# -- series ------------------------------------------------------------------------------------------
+
+
+def steady(outage: float = 0.0, rate: float = 100.0) -> Analysed:
+    """A commit each half second for ten seconds, then none for so long, then what had come meanwhile, and so on."""
+    times = [0.5 * i for i in range(1, 21)] + [10.0 + max(outage, 0.5) + 0.5 * i for i in range(21)]
+    counts = [rate * t for t in times]
+    return Analysed((0.0, *times), (0, *map(int, counts)))
+
+
+def test_rates_between_commits() -> None:
+    run = Analysed.of([(4.0, 30), (2.0, 10)], begun=0.0)
+    assert [run.rate(a, b) for a, b in ((0.0, 2.0), (2.0, 4.0), (1.0, 3.0), (0.0, 4.0))] == [5.0, 15.0, 10.0, 10.0]
+    assert list(run.series(0.0, 4.0, 2.0)) == [(0.0, 5.0), (2.0, 15.0)]
+    assert Analysed.of([(-3.0, 7)], begun=0.0).times == (0.0, 0.0), "what is older than the run belongs to its begin"
+    with pytest.raises(ConfigError, match="end must be behind start"):
+        run.rate(2.0, 2.0)
+
+
+def test_no_failure_has_no_dip() -> None:
+    run = steady()
+    assert run.dip(10.0, 100.0, 20.0) == 1.0 and run.recovery(10.0, 100.0) == 0.0
+
+
+def test_an_outage_and_what_comes_behind_it() -> None:
+    # nothing is committed from 10 to 16; a commit of few records comes then, and the rest half a second later
+    times = (*(0.5 * i for i in range(21)), 16.0, 16.5, *(16.5 + 0.5 * i for i in range(1, 20)))
+    counts = (*(50 * i for i in range(21)), 1060, 1650, *(1650 + 50 * i for i in range(1, 20)))
+    run = Analysed(times, counts)
+    assert run.rate(5.0, 10.0) == 100.0
+    assert run.dip(10.0, 100.0, times[-1]) == pytest.approx(0.1)
+    assert 5.4 < run.recovery(10.0, 100.0) <= 6.0
+    assert math.isnan(Analysed((0.0, 10.0, 40.0), (0, 1000, 2500)).recovery(10.0, 100.0))
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 50.0), st.integers(0, 1000)), min_size=1))
+def test_nothing_is_analysed_twice_nor_passed_over(commits: list[tuple[float, int]]) -> None:
+    run = Analysed.of(commits, begun=0.0)
+    total = sum(rate for _, rate in run.series(0.0, 60.0, 0.5)) * 0.5
+    assert total == pytest.approx(sum(n for _, n in commits), abs=1e-6)
+
+
+def test_files_of_results(tmp_path: Path) -> None:
+    for name, seq in (("a", [0, 1, 2]), ("b", [2, 5]), (".c", [7])):
+        pq.write_table(pa.table({"seq": seq}), tmp_path / f"{name}.parquet")
+        os.utime(tmp_path / f"{name}.parquet", (100.0 + len(seq),) * 2)
+    assert sorted(commits_of(tmp_path)) == [(102.0, 2), (103.0, 3)]
+    (tmp_path / ".c.parquet").unlink()
+    assert lost_and_doubled_of([tmp_path], 6) == (2, 1)
+    assert lost_and_doubled_of([], 6) == (6, 0)
+
+
+# -- sources -----------------------------------------------------------------------------------------
+
+
+def test_a_broker_keeps_what_comes_while_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(threat_job.time, "time", lambda: now[0])
+    source = Broker(stream(1_000), begun=101.0, rate=10.0)
+    assert source.waits() and source.latest({"message": 0}) == {"message": 0}
+    now[0] = 103.0
+    assert source.latest({"message": 0}) == {"message": 20}
+    assert source.latest({"message": 5}, 3) == {"message": 8}
+    assert source.latest({"message": 20}) == {"message": 20}
+    again = Broker(stream(1_000), begun=101.0, rate=10.0)
+    now[0] = 1e6
+    assert again.latest({"message": 20}) == {"message": 1_000} and again.finished({"message": 1_000})
+
+
+def test_a_forgetful_one_goes_on_behind_what_it_handed_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(threat_job.time, "time", lambda: 110.0)
+    first = Forgetful(stream(1_000), 100.0, 10.0, tmp_path / "position.json")
+    assert first.initial() == {"message": 0} and first.latest({"message": 0}, 30) == {"message": 30}
+    assert Forgetful(stream(1_000), 100.0, 10.0, tmp_path / "position.json").initial() == {"message": 30}
+
+
+@pytest.mark.parametrize("mode", ["replayed", "forgotten"])
+def test_the_job_analyses_all_messages(mode: str, tmp_path: Path) -> None:
+    threat_job.main(tmp_path, mode, 0.0, 1_000.0, 3_000)
+    (out,) = [path / "threats" for path in tmp_path.iterdir() if path.name.startswith("out")]
+    assert lost_and_doubled_of([out], 3_000) == (0, 0)
+
+
+# -- parts -------------------------------------------------------------------------------------------
+
+
+def test_the_parts_are_experiments() -> None:
+    found = registry.experiments("threat")
+    assert [one.key for one in found] == [f"threat/{name}" for name in threat.PARTS]
+    with pytest.raises(ConfigError, match=r'--suite must be one of classifier.*did you mean "failure"'):
+        list(threat.measures(suite="failur"))
+
+
+def test_the_classifier() -> None:
+    sizes = threat.Sizes(1, 0, 0, 0, (), ())
+    found = {one.measure: one for one in threat.classifier(True, sizes)}
+    assert 0.95 <= found["threat/classifier/accuracy"].value <= 0.99
+    assert found["threat/classifier/difference"].met
+    counts = [one.value for name, one in found.items() if "/confusion/" in name]
+    assert sum(counts) == 3_000 and len(counts) == 9
+    figure = registry.experiments("threat")[0].figures[0]
+    assert {(series, x) for series, x, _ in figure.points(found.values())} == {
+        (series, x) for series in ("precision", "recall", "f1") for x in ("normal", "dos", "scan")
+    }
+
+
+def test_throughput_in_process() -> None:
+    sizes = threat.Sizes(0, 400, 2, 2, (), ())
+    found = {one.measure: one for one in threat.throughput(True, sizes)}
+    assert set(found) == {
+        *(f"threat/throughput/local/{p}" for p in (1, 2)), "threat/speedup/local/2", "threat/efficiency/local/2",
+    }  # fmt: skip
+    assert len(found["threat/throughput/local/1"].values) == 2
+    gain = found["threat/throughput/local/2"].value / found["threat/throughput/local/1"].value
+    assert found["threat/speedup/local/2"].value == pytest.approx(gain)
+    assert found["threat/efficiency/local/2"].value == pytest.approx(gain / 2)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = threat_failure.Sizes(16.0, 6.0, 1.0, 20_000, 0)
+    monkeypatch.setattr(threat_failure, "_peak", lambda sizes: 4_000.0)
+    found = {one.measure: one for one in threat_failure.failure(True, sizes)}
+    for name in ("lost", "doubled", "recovery"):
+        assert found[f"threat/failure/local/{name}"].met, found[f"threat/failure/local/{name}"]
+    assert found["threat/failure/local/dip"].value < 0.9
+    assert len([name for name in found if "/analysed/" in name]) >= 15
+    found = {one.measure: one for one in threat_failure.forgotten(True, sizes)}
+    assert found["threat/at-most-once/lost"].met and found["threat/at-most-once/doubled"].met
+
+
+def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(threat_failure, "LOADING_S", 1.0)
+    monkeypatch.setattr(threat_failure, "_peak", lambda sizes: 4_000.0)
+    sizes = threat_failure.Sizes(10.0, 4.0, 1.0, 0, 0)
+    with pytest.raises(RiotError, match="before it was to be killed"):
+        list(threat_failure._killed(tmp_path / "no" / "folder", "forgotten", 100.0, sizes))
