@@ -43,11 +43,25 @@ def as_the_ready_made_one(output, folder):
     assert output("ready = ") is True
 
 
+def shared_while_they_come_and_go(output, folder):
+    """Who comes shares what runs, who goes takes with it what nobody else uses, and results are those of a run alone."""
+    assert output('["city"] > 0') is True
+    assert output(".warm") == ["kalman_filter"]
+    stopped, kept = output("gone = ")
+    assert [name.partition(".")[0] for name in stopped] == ["adas"]
+    assert [name.partition(".")[0] for name in kept] == ["city", "senml_parse", "range_filter", "kalman_filter"]
+    assert output("alone = ") is True
+    assert output("manager.close()") == []
+
+
 CLAIMS = {
     "01_sensor_stream_to_predictions": same_on_spark,
     "02_sensor_file_to_live_prediction": better_with_the_second_model,
     "03_lines_to_alerts": as_the_ready_made_one,
+    "04_dataflows_that_share": shared_while_they_come_and_go,
 }
+#: Pictures that differ, where it is not one.
+PICTURES = {"04_dataflows_that_share": 4}
 
 
 @pytest.mark.spark
@@ -64,5 +78,8 @@ def test_notebook_runs(path, tmp_path):
         return ast.literal_eval(cell.outputs[-1]["data"]["text/plain"])
 
     CLAIMS[path.stem](output, tmp_path)
-    pictures = [o for c in notebook.cells for o in c.get("outputs", []) if "image/png" in o.get("data", {})]
-    assert len(pictures) == 1
+    outputs = [o.get("data", {}) for c in notebook.cells for o in c.get("outputs", [])]
+    pictures = {
+        str(o.get("image/png") or o.get("image/svg+xml")) for o in outputs if {"image/png", "image/svg+xml"} & {*o}
+    }
+    assert len(pictures) == PICTURES.get(path.stem, 1)

@@ -9,8 +9,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConfigError
-from riot_ops.reuse import Limits, LocalBackend, ReuseManager
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.reuse import Limits, LocalBackend, ReuseManager, spool
 
 SCHEMA = {"value": "double"}
 ROWS = 400
@@ -133,6 +133,24 @@ def test_one_that_is_too_far_behind_is_given_up():
     assert "behind" in found["failed"]["slow"]
     sink.opened.set()
     manager.close()
+    assert len(sink.seen) + manager.backend.stats()["dropped"]["slow"]["values"] == ROWS
+
+
+@pytest.mark.parametrize("method", ["put", "take"])
+def test_a_full_disk_is_the_matter_of_the_one_that_is_behind(monkeypatch, method):
+    def full(*_):
+        raise ConnectorError("no space left")
+
+    monkeypatch.setattr(spool.Spool, method, full)
+    sink = Gate()
+    manager, quick = shared(sink)
+    for _ in range(20):
+        manager.backend.turn()
+    sink.opened.set()
+    until(lambda: "no space left" in manager.stats()["failed"].get("slow", ""))
+    manager.backend.run()
+    manager.close()
+    assert quick.table("values").num_rows == ROWS
     assert len(sink.seen) + manager.backend.stats()["dropped"]["slow"]["values"] == ROWS
 
 

@@ -24,6 +24,8 @@ from riot_ops.command.reuse_server import ReuseServer
 from riot_ops.command.reuse_socket import asked, control_folder
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.streams.city import CitySource
+from riot_ops.testing import exact
 
 SCHEMA = {"device": "string", "value": "double"}
 LINES = "".join(f"{'ab'[i % 2]},{i}.5\n" for i in range(40))
@@ -226,13 +228,12 @@ def test_what_is_no_request_is_answered_or_ends(tmp_path):
         assert asked(folder, {"do": "list"}) == []
 
 
-def serving(folder, **environment):
+def serving(folder, *options):
     process = subprocess.Popen(
-        [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", str(folder), "--epoch", "0"],
+        [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", str(folder), "--epoch", "0", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, **environment},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
     return process, process.stdout.readline()
@@ -263,6 +264,33 @@ def test_one_that_was_killed_goes_on_and_ctrl_c_ends_it(tmp_path, readings):
     assert not (folder / "control" / "socket").exists()
     for path in listed.values():
         assert pq.read_table(f"{path}/average").num_rows == 8
+
+
+@pytest.mark.spark
+def test_on_spark_one_that_was_killed_goes_on_where_it_was(tmp_path):
+    folder, messages = tmp_path / "shared", 3000
+    made = ro.Dataflow("kept")
+    parsed = made.source("city").to(t.SenMLParse(schema="city"), id="parse")
+    made.sink("out", parsed.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
+    city = {"stream": "city", "sensors": 90, "messages": messages, "rate": 200}
+    process, first = serving(folder, "--backend", "spark", "--cores", "1")
+    try:
+        asked(folder, {"do": "submit", "dataflow": made.to_dict(), "sources": {"city": city}, "sinks": {}})
+        until(lambda: asked(folder, {"do": "stats"})["rows"]["kept"], 60)
+        process.kill()
+        process.wait()
+        process, first = serving(folder, "--backend", "spark", "--cores", "1")
+        assert "1 dataflows go on" in first
+        out = folder / "out" / "kept" / "kalman"
+        until(lambda: sum(pq.read_metadata(f).num_rows for f in out.glob("part-*")) >= 5 * messages, 90)
+        asked(folder, {"do": "stop"})
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+    alone = made.run(CitySource(90, messages=messages))["kalman"]
+    got = pq.read_table([*out.glob("part-*")]).select(alone.schema.names)
+    assert sorted(map(exact, got.to_pylist())) == sorted(map(exact, alone.to_pylist()))
 
 
 def test_a_source_that_cannot_be_read_ends_it(tmp_path, readings):

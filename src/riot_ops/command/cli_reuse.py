@@ -41,11 +41,12 @@ def serve(
     backend: Annotated[str, typer.Option(help="local (in this process) or spark.")] = "local",
     policy: Annotated[str, typer.Option(help="always, stateless or bounded_warm: whether state is shared.")] = "always",
     epoch: Annotated[float, typer.Option(min=0, help="Of local: seconds between commits of output.")] = 10.0,
+    cores: Annotated[int | None, typer.Option(help="Of spark; default: all.", min=1)] = None,
 ) -> None:
     """Run a manager until stop, Ctrl-C or a signal ends it; where one was there before, go on."""
     from riot_ops.command.reuse_server import ReuseServer
 
-    server = ReuseServer(folder, backend, policy, epoch)
+    server = ReuseServer(folder, backend, policy, epoch, cores)
     try:
         signal.signal(signal.SIGTERM, lambda *_: server.over.set())
         running = len(server.manager.names)

@@ -38,6 +38,8 @@ class ReuseServer:
         As for :class:`~riot_ops.reuse.ReuseManager`.
     epoch_s : float, seconds, default 10
         How often output is committed in process.
+    cores : int, optional
+        For Spark; by default all.
 
     Raises
     ------
@@ -45,7 +47,14 @@ class ReuseServer:
         Where another manager serves in the folder.
     """
 
-    def __init__(self, folder: Path, backend: str = "local", policy: Any = "always", epoch_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        backend: str = "local",
+        policy: Any = "always",
+        epoch_s: float = 10.0,
+        cores: int | None = None,
+    ) -> None:
         if backend not in BACKENDS:
             raise ConfigError(f"--backend must be local or spark, got {backend!r}{did_you_mean(backend, BACKENDS)}")
         self.folder = folder.absolute()
@@ -56,9 +65,12 @@ class ReuseServer:
         with contextlib.ExitStack() as opened:
             opened.enter_context(Claim([self._control]))
             self._kept.mkdir(exist_ok=True)
-            made = opened.enter_context(contextlib.closing(_backend(backend, epoch_s)))
+            made = _backend(backend, epoch_s, cores, self._control)
+            closing = opened.enter_context(contextlib.ExitStack())
+            closing.callback(made.close)
             self._begins_anew = isinstance(made, LocalBackend)
             self.manager = ReuseManager(made, policy, log=self._control / "log", rebind=self._rebound)
+            closing.pop_all()
             opened.callback(self.manager.close)
             self._server = Server(self._control, self.answer)
             if isinstance(made, LocalBackend):
@@ -205,10 +217,13 @@ class ReuseServer:
         return self._kept / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
 
-def _backend(name: str, epoch_s: float) -> Backend:
-    if name == "spark":
-        raise ConfigError("--backend spark is not there yet; use local")
-    return LocalBackend(epoch_s=epoch_s)
+def _backend(name: str, epoch_s: float, cores: int | None, control: Path) -> Backend:
+    if name == "local":
+        return LocalBackend(epoch_s=epoch_s)
+    from riot_ops.reuse.spark.session import SparkBackend
+    from riot_ops.runtime.spark import session
+
+    return SparkBackend(session(cores=cores), control / "spark")
 
 
 def _file_name(name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.spool import Spool
@@ -153,13 +153,23 @@ class Outlet:
             if self._over:
                 self.dropped[stream] += batch.num_rows
             elif self._spool is not None:
-                self._spool.put(stream, batch)
-                if (behind := self._spool.nbytes) > self._limits.behind_bytes:
-                    self.give_up(f"its sinks are {behind:,} bytes behind")
+                self._keep(self._spool, stream, batch)
             else:
                 self._jobs.append((stream, batch))
                 self._bytes += batch.nbytes
             self._changed.notify_all()
+
+    def _keep(self, spool: Spool, stream: str, batch: pa.RecordBatch) -> None:
+        """Put records into files; a disk that takes no more is this dataflow's matter alone."""
+        spool.rows[stream] += batch.num_rows  # first: where it fails they count as dropped
+        try:
+            spool.put(stream, batch)
+            behind = spool.nbytes
+        except (OSError, RiotError) as error:
+            self.give_up(f"its sinks are behind, and what waits for them cannot be kept: {error}")
+            return
+        if behind > self._limits.behind_bytes:
+            self.give_up(f"its sinks are {behind:,} bytes behind")
 
     def _full(self, size: int) -> bool:
         return self._bytes > 0 and self._bytes + size > self._limits.queue_bytes
@@ -201,14 +211,14 @@ class Outlet:
                 self._spool = None
             self._changed.notify_all()
 
-    def ended(self) -> bool:
+    def ended(self) -> None:
         """Wait until its own thread is at an end; one that takes nothing for too long is given up."""
         with self._changed:
             while not self.done:
                 if not self._changed.wait(self._patience()) and not self._patience():
-                    self.give_up(f"its sinks took nothing for {self._limits.patience_s:g} s at the end")
-                    return False
-        return True
+                    if not self._over:
+                        self.give_up(f"its sinks took nothing for {self._limits.patience_s:g} s at the end")
+                    return
 
     # -- from the thread that writes ---------------------------------------------------------------
 
@@ -261,7 +271,11 @@ class Outlet:
                 self._spool = None
                 after, self._after = self._after, []
                 return [*after]
-            return [*self._spool.take(), self.delivery.commit]
+            try:
+                return [*self._spool.take(), self.delivery.commit]
+            except (OSError, RiotError) as error:
+                self.give_up(f"what waits for its sinks cannot be read: {error}")
+                return []
 
     def _end(self) -> None:
         try:

@@ -31,7 +31,7 @@ class Spool:
         self._source = TopicSource(self.topic, READER, schemas)
         self._writer = self._sink.writer(0, 0)
         self._written = self._read = 0
-        #: Bytes that are not in files yet; by stream, the records that were not taken.
+        #: Bytes that are not in files yet; by stream, the records that were not taken, which whoever puts them counts.
         self._held = 0
         self.rows: Counter[str] = Counter()
 
@@ -39,7 +39,6 @@ class Spool:
         """Add records."""
         self._writer.write(stream, batch)
         self._held += batch.nbytes
-        self.rows[stream] += batch.num_rows
         if self._held >= BATCH_BYTES:
             self._flush()
 
