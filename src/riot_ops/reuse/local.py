@@ -25,7 +25,8 @@ from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["LocalBackend"]
 
-IDLE_SECONDS = 0.0005
+#: For how long a thread waits where nothing has come; longer each time that nothing has, up to the second.
+IDLE_SECONDS, LONGEST_IDLE = 0.0005, 0.008
 
 
 class LocalBackend:
@@ -299,13 +300,15 @@ class LocalBackend:
             self._thread.start()
 
     def _go_on(self) -> None:
+        idle = IDLE_SECONDS
         while not self._stop.is_set():
             try:
                 moved = self.turn()
             except BaseException:
                 return  # whoever acts next gets to know
+            idle = IDLE_SECONDS if moved else min(2 * idle, LONGEST_IDLE)
             if not moved:
-                self._stop.wait(IDLE_SECONDS)
+                self._stop.wait(idle)
             self._breathe()
 
     def _breathe(self) -> None:
