@@ -205,6 +205,18 @@ def test_errors_have_the_names_of_the_one_who_reads_them():
         assert sinks[name].table("errors").column("task").to_pylist() == labels
 
 
+def test_what_is_spared_is_counted():
+    users = Users(random.Random(0), rows=40, batch_size=10)
+    assert users.backend.stats()["spared"] == 0
+    users.submit(chain(B, A, name="a"), "a")
+    users.backend.turn()
+    assert users.backend.stats()["spared"] == 0
+    users.submit(chain(B, name="b"), "b")
+    users.backend.run()
+    assert users.backend.stats()["spared"] == 30 * 2  # of the source and of the filter
+    assert "60 records were worked on for others already" in users.manager.explain_sharing()
+
+
 class Breaking(ro.CallbackSink):
     def __init__(self, at):
         super().__init__(self._take)

@@ -86,7 +86,7 @@ class LocalBackend:
         self._labels: dict[str, list[tuple[Outlet, str]]] = {}
         self._taken: dict[str, int] = {}
         self._flushed: set[str] = set()
-        self._messages = 0
+        self._messages = self._spared = 0
         self._committed = time.monotonic()
         self._lock = threading.RLock()
         self._waiting = 0
@@ -210,6 +210,8 @@ class LocalBackend:
     def stats(self) -> dict[str, Any]:
         """And ``messages`` read, ``records`` that each step took, and by dataflow how its sinks do.
 
+        ``spared`` are records that steps would have taken besides, had each dataflow its own.
+
         ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
         records that some sink did not get, or had not committed when it failed; ``slow`` are the bytes that wait for
         sinks that do not keep up.
@@ -220,6 +222,7 @@ class LocalBackend:
                 "idle": 0,
                 "readings": len(self._readings),
                 "messages": self._messages,
+                "spared": self._spared,
                 "records": dict(self._taken),
                 "state_bytes": self._engine.nbytes,
                 **self._outlets.stats(),
@@ -274,6 +277,7 @@ class LocalBackend:
                     outlet.write(name, batches)
         for step, (taken, _) in self._engine.counts().items():
             self._taken[step] = self._taken.get(step, 0) + taken
+            self._spared += taken * (len(self._labels.get(step, ())) - 1)
         self._outlets.settle()
 
     def _commit(self) -> None:

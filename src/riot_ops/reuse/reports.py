@@ -84,4 +84,7 @@ def in_words(stats: Mapping[str, Any]) -> str:
         f"{len(stats['dataflows'])} dataflows: {stats['steps']} steps run in place of {stats['steps_alone']}, "
         f"{stats['sources']} sources are read in place of {stats['sources_alone']}"
     )
-    return "\n".join([first, *(f"  {n} steps are used by {k}" for k, n in stats["shares"].items() if k > 1)])
+    lines = [f"  {n} steps are used by {k}" for k, n in stats["shares"].items() if k > 1]
+    if spared := stats.get("spared"):
+        lines.append(f"  {spared:,} records were worked on for others already")
+    return "\n".join([first, *lines])
