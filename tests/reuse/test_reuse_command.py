@@ -267,9 +267,10 @@ def test_one_that_was_killed_goes_on_and_ctrl_c_ends_it(tmp_path, readings):
         assert pq.read_table(f"{path}/average").num_rows == 8
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_on_spark_one_that_was_killed_goes_on_where_it_was(tmp_path):
-    folder, messages = tmp_path / "shared", 3000
+    folder, messages = tmp_path / "shared", 1000
     made = ro.Dataflow("kept")
     parsed = made.source("city").to(t.SenMLParse(schema="city"), id="parse")
     made.sink("out", parsed.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
