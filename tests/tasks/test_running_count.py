@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -72,6 +74,47 @@ def test_updates_on_spark_are_one_for_each_key_of_a_micro_batch(task, words, mos
         if word not in words[i + 1 : (i // most + 1) * most]:
             wanted.append({"seq": i, "word": word, "n": n})
     assert sorted(result["n"].to_pylist(), key=lambda row: row["seq"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("task", "besides", "wanted"),
+    [
+        (t.RunningCount(by="word", emit="update"), None, 4),
+        (t.RunningCount(by="word"), None, 8),
+        (t.RunningCount(by="word", emit="update", ttl="1min"), None, 8),
+        (t.RunningCount(by="word", emit="update"), t.RunningCount(by="word", output="n"), 8),
+        (
+            t.RunningCount(by="word", emit="update", output="count"),
+            t.RunningCount(by="word", output="n", emit="update"),
+            8,
+        ),
+    ],
+    ids=["update", "each", "ttl", "beside each", "beside update"],
+)
+def test_fewer_records_cross_where_one_of_each_key_comes_out(task, besides, wanted, monkeypatch):
+    """Two micro-batches of four words, of which each has two different ones."""
+    crossed = []
+    update = t.RunningCount.update
+
+    def noted(self, batch, *rest):
+        if self == task:
+            crossed.append(batch.num_rows)
+        return update(self, batch, *rest)
+
+    monkeypatch.setattr(t.RunningCount, "update", noted)
+    flow = ro.Dataflow("count")
+    source = flow.source("in", schema={"event_time": "timestamp[us, tz=UTC]", "word": "string"})
+    flow.sink("out", source.to(task, id="n"))
+    if besides is not None:
+        flow.sink("besides", source.to(besides, id="m"))
+    words = ["a", "b", "a", "a", "b", "b", None, "b"]
+    rows = [{"word": w, "event_time": NOON} for w in words]
+
+    calm = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0, choice=operator.itemgetter(-1))
+    result = Staged(flow, rows, calm, max_records=4, partitions=1)
+    assert sum(crossed) == wanted
+    last = {row["word"]: row["count"] for row in sorted(result["n"].to_pylist(), key=lambda row: row["seq"])}
+    assert last == {"a": 3, "b": 4, None: 1}
 
 
 def test_keys_several_none_and_an_old_field():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
@@ -23,6 +23,7 @@ import pyarrow as pa
 from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.fits import FITS
 from riot_ops.core.parameters import check_parameters, parameters_to_json
 
 __all__ = [
@@ -152,7 +153,7 @@ class Operator(ABC):
                     f"{did_you_mean(name, schema.names)}"
                 )
             kind = schema.field(name).type
-            if not _FITS[wanted](kind):
+            if not FITS[wanted](kind):
                 raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {kind}")
 
     def writes(self) -> frozenset[str] | None:
@@ -292,6 +293,15 @@ class KeyedOperator(Operator):
         """
         return False
 
+    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        """Fewer records, which leave the state and the results that those of a batch do; None: as they are.
+
+        A task that is handed all of a micro-batch :attr:`at_once` is asked for them on Spark before records cross, so
+        that less has to. Row i, in the order of ``seq``, is of key ``slots[i]`` of so many ``keys``. What the records
+        stand for may be in a column that :meth:`update` knows and takes away.
+        """
+        return None
+
     @property
     def keys_live(self) -> timedelta | None:
         """For how much stream time a key is kept without a record; None: for ever."""
@@ -373,27 +383,3 @@ def registry_name(kind: type[Any]) -> str:
     """The name of a class in snake case."""
     words = kind.__name__.replace("SenML", "Senml")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_dictionary(kind)
-        or pa.types.is_null(kind)
-    )
-
-
-_FITS: dict[str, Callable[[pa.DataType], bool]] = {"number": _is_number, "text": _is_text, "any": lambda _: True}

@@ -17,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
+from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.payload import decode, encode
 from riot_ops.core.sink import Fan
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
 from riot_ops.runtime.engine import aligned
 
@@ -161,6 +163,7 @@ class Packer:
         self._bucket = bucket  # whose label blocks for the sinks carry
         self._writer = writer
         self.left_over = False  # whether what comes now is what was left at the end
+        self.condensing = False  # whether records come in the order in which they are handled
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
         self._first = float("inf")
@@ -177,7 +180,8 @@ class Packer:
         for stream, batches in outputs.items():
             for batch in batches:
                 for stage in self._plan.readers(stream, self._stage):
-                    yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, batch)
+                    fewer = self._condensed(stage, stream, batch)
+                    yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, fewer)
                 whole = self._plan.parts.get(stream, stream)
                 if whole in self._plan.sinks:
                     if self._writer is None:
@@ -203,6 +207,17 @@ class Packer:
         """Throw away what was written."""
         if self._writer is not None:
             self._writer.abort()
+
+    def _condensed(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records that cross to a stage: fewer, where all that reads them there can do with these."""
+        if not self.condensing or stream.endswith(AT_TIME) or len(stage.entries[stream]) > 1:
+            return batch
+        (step,) = (step for step in stage.steps if step.id in stage.entries[stream])
+        if not isinstance(step.operator, KeyedOperator) or not step.operator.at_once:
+            return batch
+        slots = key_numbers([batch.column(name) for name in step.key], batch.num_rows)
+        made = step.operator.condensed(batch, slots, int(slots.max(initial=-1)) + 1)
+        return batch if made is None else made
 
     def _sink_bucket(self) -> int:
         if self._bucket is not None:

@@ -257,6 +257,7 @@ def stage_zero(
     stage = plan.stages[0]
     engine = Engine(stage.steps, stage.outputs, None, order)
     engine.resting = set(resting)
+    packer.condensing = order[0] == "seq"
     try:
         for batches in inputs:
             full = list(packer.add(engine.process(batches)))

@@ -18,6 +18,10 @@ from riot_ops.task import Case, KeyedTask, State, StateField, register, with_fie
 __all__ = ["RunningCount"]
 
 
+#: For how many records one stands.
+RECORDS = "records@condensed"
+
+
 @kernel
 def _count(slots: Any, counts: Any, out: Any) -> None:
     """The count after each row."""
@@ -91,7 +95,11 @@ class RunningCount(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         counts = np.empty(slots.size, np.int64)
-        _count(slots, state["count"], counts)
+        if RECORDS in batch.schema.names:
+            np.add.at(state["count"], slots, np.asarray(batch.column(RECORDS)))
+            batch, counts = batch.drop_columns([RECORDS]), state["count"][slots]
+        else:
+            _count(slots, state["count"], counts)
         if self.emit == "update":
             taken = latest_rows(slots, state["count"].size)
             batch, counts = batch.take(pa.array(taken)), counts[taken]
@@ -99,6 +107,14 @@ class RunningCount(KeyedTask):
         field = pa.field(self.output, pa.int64())
         column = pa.array(counts)
         return batch.append_column(field, column) if place < 0 else batch.set_column(place, field, column)
+
+    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if self.ttl is not None:  # which counts from each record on
+            return None
+        last = latest_rows(slots, keys)
+        return batch.take(pa.array(last)).append_column(
+            RECORDS, pa.array(np.bincount(slots, minlength=keys)[slots[last]])
+        )
 
     def merge(self, state: State, other: State) -> State | None:
         return {"count": state["count"] + other["count"]}
