@@ -43,7 +43,10 @@ def bench(
     many: Annotated[int | None, typer.Option(min=1, help="Of reuse: so many dataflows over one stream.")] = None,
     suite: Annotated[
         str | None,
-        typer.Option(help="Of streambench: performance …; of threat: classifier, throughput …; default: all."),
+        typer.Option(
+            help="Of streambench: performance, recipients, faults, durability or knobs; of threat: classifier, "
+            "throughput …; default: all."
+        ),
     ] = None,
     program: Annotated[list[str] | None, typer.Option(help="Of streambench: a program; default: all.")] = None,
     scale: Annotated[float | None, typer.Option(help="Of streambench: times the records; 50 is the paper's.")] = None,

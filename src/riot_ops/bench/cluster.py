@@ -1,0 +1,203 @@
+"""A Spark cluster of processes on this machine, of which some may be killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from riot_ops.bench.data import needs
+from riot_ops.core.errors import ConfigError, RiotError
+
+__all__ = ["Cluster", "cluster_session", "executors", "kill_executor", "wait_for_executors"]
+
+#: A process that is told to end has so many seconds.
+GRACE_S = 5.0
+#: Workers must be there within so many seconds.
+START_S = 60.0
+#: Memory of a worker, and of the executor in it.
+WORKER, EXECUTOR = "1g", "768m"
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class Cluster:
+    """Spark's own master and workers, of one core each, on loopback.
+
+    They are those of the installed PySpark, each in a process group of its own. What was started is ended at the end of
+    the ``with``, however it comes about.
+
+    Parameters
+    ----------
+    workers : int, >= 1
+
+    Attributes
+    ----------
+    url : str
+        Of the master.
+    pids : dict of str to int
+        Processes that run, by name: ``master``, ``worker-0`` …
+
+    Examples
+    --------
+    ::
+
+        with Cluster(2) as cluster, cluster_session(cluster.url, 2) as spark:
+            cluster.kill("worker-1")
+    """
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise ConfigError(f"workers must be >= 1, got {workers}")
+        self.workers = workers
+        self.url = ""
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._started = 0
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: process.pid for name, process in self._running.items()}
+
+    def __enter__(self) -> Self:
+        needs("a cluster", "spark", "pyspark")
+        self._folder = Path(tempfile.mkdtemp(prefix="riot_ops-cluster-"))
+        try:
+            port = _free_port()
+            self.url = f"spark://127.0.0.1:{port}"
+            own = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+            self._start("master", "org.apache.spark.deploy.master.Master", own)
+            self._wait_for_port(port)
+            for _ in range(self.workers):
+                self.add()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def add(self) -> str:
+        """Start one more worker; returns its name."""
+        name = f"worker-{self._started}"
+        self._started += 1
+        own = ["--host", "127.0.0.1", "--cores", "1", "--memory", WORKER, "--webui-port", "0"]
+        folder = ["--work-dir", str(self._folder / name)]
+        self._start(name, "org.apache.spark.deploy.worker.Worker", [*own, *folder, self.url])
+        return name
+
+    def kill(self, name: str) -> None:
+        """Kill a process and its executors at once, as when a machine is lost."""
+        if name not in self._running:
+            raise ConfigError(f"name must be one of {', '.join(self._running)}, got {name!r}")
+        self._end(self._running.pop(name), signal.SIGKILL)
+
+    def close(self) -> None:
+        """End all of it."""
+        running, self._running = list(self._running.values()), {}
+        for process in reversed(running):
+            _signal(process, signal.SIGTERM)
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until and any(process.poll() is None for process in running):
+            time.sleep(0.05)
+        for process in running:  # its group may be left without it
+            self._end(process, signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def log(self, name: str) -> str:
+        """What a process has written."""
+        return (self._folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+        _signal(process, how)
+        process.wait()
+
+    def _start(self, name: str, kind: str, arguments: list[str]) -> None:
+        from riot_ops.runtime.spark.home import find_java
+
+        find_java()
+        command = [str(_home() / "bin" / "spark-class"), kind, *arguments]
+        own = {"SPARK_HOME": str(_home()), "SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": LIGHT}
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **own}
+        with open(self._folder / f"{name}.log", "wb") as log:
+            self._running[name] = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def _wait_for_port(self, port: int) -> None:
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            if self._running["master"].poll() is not None:
+                break
+            with socket.socket() as there:
+                if there.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            time.sleep(0.1)
+        raise RiotError(f"Spark's master did not start: {self.log('master')[-500:]}")
+
+
+def _signal(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, how)
+
+
+def _home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def cluster_session(master: str, executor_count: int) -> Iterator[Any]:
+    """A session on a cluster, when all executors are there; stopped at the end."""
+    from riot_ops.bench.sparks import spark_session
+
+    settings = {
+        "spark.master": master,
+        "spark.executor.memory": EXECUTOR,
+        "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": LIGHT,
+    }
+    with spark_session(executor_count, settings=settings) as spark:
+        wait_for_executors(spark, executor_count)
+        yield spark
+
+
+def executors(spark: Any) -> int:
+    """How many executors a session has."""
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 (no public word)
+
+
+def wait_for_executors(spark: Any, count: int, limit_s: float = START_S) -> None:
+    """Wait until there are so many executors; raises where there are not within a time."""
+    until = time.monotonic() + limit_s
+    while executors(spark) != count:
+        if time.monotonic() > until:
+            raise RiotError(f"{executors(spark)} executors instead of {count} after {limit_s:g} s")
+        time.sleep(0.1)
+
+
+def kill_executor(spark: Any) -> int:
+    """Kill an executor that is a process below this session's JVM, as with ``local-cluster``; returns its id."""
+    import psutil
+
+    for process in psutil.Process(spark.sparkContext._gateway.proc.pid).children(recursive=True):  # noqa: SLF001
+        if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
+            process.kill()
+            return int(process.pid)
+    raise RiotError("this session has no executors in processes of their own")

@@ -1,0 +1,158 @@
+"""StreamBench's suite of durability: word count at steady rates for long, with marks that tell whether it is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops import streams
+from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.sparks import spark_session
+from riot_ops.bench.streambench_formulas import availability, slope
+from riot_ops.bench.streambench_runs import flow_of
+from riot_ops.core.sink import CallbackSink
+from riot_ops.core.source import Source, Split, WrappedSource
+from riot_ops.kernels.arrow import int_column
+from riot_ops.measure.processes import ProcessTree
+from riot_ops.streams.pace import Paced
+
+__all__ = ["Marked", "Seen", "Sizes", "durability"]
+
+#: A mark begins with this, behind which are its number and when it was due (µs since the epoch).
+MARK = "mark!"
+#: Seconds between marks, between micro-batches, and until a mark must be seen.
+SLOT_S, TRIGGER_S = 10.0, 1.0
+LIMIT_S = max(3 * TRIGGER_S, 30.0)
+#: Growth of memory that is a leak, % per minute, and the share of the time in which it settles.
+LEAK, SETTLING = 1.0, 0.25
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Records per minute of each query, all of them at once, and for how long (s)."""
+
+    rates: tuple[int, ...]
+    seconds: float
+
+
+FULL = Sizes((10_000, 200_000), 1800.0)
+QUICK = Sizes((10_000, 200_000), 110.0)
+
+
+class Marked(WrappedSource):
+    """Lines of which every so many-th is a mark: one word with its number, and when it was due."""
+
+    def __init__(self, source: Source, every: int) -> None:
+        super().__init__(source)
+        self.every = every
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        due, first = split.get("due"), None
+        for batch in super().read(split):
+            seq = int_column(batch.column("seq"))
+            first = int(seq[0]) if first is None and seq.size else first
+            places = np.flatnonzero(seq % self.every == 0)
+            if not places.size:
+                yield batch
+                continue
+            begin, end = due or (time.time() * 1e6,) * 2
+            of = max(1, split["end"] - split["start"] - 1)
+            marks = [
+                f"{MARK}{seq[i] // self.every}!{begin + (end - begin) * (seq[i] - first) / of:.0f}".encode()
+                for i in places
+            ]
+            column = batch.schema.get_field_index("payload")
+            payload = batch.column(column)
+            mask = np.zeros(batch.num_rows, np.bool_)
+            mask[places] = True
+            marked = pc.replace_with_mask(payload, pa.array(mask), pa.array(marks, payload.type))
+            yield batch.set_column(column, batch.schema.field(column), marked)
+
+
+class Seen:
+    """Takes counts of words and notes when each mark was seen first, and how late (s)."""
+
+    def __init__(self) -> None:
+        self.delays: dict[int, float] = {}
+        self.rejected = 0
+
+    def __call__(self, stream: str, batch: pa.RecordBatch) -> None:
+        if stream != "counts":
+            self.rejected += batch.num_rows
+            return
+        now = time.time()
+        for word in batch.column("word").filter(pc.starts_with(batch.column("word"), MARK)).to_pylist():
+            _, number, due = word.split("!")
+            self.delays.setdefault(int(number), now - float(due) / 1e6)
+
+
+def durability(
+    quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None
+) -> Iterator[Measure]:
+    """Availability of word count at two rates, in two queries of one session, and how memory grows meanwhile.
+
+    Parameters
+    ----------
+    programs : sequence of str
+        Nothing is done without ``wordcount``.
+    scale : float, default 1
+        Times the rates.
+    """
+    sizes = sizes or (QUICK if quick else FULL)
+    if "wordcount" not in programs:
+        return
+    with spark_session(2) as spark, ExitStack() as stack, ProcessTree(every_s=1.0) as tree:
+        running = {rate: _start(spark, rate * scale, sizes.seconds) for rate in sizes.rates}
+        for query, _ in running.values():
+            stack.callback(query.stop)
+        begun, until = time.time(), time.monotonic() + sizes.seconds + LIMIT_S
+        while time.monotonic() < until and not _done(running, sizes.seconds):
+            time.sleep(0.1)
+            for query, _ in running.values():
+                query.poll()
+        usage = tree.usage().between(begun + SETTLING * sizes.seconds, begun + sizes.seconds)
+        for rate, (query, seen) in running.items():
+            yield from _figures(f"streambench/durability/{rate * scale:g}", query, seen, sizes.seconds)
+    if usage.times.size > 1:
+        grown = slope(usage.times.tolist(), usage.memory.tolist())
+        how = f"memory of all processes, both queries, {np.mean(usage.memory) / 2**20:,.0f} MiB in the mean"
+        yield Measure("streambench/durability/memory-slope", grown, "%/min", how, LEAK, at_most=True)
+
+
+def _start(spark: Any, per_minute: float, seconds: float) -> tuple[Any, Seen]:
+    per_second = per_minute / 60
+    messages, every = max(1, round(per_second * seconds)), max(1, round(per_second * SLOT_S))
+    source = Paced(Marked(streams.generate("searches", messages=messages), every), rate=per_second)
+    seen = Seen()
+    sink = CallbackSink(seen)
+    return flow_of("wordcount").start(spark, source, sinks=sink, trigger=f"{TRIGGER_S:g} seconds"), seen
+
+
+def _slots(seconds: float) -> int:
+    return max(1, int(seconds // SLOT_S))
+
+
+def _done(running: dict[int, tuple[Any, Seen]], seconds: float) -> bool:
+    """Whether all marks are there, or nothing runs any more."""
+    return all(len(seen.delays) >= _slots(seconds) or not query.active for query, seen in running.values())
+
+
+def _figures(at: str, query: Any, seen: Seen, seconds: float) -> Iterator[Measure]:
+    slots = _slots(seconds)
+    delays = [seen.delays.get(number) for number in range(slots)]
+    share = availability(delays, LIMIT_S)
+    ended = "" if query.active else "; the query ended before"
+    how = f"packed word count, {slots} marks in {seconds:g} s, each to be seen within {LIMIT_S:g} s{ended}"
+    yield Measure(f"{at}/availability", share, "%", how, 100, published=100)
+    known = [1000 * delay for delay in delays if delay is not None]
+    if known:
+        yield Measure(f"{at}/latency", median(known), "ms", "from when a mark was due until it was seen")
+    read = max(query.summary.messages, 1)
+    yield Measure(f"{at}/failed", 100 * seen.rejected / read, "%", f"of {read:,} records", 0, at_most=True)

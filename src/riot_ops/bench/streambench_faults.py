@@ -1,0 +1,198 @@
+"""StreamBench's suite of faults: what it costs when a worker is lost half way, and whether results are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from riot_ops.bench.cluster import Cluster, cluster_session, kill_executor, wait_for_executors
+from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.sparks import durations, folder
+from riot_ops.bench.streambench_data import NumberedLines, write_numbered
+from riot_ops.bench.streambench_forms import PROGRAMS, Row, digest, settled
+from riot_ops.bench.streambench_formulas import lost_and_doubled, penalty
+from riot_ops.bench.streambench_runs import flow_of
+from riot_ops.core.errors import RiotError
+from riot_ops.dataflows.applications import application
+
+__all__ = ["Sizes", "faults"]
+
+#: Workers, of one core each, and in how many parts the source is read: half as many.
+NODES, RECEPTION = 2, 1
+#: Where executors are processes below the driver, and Spark starts another one for each that crashes.
+CRASHING = f"local-cluster[{NODES},1,1024]"
+#: What the paper found on Spark.
+TPF, LPF = 1.0, 1.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured: lines of a micro-batch, micro-batches behind the first, repetitions; programs of each."""
+
+    lines: int
+    batches: int
+    repetitions: int
+    programs: tuple[str, ...]
+    crashing: tuple[str, ...]
+    limit_s: float
+
+
+FULL = Sizes(100_000, 20, 5, tuple(PROGRAMS), ("identity", "wordcount"), 600.0)
+QUICK = Sizes(20_000, 12, 1, ("identity",), (), 120.0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run: seconds of the micro-batches behind the first, lines of each, and the results."""
+
+    spent: tuple[float, ...]
+    lines: int
+    rows: list[Row]
+
+    @property
+    def rate(self) -> float:
+        """Lines per second, over all of it."""
+        return self.lines * len(self.spent) / sum(self.spent)
+
+    @property
+    def latency_ms(self) -> float:
+        """Mean time from fetching a record to the end of its micro-batch."""
+        return 1000 * sum(self.spent) / len(self.spent)
+
+
+def faults(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None) -> Iterator[Measure]:
+    """TPF, LPF, and results lost and doubled, of packed programs.
+
+    Parameters
+    ----------
+    scale : float, default 1
+        Times the lines of a micro-batch.
+    """
+    sizes = sizes or (QUICK if quick else FULL)
+    lines = max(4, int(sizes.lines * scale) // 4 * 4)
+    with folder() as base:
+        made: dict[str, NumberedLines] = {}
+
+        def data(name: str) -> NumberedLines:
+            stream = application(name).inputs["lines"]
+            if stream not in made:
+                made[stream] = write_numbered(stream, base / stream, sizes.batches + 1, lines)
+            return made[stream]
+
+        chosen = [name for name in sizes.programs if name in programs] or list(programs)
+        with Cluster(NODES) as cluster, cluster_session(cluster.url, NODES) as spark:
+            for name in chosen:
+                yield from _lost_worker(spark, cluster, name, data(name), base / "runs", sizes)
+        crashing = [name for name in sizes.crashing if name in programs]
+        if crashing:
+            with cluster_session(CRASHING, NODES) as spark:
+                for name in crashing:
+                    yield from _crashed_executor(spark, name, data(name), base / "crashes", sizes)
+
+
+def _lost_worker(
+    spark: Any, cluster: Cluster, name: str, data: NumberedLines, base: Path, sizes: Sizes
+) -> Iterator[Measure]:
+    """Without failure on N, with one, and without failure on the N − 1 that are left; then there are N again."""
+    wanted = _wanted(name, data)
+    _run(spark, name, data.first(2), base / name / "warm", sizes)
+    tpf, lpf, lost, doubled = list[float](), list[float](), 0, 0
+    for number in range(sizes.repetitions):
+        at = base / name / str(number)
+        whole = _run(spark, name, data, at / "whole", sizes)
+        victim = list(cluster.pids)[-1]
+        failing = _run(spark, name, data, at / "failing", sizes, _when(whole, lambda: cluster.kill(victim)))  # noqa: B023
+        wait_for_executors(spark, NODES - 1)
+        fewer = _run(spark, name, data, at / "fewer", sizes)
+        cluster.add()
+        wait_for_executors(spark, NODES)
+        tpf.append(penalty(failing.rate, whole.rate, fewer.rate))
+        lpf.append(penalty(failing.latency_ms, whole.latency_ms, fewer.latency_ms))
+        for run in (whole, failing, fewer):
+            missing, more = _difference(wanted, run.rows)
+            lost, doubled = max(lost, missing), max(doubled, more)
+    how = (
+        f"packed, {NODES} workers of one core, of which one is killed half way, {RECEPTION} part of the source; "
+        f"{sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
+    )
+    yield from _figures(f"streambench/faults/{name}", tpf, lpf, lost, doubled, how)
+
+
+def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
+    """An executor crashes half way, and Spark starts another one: there is only the run without failure beside it."""
+    wanted = _wanted(name, data)
+    _run(spark, name, data.first(2), base / name / "warm", sizes)
+    tpf, lpf, lost, doubled = list[float](), list[float](), 0, 0
+    for number in range(sizes.repetitions):
+        at = base / name / str(number)
+        whole = _run(spark, name, data, at / "whole", sizes)
+        failing = _run(spark, name, data, at / "failing", sizes, _when(whole, lambda: kill_executor(spark)))
+        wait_for_executors(spark, NODES)
+        tpf.append(penalty(failing.rate, whole.rate, whole.rate))
+        lpf.append(penalty(failing.latency_ms, whole.latency_ms, whole.latency_ms))
+        missing, more = _difference(wanted, failing.rows)
+        lost, doubled = max(lost, missing), max(doubled, more)
+    how = f"packed, {CRASHING}, an executor crashes half way; against the run without failure"
+    yield from _figures(f"streambench/faults/{name}/crash", tpf, lpf, lost, doubled, how)
+
+
+def _figures(at: str, tpf: list[float], lpf: list[float], lost: int, doubled: int, how: str) -> Iterator[Measure]:
+    yield Measure(f"{at}/tpf", median(tpf), "ratio", how, 0.9, values=tuple(tpf), published=TPF)
+    yield Measure(f"{at}/lpf", median(lpf), "ratio", how, 1.3, at_most=True, values=tuple(lpf), published=LPF)
+    against = "results held against those in process, the worst run"
+    yield Measure(f"{at}/lost", lost, "results", against, 0, at_most=True, published=0)
+    yield Measure(f"{at}/doubled", doubled, "results", against, 0, at_most=True)
+
+
+def _wanted(name: str, data: NumberedLines) -> list[Row]:
+    return settled(name, flow_of(name).run(data.source())[PROGRAMS[name].stream])
+
+
+def _difference(wanted: list[Row], found: list[Row]) -> tuple[int, int]:
+    return (0, 0) if digest(wanted) == digest(found) else lost_and_doubled(wanted, found)
+
+
+def _when(whole: Outcome, strike: Callable[[], Any]) -> Callable[[int, float], bool]:
+    """Strikes once, behind the first micro-batch and half of the time that the run took without failure."""
+
+    def check(batches: int, since_first_s: float) -> bool:
+        if batches == 0 or since_first_s < sum(whole.spent) / 2:
+            return False
+        strike()
+        return True
+
+    return check
+
+
+def _run(
+    spark: Any,
+    name: str,
+    data: NumberedLines,
+    at: Path,
+    sizes: Sizes,
+    strike: Callable[[int, float], bool] | None = None,
+) -> Outcome:
+    """Run a program over the lines, and read back what it wrote."""
+    query = flow_of(name).start(spark, data.source(RECEPTION), out=at / "out", max_records=data.batch, partitions=NODES)
+    first = struck = 0.0
+
+    def watch(_: Any) -> None:
+        nonlocal first, struck
+        now = time.monotonic()
+        if query.summary.batches and not first:
+            first = now
+        if strike is not None and not struck and strike(query.summary.batches, now - first):
+            struck = now
+
+    query.wait(sizes.limit_s, watch)
+    if query.active:
+        query.stop()
+        raise RiotError(f"{name} on a cluster is saturated: it was not done in {sizes.limit_s:g} s")
+    if strike is not None and not struck:
+        raise RiotError(f"{name} was done before a worker was to be lost: give more records, such as --scale 10")
+    spent = durations(query.streaming)[: data.total // data.batch]
+    rows = settled(name, query[PROGRAMS[name].stream])
+    return Outcome(tuple(spent[1:]), data.batch, rows)

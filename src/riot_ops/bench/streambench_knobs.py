@@ -1,0 +1,174 @@
+"""Knobs: what each setting of a run on Spark does to throughput and latency, one at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from riot_ops import streams
+from riot_ops.bench.data import Discard
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.sparks import folder, spark_session
+from riot_ops.bench.streambench_data import NumberedLines, write_numbered
+from riot_ops.bench.streambench_formulas import pareto
+from riot_ops.bench.streambench_runs import Run, agreed, flow_of, packed
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.applications import application
+from riot_ops.streams.pace import Paced
+
+__all__ = ["PUBLISHED", "Sizes", "effect", "knobs"]
+
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+#: What the effect of the last against the first setting was, in % of throughput and of latency.
+PUBLISHED = {"partitions": (69.0, 33.0), "state": (math.nan, 12.0)}
+#: What the setting was whose effect that is.
+SAID = {
+    "partitions": "published: partitions of the broker, 48 and 162, word count",
+    "state": "published: no write-ahead log and one",
+    "records": "published: both rise with the records per micro-batch",
+    "trigger": "published: latency far lower with short intervals",
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured: lines of a file, files of a run; settings of the trigger, and its rate and time."""
+
+    each: int
+    files: int
+    triggers: tuple[str, ...]
+    rate: float
+    seconds: float
+    limit_s: float
+
+
+FULL = Sizes(25_000, 40, ("0 seconds", "0.5 seconds", "1 second", "5 seconds", "20 seconds"), 20_000.0, 60.0, 300.0)
+QUICK = Sizes(10_000, 12, ("0 seconds", "1 second", "5 seconds"), 10_000.0, 12.0, 30.0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a run is made: options of ``start``, rows of a batch of the source, settings of Spark."""
+
+    options: Mapping[str, Any]
+    rows: int = 65_536
+    spark: Mapping[str, str] | None = None
+
+
+def settings(each: int) -> dict[str, dict[str, Setting]]:
+    """The knobs and their settings, for files of so many lines; the third of ``records`` is where the others stand."""
+    base = {"max_records": 4 * each, "partitions": 2, "compression": "lz4"}
+
+    def options(name: str, *values: Any) -> dict[str, Setting]:
+        return {str(value): Setting({**base, name: value}) for value in values}
+
+    return {
+        "records": options("max_records", each, 2 * each, 4 * each, 8 * each),
+        "partitions": options("partitions", 1, 2, 4, 8),
+        "block": {str(rows): Setting(base, rows) for rows in (1_000, 10_000, 65_536)},
+        "compression": options("compression", None, "lz4", "zstd"),
+        "state": {
+            "snapshots": Setting(base, spark={CHANGELOG: "false"}),
+            "changelog": Setting(base, spark={CHANGELOG: "true"}),
+        },
+    }
+
+
+def effect(first: float, last: float) -> float:
+    """By how many % the last is more than the first.
+
+    >>> effect(100.0, 169.0)
+    69.0
+    """
+    if not first > 0:
+        raise ConfigError(f"first must be > 0, got {first}")
+    return round(100 * (last / first - 1), 9)
+
+
+def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None) -> Iterator[Measure]:
+    """Each knob by itself, from where all others stand in the middle, for packed word count.
+
+    Parameters
+    ----------
+    programs : sequence of str
+        The first of them is the one, if ``wordcount`` is none.
+    scale : float, default 1
+        Times the lines of a file, and the rate.
+    """
+    sizes = sizes or (QUICK if quick else FULL)
+    sizes = replace(sizes, each=max(4, int(sizes.each * scale)), rate=sizes.rate * scale)
+    name = "wordcount" if "wordcount" in programs else programs[0]
+    points: dict[str, tuple[float, float]] = {}
+    with folder() as base, spark_session(2) as spark:
+        data = write_numbered(application(name).inputs["lines"], base / "lines", sizes.files // 4, 4 * sizes.each)
+        agreed(name, data.first(1))
+        packed(spark, name, data.first(1), sizes.limit_s)
+        for knob, of_knob in settings(sizes.each).items():
+            found = {}
+            for label, setting in of_knob.items():
+                found[label] = points[f"{knob}={label}"] = _run(spark, name, data, setting, sizes.limit_s)
+                how = f"packed {name}, {data.total:,} records, all others as they stand"
+                yield from _figures(knob, label, found[label], how)
+            yield from _effects(knob, found)
+        found = {}
+        for trigger in sizes.triggers:
+            found[trigger] = _paced(spark, name, data, trigger, sizes)
+            yield from _figures(
+                "trigger", trigger.split()[0], found[trigger], f"packed {name}, {sizes.rate:g} records/s"
+            )
+        yield from _effects("trigger", found)
+    best = pareto(points)
+    yield Measure("streambench/knobs/pareto", len(best), "settings", f"no other is better in both: {', '.join(best)}")
+
+
+def _run(spark: Any, name: str, data: NumberedLines, setting: Setting, limit_s: float) -> tuple[float, float]:
+    """Records per second behind the first micro-batch, and the 95th percentile of the time of one (ms)."""
+    most = setting.options["max_records"]
+    with _conf(spark, setting.spark or {}):
+        source = data.source(rows=setting.rows)
+        run: Run = packed(spark, name, data, limit_s, source=source, **setting.options)
+    return most * len(run.spent) / sum(run.spent), 1000 * float(np.percentile(run.spent, 95))
+
+
+def _paced(spark: Any, name: str, data: NumberedLines, trigger: str, sizes: Sizes) -> tuple[float, float]:
+    """Records per second, and the 95th percentile of the time from when a record was due until it was put out (ms)."""
+    messages = round(sizes.rate * sizes.seconds)
+    source = Paced(streams.generate(data.stream, messages=messages), rate=sizes.rate)
+    query = flow_of(name).start(spark, source, sinks=Discard(), trigger=trigger)
+    query.wait(sizes.seconds + sizes.limit_s)
+    if query.active:
+        query.stop()
+    return query.summary.messages / query.summary.seconds, 1000 * query.summary.latency.quantiles(0.95)[0]
+
+
+@contextmanager
+def _conf(spark: Any, wanted: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def _figures(knob: str, label: str, found: tuple[float, float], how: str) -> Iterator[Measure]:
+    yield Measure(f"streambench/knobs/{knob}/{label}/throughput", found[0], "records/s", how)
+    yield Measure(f"streambench/knobs/{knob}/{label}/latency-p95", found[1], "ms", how)
+
+
+def _effects(knob: str, found: Mapping[str, tuple[float, float]]) -> Iterator[Measure]:
+    """What the last setting does against the first, beside what the paper found."""
+    (first, least), *_, (last, most) = found.items()
+    how = "; ".join(filter(None, (f"{last} against {first}", SAID.get(knob, ""))))
+    for place, of in enumerate(("throughput", "latency")):
+        said = PUBLISHED.get(knob, (math.nan, math.nan))[place]
+        grown = effect(least[place], most[place])
+        at = f"streambench/knobs/{knob}/effect-{of}"
+        yield Measure(at, grown, "%", how, published=None if math.isnan(said) else said)

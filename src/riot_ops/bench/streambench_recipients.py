@@ -1,0 +1,75 @@
+"""StreamBench's suite of recipients: in how many parts the source is read, for as many partitions behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.sparks import folder, spark_session
+from riot_ops.bench.streambench_data import write_numbered
+from riot_ops.bench.streambench_forms import PROGRAMS
+from riot_ops.bench.streambench_runs import Run, agreed, packed
+from riot_ops.dataflows.applications import application
+from riot_ops.runtime.parallel import available
+
+__all__ = ["NODES", "Sizes", "recipients"]
+
+#: Partitions; the source is read by one task, by half as many and by as many.
+NODES = 4
+#: How many times the throughput of the step before the paper found with half of the nodes, and with all.
+GAINS = {"half": 1.8, "all": 2.15}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Lines of a micro-batch, how many there are behind the first, and the programs where none are named."""
+
+    lines: int
+    batches: int
+    programs: tuple[str, ...]
+    limit_s: float
+
+
+FULL = Sizes(100_000, 10, tuple(PROGRAMS), 300.0)
+QUICK = Sizes(50_000, 3, ("identity", "wordcount", "statistics"), 30.0)
+
+
+def recipients(
+    quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None
+) -> Iterator[Measure]:
+    """Throughput and latency of packed programs by the tasks that read their source, and the gains.
+
+    Parameters
+    ----------
+    scale : float, default 1
+        Times the lines of a micro-batch.
+    """
+    sizes = sizes or (QUICK if quick else FULL)
+    batch = max(NODES, int(sizes.lines * scale) // NODES * NODES)
+    cores = min(NODES, available())
+    crowded = f", on {cores} cores" if cores < NODES else ""
+    with folder() as base, spark_session(NODES, jvm="full") as spark:
+        made = {}
+        for name in [name for name in sizes.programs if name in programs] or programs:
+            stream = application(name).inputs["lines"]
+            if stream not in made:
+                made[stream] = write_numbered(stream, base / stream, sizes.batches + 1, batch)
+            data = made[stream]
+            agreed(name, data.first(1))
+            packed(spark, name, data.first(1), sizes.limit_s, partitions=NODES)  # the first query of all is slow
+            runs: dict[int, Run] = {}
+            for tasks in (1, NODES // 2, NODES):
+                runs[tasks] = run = packed(
+                    spark, name, data, sizes.limit_s, partitions=NODES, source=data.source(tasks)
+                )
+                at = f"streambench/recipients/{name}/{tasks}of{NODES}"
+                marks = "; saturated" if run.saturated else ""
+                how = f"packed, {NODES} partitions{crowded}; micro-batches of {batch:,} records{marks}"
+                yield Measure(f"{at}/throughput", run.rate, "records/s", how, values=run.rates)
+                spent = tuple(1e3 * s for s in run.latency_s)
+                yield Measure(f"{at}/latency", median(spent), "ms", how, values=spent)
+            for label, less, more in (("half", 1, NODES // 2), ("all", NODES // 2, NODES)):
+                gain = runs[more].rate / runs[less].rate
+                how = f"read by {more} tasks against {less}{crowded}"
+                yield Measure(f"streambench/recipients/{name}/gain-{label}", gain, "ratio", how, published=GAINS[label])

@@ -1,0 +1,299 @@
+"""The suites of StreamBench that take long: their formulas, the cluster, marks and knobs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import streams
+from riot_ops.bench import (
+    cluster,
+    streambench_durability,
+    streambench_faults,
+    streambench_knobs,
+    streambench_recipients,
+)
+from riot_ops.bench.cluster import Cluster
+from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
+from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
+from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.dataflows import wordcount
+from riot_ops.streams.pace import Paced
+
+# -- formulas ----------------------------------------------------------------------------------------
+
+
+def test_penalty() -> None:
+    assert penalty(120.0, 200.0, 100.0) == 0.8
+    assert penalty(7.0, 7.0, 7.0) == 1.0
+    for wrong in (0.0, -1.0, math.nan, math.inf):
+        for place, name in enumerate(("failing", "whole", "fewer")):
+            values = [1.0, 1.0, 1.0]
+            values[place] = wrong
+            with pytest.raises(ConfigError, match=f"{name} must be a finite number > 0, got {wrong}"):
+                penalty(*values)
+
+
+def test_availability() -> None:
+    assert availability([0.0, 30.0, 30.1, None], 30.0) == 50.0
+    assert availability([None], 1.0) == 0.0
+    assert availability([1.0, 2.0], 2.0) == 100.0
+    with pytest.raises(ConfigError, match="delays_s must have at least one slot"):
+        availability([], 1.0)
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(ConfigError, match=f"limit_s must be > 0, got {wrong}"):
+            availability([1.0], wrong)
+
+
+def test_lost_and_doubled() -> None:
+    assert lost_and_doubled("aabc", "abccd") == (1, 2)
+    assert lost_and_doubled([], []) == (0, 0)
+
+
+def test_slope() -> None:
+    assert slope([0.0, 60.0], [100.0, 102.0]) == pytest.approx(100 * 2 / 101)
+    assert slope([0, 60, 120, 180], [100, 100, 100, 100]) == 0
+    assert slope([0, 60, 120, 180, 240], [100, 100, 900, 100, 100]) == 0  # one sample says nothing
+    assert slope([0.0, 60.0, 60.0], [101.0, 100.0, 99.0]) == pytest.approx(-1.5)
+    for times, values, said in (
+        ([1.0], [1.0], "as many, at least 2, got 1 and 1"),
+        ([1.0, 2.0], [1.0], "as many, at least 2, got 2 and 1"),
+        ([0.0, 1.0], [0.0, 0.0], "the mean of the values must be > 0"),
+        ([1.0, 1.0], [2.0, 3.0], "times_s must differ"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            slope(times, values)
+
+
+@given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(1, 9), st.integers(1, 9))))
+def test_pareto(points: dict[str, tuple[int, int]]) -> None:
+    best = pareto(points)
+    for name, (rate, latency) in points.items():
+        better = [o for o in points.values() if (o[0] > rate and o[1] <= latency) or (o[0] >= rate and o[1] < latency)]
+        assert (name in best) == (not better)
+
+
+def test_effect() -> None:
+    assert [streambench_knobs.effect(100.0, x) for x in (100.0, 50.0, 169.0)] == [0.0, -50.0, 69.0]
+    with pytest.raises(ConfigError, match="first must be > 0, got 0"):
+        streambench_knobs.effect(0.0, 1.0)
+
+
+# -- the cluster -------------------------------------------------------------------------------------
+
+
+def test_a_cluster_ends_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With processes that stand in for Spark's, one of which takes no notice and has a child."""
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "spark-class"
+    script.write_text("#!/bin/bash\ntrap '' TERM\necho \"$@\"\nsleep 60 &\nwait\nsleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(cluster, "_home", lambda: tmp_path)
+    monkeypatch.setattr(cluster, "GRACE_S", 0.2)
+    monkeypatch.setattr(Cluster, "_wait_for_port", lambda *_: None)
+
+    def groups(pids: list[int]) -> list[int]:
+        found = []
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, 0)
+                found.append(pid)
+        return found
+
+    def until_gone(pids: list[int]) -> None:
+        until = time.monotonic() + 10
+        while groups(pids) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert groups(pids) == []
+
+    with pytest.raises(KeyboardInterrupt), Cluster(2) as one:  # noqa: PT012 (all of it is what ends)
+        pids = one.pids
+        assert list(pids) == ["master", "worker-0", "worker-1"]
+        assert len(groups(list(pids.values()))) == 3
+        one.kill("worker-0")
+        until_gone([pids["worker-0"]])
+        assert one.add() == "worker-2"
+        assert list(one.pids) == ["master", "worker-1", "worker-2"]
+        with pytest.raises(ConfigError, match="name must be one of master, worker-1, worker-2, got 'worker-0'"):
+            one.kill("worker-0")
+        folder = one._folder
+        pids |= one.pids
+        raise KeyboardInterrupt
+    until_gone(list(pids.values()))
+    assert one.pids == {}
+    assert not folder.exists()
+
+
+def test_a_master_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "spark-class"
+    script.write_text("#!/bin/bash\necho no such class $1\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(cluster, "_home", lambda: tmp_path)
+    with pytest.raises(RiotError, match="Spark's master did not start: no such class org"):
+        Cluster(1).__enter__()
+    with pytest.raises(ConfigError, match="workers must be >= 1, got 0"):
+        Cluster(0)
+
+
+CLUSTER_JOB = """
+from riot_ops.bench.streambench_faults import Sizes, faults
+for measure in faults(True, ["wordcount"], 2.0, Sizes(400, 6, 1, ("wordcount",), (), 200.0)):
+    print(measure.to_json(), flush=True)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_worker_is_lost_and_no_result(tmp_path: Path) -> None:
+    """In a process of its own, since the session of all tests has another master."""
+    from riot_ops.bench.measure import Measure
+
+    done = subprocess.run([sys.executable, "-c", CLUSTER_JOB], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {m.measure.rpartition("/")[2]: m for m in map(Measure.from_json, done.stdout.splitlines())}
+    assert (found["lost"].value, found["doubled"].value) == (0, 0)
+    assert 0 < found["tpf"].value < 10 > found["lpf"].value > 0
+    assert (found["tpf"].reach, found["lpf"].reach, found["lpf"].at_most) == (0.9, 1.3, True)
+    assert "6 micro-batches of 800 records" in found["tpf"].against
+
+
+def test_a_strike_comes_half_way() -> None:
+    struck: list[float] = []
+    whole = streambench_faults.Outcome((2.0, 4.0), 10, [])
+    assert (whole.rate, whole.latency_ms) == (20 / 6, 3000.0)
+    check = streambench_faults._when(whole, lambda: struck.append(1.0))
+    assert [check(0, 9.0), check(1, 2.9), check(1, 3.0)] == [False, False, True]
+    assert struck == [1.0]
+
+
+# -- durability --------------------------------------------------------------------------------------
+
+
+def test_marks_come_through_and_tell_their_delay() -> None:
+    now = [1000.0]
+    source = Paced(Marked(streams.generate("searches", messages=100), 25), rate=10, clock=lambda: now[0])
+    start = source.latest(source.initial())
+    now[0] = 1010.0
+    splits = source.splits(source.initial(), source.latest(start), 2)
+    lines = [line.as_py() for split in splits for batch in source.read(split) for line in batch["payload"]]
+    marks = [line.decode().split("!") for line in lines if line.startswith(b"mark!")]
+    assert [number for _, number, _ in marks] == ["0", "1", "2", "3"]
+    assert [float(due) / 1e6 for *_, due in marks] == pytest.approx([1000.0, 1002.5, 1005.0, 1007.5], abs=0.01)
+    assert len(lines) == 100
+
+    seen = Seen()
+    begun = time.time()
+    rows = [{"payload": f"a mark!{n}!{(begun - n) * 1e6:.0f} b".encode()} for n in (3, 5, 3)]
+    for batch in wordcount().run(rows)["counts"].to_batches():
+        seen("counts", batch)
+    seen("errors", pa.record_batch({"reason": ["a", "b"]}))
+    assert sorted(seen.delays) == [3, 5]
+    assert seen.delays[3] == pytest.approx(3, abs=2)
+    assert seen.rejected == 2
+    assert streambench_durability._slots(110.0) == 11
+    assert LIMIT_S == 30.0
+
+
+@pytest.fixture
+def alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suites take the session of all tests."""
+    for suite in (streambench_durability, streambench_knobs, streambench_recipients):
+        monkeypatch.setattr(suite, "spark_session", lambda *_, **__: contextlib.nullcontext(spark))
+
+
+@pytest.mark.spark
+def test_a_short_time_of_durability(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streambench_durability, "SLOT_S", 1.0)
+    sizes = streambench_durability.Sizes((600, 1200), 4.0)
+    found = {m.measure: m for m in streambench_durability.durability(True, ["wordcount"], 2.0, sizes)}
+    for rate in (1200, 2400):
+        one = found[f"streambench/durability/{rate}/availability"]
+        assert (one.value, one.reach, one.published) == (100.0, 100, 100)
+        assert "4 marks in 4 s" in one.against
+        assert found[f"streambench/durability/{rate}/failed"].value == 0
+        assert 0 < found[f"streambench/durability/{rate}/latency"].value < 30_000
+    assert math.isfinite(found["streambench/durability/memory-slope"].value)
+    assert list(streambench_durability.durability(True, ["grep"])) == []
+
+
+# -- recipients and knobs ----------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_recipients(alone: None) -> None:
+    sizes = streambench_recipients.Sizes(80, 1, ("identity", "grep"), 60.0)
+    found = {m.measure: m for m in streambench_recipients.recipients(True, ["grep"], 2.0, sizes)}
+    at = "streambench/recipients/grep"
+    for tasks in (1, 2, 4):
+        assert found[f"{at}/{tasks}of4/throughput"].value > 0
+        assert found[f"{at}/{tasks}of4/latency"].value > 0
+    rates = [found[f"{at}/{tasks}of4/throughput"].value for tasks in (1, 2, 4)]
+    assert found[f"{at}/gain-half"].value == rates[1] / rates[0]
+    assert found[f"{at}/gain-all"].value == rates[2] / rates[1]
+    assert (found[f"{at}/gain-half"].published, found[f"{at}/gain-all"].published) == (1.8, 2.15)
+    assert "micro-batches of 160 records" in found[f"{at}/1of4/throughput"].against
+    assert len(found) == 8
+
+
+@pytest.mark.spark
+def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = streambench_knobs.settings(20)
+    assert list(every) == ["records", "partitions", "block", "compression", "state"]
+    chosen = {"partitions": {"1": every["partitions"]["1"], "4": every["partitions"]["4"]}}
+    monkeypatch.setattr(streambench_knobs, "settings", lambda each: chosen if each == 20 else {})
+    sizes = streambench_knobs.Sizes(10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0)
+    found = {m.measure: m for m in streambench_knobs.knobs(True, ["grep", "wordcount"], 2.0, sizes)}
+    at = "streambench/knobs"
+    for setting in ("partitions/1", "partitions/4", "trigger/0", "trigger/1"):
+        assert found[f"{at}/{setting}/throughput"].value > 0
+        assert found[f"{at}/{setting}/latency-p95"].value > 0
+    assert "100 records/s" in found[f"{at}/trigger/1/throughput"].against
+    assert "160 records" in found[f"{at}/partitions/1/throughput"].against
+    rates = [found[f"{at}/partitions/{n}/throughput"].value for n in (1, 4)]
+    assert found[f"{at}/partitions/effect-throughput"].value == pytest.approx(100 * (rates[1] / rates[0] - 1))
+    assert [found[f"{at}/partitions/effect-{of}"].published for of in ("throughput", "latency")] == [69, 33]
+    assert 1 <= found[f"{at}/pareto"].value <= 2
+
+
+def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    class Conf(dict[str, str]):
+        set = dict.__setitem__
+
+    class Session:
+        conf = Conf({streambench_knobs.CHANGELOG: "true"})
+
+    def packed(spark: Any, _: str, __: Any, ___: float, source: Any, **options: Any) -> Any:
+        asked.append((spark.conf[streambench_knobs.CHANGELOG], source, *options.values()))
+        return streambench_knobs.Run((1.0, 3.0), 10)
+
+    class Data:
+        def source(self, rows: int) -> int:
+            return rows
+
+    monkeypatch.setattr(streambench_knobs, "packed", packed)
+    for knob in streambench_knobs.settings(10).values():
+        for setting in knob.values():
+            found = streambench_knobs._run(Session(), "wordcount", Data(), setting, 1.0)  # type: ignore[arg-type]
+            assert found == (setting.options["max_records"] * 2 / 4.0, pytest.approx(2900.0))
+    assert Session.conf == {streambench_knobs.CHANGELOG: "true"}
+    base = ("true", 65_536, 40, 2, "lz4")
+    assert [one[2] for one in asked[:4]] == [10, 20, 40, 80]
+    assert [one[3] for one in asked[4:8]] == [1, 2, 4, 8]
+    assert [one[1] for one in asked[8:11]] == [1_000, 10_000, 65_536]
+    assert [one[4] for one in asked[11:14]] == [None, "lz4", "zstd"]
+    assert [one[0] for one in asked[14:]] == ["false", "true"]
+    assert base in asked
