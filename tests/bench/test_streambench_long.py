@@ -27,6 +27,7 @@ from riot_ops.bench import (
 from riot_ops.bench.cluster import Cluster
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
 from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.dataflows import wordcount
 from riot_ops.streams.pace import Paced
@@ -276,24 +277,21 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     class Session:
         conf = Conf({streambench_knobs.CHANGELOG: "true"})
 
-    def packed(spark: Any, _: str, __: Any, ___: float, source: Any, **options: Any) -> Any:
-        asked.append((spark.conf[streambench_knobs.CHANGELOG], source, *options.values()))
+    def packed(spark: Any, _: str, __: Any, ___: float, buffering: Buffering, **options: Any) -> Any:
+        changelog = spark.conf[streambench_knobs.CHANGELOG]
+        asked.append((changelog, buffering.capacity, *options.values(), buffering.codec))
         return streambench_knobs.Run((1.0, 3.0), 10)
-
-    class Data:
-        def source(self, rows: int) -> int:
-            return rows
 
     monkeypatch.setattr(streambench_knobs, "packed", packed)
     for knob in streambench_knobs.settings(10).values():
         for setting in knob.values():
-            found = streambench_knobs._run(Session(), "wordcount", Data(), setting, 1.0)  # type: ignore[arg-type]
+            found = streambench_knobs._run(Session(), "wordcount", None, setting, 1.0)  # type: ignore[arg-type]
             assert found == (setting.options["max_records"] * 2 / 4.0, pytest.approx(2900.0))
     assert Session.conf == {streambench_knobs.CHANGELOG: "true"}
-    base = ("true", 65_536, 40, 2, "lz4")
+    base = ("true", 1 << 23, 40, 2, "lz4")
     assert [one[2] for one in asked[:4]] == [10, 20, 40, 80]
     assert [one[3] for one in asked[4:8]] == [1, 2, 4, 8]
-    assert [one[1] for one in asked[8:11]] == [1_000, 10_000, 65_536]
+    assert [one[1] for one in asked[8:11]] == [1 << 14, 1 << 18, 1 << 23]
     assert [one[4] for one in asked[11:14]] == [None, "lz4", "zstd"]
     assert [one[0] for one in asked[14:]] == ["false", "true"]
     assert base in asked

@@ -145,7 +145,7 @@ EXPERIMENTS = (
         "knobs",
         "StreamBench: knobs",
         "One setting of a run on Spark after the other, from where all others stand in the middle, with packed word "
-        "count; the effect is that of the last setting against the first. Records per micro-batch, partitions, rows "
+        "count; the effect is that of the last setting against the first. Records per micro-batch, partitions, size "
         "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate.",
         (170, 900),
         Figure(

@@ -65,9 +65,9 @@ class NumberedLines:
         """So many micro-batches."""
         return NumberedLines(self.stream, self.files[: batches * PARTS], self.each)
 
-    def source(self, splits: int | None = None, rows: int = 65_536) -> NumberedFiles:
-        """The files as riot_ops reads them, in so many parts at most, and in batches of so many rows."""
-        return NumberedFiles(self.files, self.each, splits, rows)
+    def source(self, splits: int | None = None) -> NumberedFiles:
+        """The files as riot_ops reads them, in so many parts at most."""
+        return NumberedFiles(self.files, self.each, splits)
 
     def frame(self, spark: Any, base: Path, *, streaming: bool = True, files: int = PARTS) -> Any:
         """The files as Spark reads them, with ``seq`` and ``value``; so many at once where it streams."""
@@ -87,20 +87,18 @@ class NumberedFiles(RecordFiles):
     ----------
     splits : int, optional
         In how many parts a range of files is read at most, whatever is asked for.
-    rows : int, default 65,536
-        Most rows of a batch.
     """
 
-    def __init__(self, files: Sequence[Path], records: int, splits: int | None = None, rows: int = 65_536) -> None:
+    def __init__(self, files: Sequence[Path], records: int, splits: int | None = None) -> None:
         super().__init__(files[0].parent, records, RAW)
         self.files = [str(file) for file in files]
-        self.most_splits, self.rows = splits, rows
+        self.most_splits = splits
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         return super().splits(start, end, n if self.most_splits is None else min(n, self.most_splits))
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        for batch in _read(self.files[number]).to_batches(max_chunksize=self.rows):
+        for batch in _read(self.files[number]).to_batches(max_chunksize=65_536):
             payload = batch.column("value").cast(pa.binary())
             times = pa.nulls(batch.num_rows, TIMESTAMP)
             yield pa.RecordBatch.from_arrays([batch.column("seq"), times, payload], schema=RAW)

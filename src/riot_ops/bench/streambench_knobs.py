@@ -17,6 +17,7 @@ from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
 from riot_ops.bench.streambench_formulas import pareto
 from riot_ops.bench.streambench_runs import Run, agreed, flow_of, packed
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.applications import application
 from riot_ops.streams.pace import Paced
@@ -53,25 +54,27 @@ QUICK = Sizes(10_000, 12, ("0 seconds", "1 second", "5 seconds"), 10_000.0, 12.0
 
 @dataclass(frozen=True)
 class Setting:
-    """How a run is made: options of ``start``, rows of a batch of the source, settings of Spark."""
+    """How a run is made: options of ``start``, settings of Spark."""
 
     options: Mapping[str, Any]
-    rows: int = 65_536
     spark: Mapping[str, str] | None = None
 
 
 def settings(each: int) -> dict[str, dict[str, Setting]]:
     """The knobs and their settings, for files of so many lines; the third of ``records`` is where the others stand."""
-    base = {"max_records": 4 * each, "partitions": 2, "compression": "lz4"}
+    base = {"max_records": 4 * each, "partitions": 2, "buffering": Buffering()}
 
     def options(name: str, *values: Any) -> dict[str, Setting]:
         return {str(value): Setting({**base, name: value}) for value in values}
 
+    def buffers(name: str, *values: Any) -> dict[str, Setting]:
+        return {str(value): Setting({**base, "buffering": replace(Buffering(), **{name: value})}) for value in values}
+
     return {
         "records": options("max_records", each, 2 * each, 4 * each, 8 * each),
         "partitions": options("partitions", 1, 2, 4, 8),
-        "block": {str(rows): Setting(base, rows) for rows in (1_000, 10_000, 65_536)},
-        "compression": options("compression", None, "lz4", "zstd"),
+        "block": buffers("capacity", 1 << 14, 1 << 18, 1 << 23),
+        "compression": buffers("codec", None, "lz4", "zstd"),
         "state": {
             "snapshots": Setting(base, spark={CHANGELOG: "false"}),
             "changelog": Setting(base, spark={CHANGELOG: "true"}),
@@ -130,8 +133,7 @@ def _run(spark: Any, name: str, data: NumberedLines, setting: Setting, limit_s: 
     """Records per second behind the first micro-batch, and the 95th percentile of the time of one (ms)."""
     most = setting.options["max_records"]
     with _conf(spark, setting.spark or {}):
-        source = data.source(rows=setting.rows)
-        run: Run = packed(spark, name, data, limit_s, source=source, **setting.options)
+        run: Run = packed(spark, name, data, limit_s, **setting.options)
     return most * len(run.spent) / sum(run.spent), 1000 * float(np.percentile(run.spent, 95))
 
 
