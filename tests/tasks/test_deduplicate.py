@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+import riot_ops as ro
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.runtime.state import KeyedState
@@ -17,6 +20,7 @@ from riot_ops.tasks import Deduplicate
 from tests.reference import deduplicate as reference
 from tests.reference.splits import KEYS, READINGS, run
 from tests.search import depth
+from tests.staged import Staged
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CUTS = st.lists(st.integers(0, 40), max_size=3)
@@ -170,3 +174,33 @@ def test_repetitions_may_be_told_apart_instead(bounded):
     assert passed == [row for row, flag in zip(rows, flagged, strict=True) if flag["first"]]
     with pytest.raises(ConfigError, match="flag"):
         Deduplicate(**how, flag="a")
+
+
+@pytest.mark.parametrize(
+    ("task", "crossing"),
+    [
+        (Deduplicate(by="word"), 4),
+        (Deduplicate(by="word", ttl="1min"), 7),
+        (Deduplicate(by="word", flag="first"), 7),
+        (Deduplicate(by="word", fields="n", capacity=9), 7),
+    ],
+    ids=["exact", "for a time", "flag", "bounded"],
+)
+def test_repetitions_do_not_cross_spark_where_nothing_is_to_be_known_of_them(task, crossing, monkeypatch):
+    """Two micro-batches of seven words, of which each has two different ones."""
+    crossed, update = [], Deduplicate.update
+
+    def noted(self, batch, *rest):
+        crossed.append(batch.num_rows)
+        return update(self, batch, *rest)
+
+    flow = ro.Dataflow("once")
+    schema = {"event_time": "timestamp[us, tz=UTC]", "word": "string", "n": "int64"}
+    flow.sink("out", flow.source("in", schema=schema).to(task, id="once"))
+    rows = [{"event_time": datetime(2024, 5, 1, tzinfo=UTC), "word": w, "n": i % 2} for i, w in enumerate("abaacaa")]
+    wanted = flow.run(rows)["once"].to_pylist()
+    monkeypatch.setattr(Deduplicate, "update", noted)
+    calm = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0, choice=operator.itemgetter(-1))
+    result = Staged(flow, rows, calm, max_records=4, partitions=1)
+    assert sorted(result["once"].to_pylist(), key=lambda row: row["seq"]) == wanted
+    assert sum(crossed) == crossing

@@ -296,9 +296,9 @@ class KeyedOperator(Operator):
     def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         """Fewer records, which leave the state and the results that those of a batch do; None: as they are.
 
-        A task that is handed all of a micro-batch :attr:`at_once` is asked for them on Spark before records cross, so
-        that less has to. Row i, in the order of ``seq``, is of key ``slots[i]`` of so many ``keys``. What the records
-        stand for may be in a column that :meth:`update` knows and takes away.
+        On Spark it is asked for them before records cross, so that less has to. Row i, in the order of ``seq``, is of
+        key ``slots[i]`` of so many ``keys``. What the records stand for may be in a column that :meth:`update` knows
+        and takes away.
         """
         return None
 

@@ -213,10 +213,11 @@ class Packer:
         if not self.condensing or stream.endswith(AT_TIME) or len(stage.entries[stream]) > 1:
             return batch
         (step,) = (step for step in stage.steps if step.id in stage.entries[stream])
-        if not isinstance(step.operator, KeyedOperator) or not step.operator.at_once:
+        task = step.operator
+        if not isinstance(task, KeyedOperator) or type(task).condensed is KeyedOperator.condensed:
             return batch
         slots = key_numbers([batch.column(name) for name in step.key], batch.num_rows)
-        made = step.operator.condensed(batch, slots, int(slots.max(initial=-1)) + 1)
+        made = task.condensed(batch, slots, int(slots.max(initial=-1)) + 1)
         return batch if made is None else made
 
     def _sink_bucket(self) -> int:

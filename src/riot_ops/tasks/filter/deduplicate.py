@@ -207,6 +207,13 @@ class Deduplicate(KeyedTask):
             return replace_column(batch, self.flag, pa.array(fresh))
         return batch if fresh.all() else batch.filter(pa.array(fresh))
 
+    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if self.capacity is not None or self.flag is not None or self.ttl is not None:
+            return None
+        fresh = np.empty(batch.num_rows, np.bool_)
+        first_of_key(slots, np.zeros(keys, np.bool_), fresh)
+        return batch.filter(pa.array(fresh))
+
     def merge(self, state: State, other: State) -> State | None:
         return {"seen": state["seen"] | other["seen"]} if self.capacity is None else None
 

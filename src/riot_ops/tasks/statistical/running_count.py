@@ -109,7 +109,7 @@ class RunningCount(KeyedTask):
         return batch.append_column(field, column) if place < 0 else batch.set_column(place, field, column)
 
     def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        if self.ttl is not None:  # which counts from each record on
+        if not self.at_once or self.ttl is not None:  # which counts from each record on
             return None
         last = latest_rows(slots, keys)
         return batch.take(pa.array(last)).append_column(
