@@ -204,6 +204,15 @@ def test_a_link_that_breaks_off_is_an_error():
     a.close()
 
 
+def test_a_receiver_that_goes_away_wakes_a_sender_that_is_held_back():
+    a, b = socket.socketpair()
+    closing = threading.Timer(0.2, b.close)
+    closing.start()
+    with pytest.raises(OSError, match="Broken pipe|reset"):
+        run_stage(Messages(1000), LinkSink(a, RAW), RAW)
+    a.close()
+
+
 def test_a_relay_over_processes_loses_nothing_in_one_run_after_the_other():
     with OverProcesses() as run:
         for messages in (Messages(50, total=4000), Messages(300, total=1000, fillers=[b"a" * 99, b"b" * 7])):
