@@ -208,7 +208,7 @@ def test_a_receiver_that_goes_away_wakes_a_sender_that_is_held_back():
     a, b = socket.socketpair()
     closing = threading.Timer(0.2, b.close)
     closing.start()
-    with pytest.raises(OSError, match="Broken pipe|reset"):
+    with pytest.raises(OSError, match=r"Broken pipe|reset"):
         run_stage(Messages(1000), LinkSink(a, RAW), RAW)
     a.close()
 
