@@ -72,10 +72,13 @@ def measures(quick: bool = False, *, program: Sequence[str] = ()) -> Iterator[Me
 
 def _given(program: str, base: Path, lines: int) -> tuple[Dataflow, list[Path]]:
     if program == "stats":
-        return block_stats(), sorted(write_city(base / "city", lines, 4).glob("*.txt"))
-    one = application(program)
-    (files,) = write_lines(one, base / "lines", lines, lines).files.values()
-    return one.builder(), files
+        flow, parts = block_stats(), sorted(write_city(base / "city", lines, 1).glob("*.txt"))
+    else:
+        one = application(program)
+        flow, (parts,) = one.builder(), write_lines(one, base / "lines", lines, lines).files.values()
+    whole = base / "all.txt"  # of several files some engines read any first
+    whole.write_bytes(b"".join(path.read_bytes() for path in parts))
+    return flow, [whole]
 
 
 def _of(
@@ -119,7 +122,7 @@ def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def on_engine(python: Path, engine: str, program: str, files: Sequence[Path]) -> tuple[Checksum, float]:
-    """Run a program on an engine: what its results come to, and the seconds that it took without its start."""
+    """Run a program on an engine: what its results come to, and the seconds that it took once Python was there."""
     command = [str(python), "-m", ENGINES[engine], program, *map(str, files)]
     paths = {**os.environ, "PYTHONPATH": str(Path(riot_ops.__file__).parents[1])}
     done = subprocess.run(command, env=paths, capture_output=True, text=True, check=False)  # noqa: S603

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pyflink.common import Types, WatermarkStrategy
+from pyflink.common import Configuration, Types, WatermarkStrategy
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 from pyflink.datastream.state import ValueStateDescriptor
@@ -30,7 +31,10 @@ class _Step(KeyedProcessFunction):
 
 def run(program: Program, files: list[str]) -> Checksum:
     """Run a program."""
-    environment = StreamExecutionEnvironment.get_execution_environment()
+    settings = Configuration()
+    for name in ("python.executable", "python.client.executable"):
+        settings.set_string(name, sys.executable)
+    environment = StreamExecutionEnvironment.get_execution_environment(settings)
     environment.set_parallelism(1)
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *files).build()
     lines = environment.from_source(source, WatermarkStrategy.no_watermarks(), "lines")
