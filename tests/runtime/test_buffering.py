@@ -202,6 +202,18 @@ def test_sources_have_batches_of_their_own_and_heartbeats_stay():
     assert [batch.num_rows for batch in b.inputs["b"]] == [4]
 
 
+def test_a_source_that_gives_much_does_not_keep_others_waiting():
+    inbound = Inbound(ro.Buffering(capacity=80), 100)
+    inbound.put(arrival(numbers(0, 30), 30, "much"))
+    inbound.put(arrival(numbers(0, 1), 1, "little"))
+    came = []
+    for i in range(3, 9):
+        taken = inbound.get()
+        came.append((taken.source, taken.rows))
+        inbound.put(arrival(numbers(10 * i, 10), 10 * (i + 1), "much"))
+    assert came[:5] == [("much", 10)] * 3 + [("little", 1), ("much", 10)]
+
+
 @given(st.lists(st.text(max_size=9), min_size=1, max_size=25), st.integers(0, 200))
 def test_as_many_records_as_fit(texts, most):
     batch = pa.record_batch({"text": texts, "known": [len(text) % 2 == 0 for text in texts]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -73,6 +73,7 @@ class Inbound:
         self._high = buffering.high * buffering.room
         self._low = buffering.low * buffering.room
         self._full: deque[Arrival] = deque()
+        self._waiting: Counter[str] = Counter()  # full batches by source
         self._open: dict[str, tuple[Arrival, float]] = {}  # with the time at which it is due
         self._changed = threading.Condition()
         self._closed = self._ended = self._called = False
@@ -195,15 +196,19 @@ class Inbound:
         (self._halfway.discard if arrival.offset is not None else self._halfway.add)(name)
         self._within = self._within + 1 if self._halfway else 0
         self._full.append(arrival)
+        self._waiting[name] += 1
 
     def _due(self) -> Arrival | None:
+        now = time.monotonic()
+        for name, (_, due) in list(self._open.items()):
+            # behind a full one of its own source it may go on growing, behind those of others it must not stay
+            if not self._waiting[name] and (self._closed or self._ended or now >= due):
+                self._close(name)
         if not self._full:
-            now = time.monotonic()
-            for name, (_, due) in self._open.items():
-                if self._closed or self._ended or now >= due:
-                    self._close(name)
-                    break
-        return self._full.popleft() if self._full else None
+            return None
+        arrival = self._full.popleft()
+        self._waiting[arrival.source] -= 1
+        return arrival
 
 
 def fitting(batch: pa.RecordBatch, most: int) -> int:
