@@ -32,9 +32,9 @@ IN_PROCESS = (
     (45.0, 3000.0),
 )
 ON_SPARK = (
-    "Applications on Spark beside the same in plain PySpark, in the same micro-batches. The paper has Storm above Spark "
-    "Streaming for word count, log processing and traffic monitoring, at a latency that is lower but less steady. The "
-    "quick form runs these three.",
+    "Applications on Spark beside the same in plain PySpark, in the same micro-batches. The paper has Storm above "
+    "Spark Streaming for word count, log processing and traffic monitoring, at a latency that is lower but less "
+    "steady. The quick form runs these three.",
     (
         Figure(
             "rate",
