@@ -249,6 +249,7 @@ def test_recipients(alone: None) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     every = streambench_knobs.settings(20)
     assert list(every) == ["records", "partitions", "block", "compression", "state"]
