@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from riot_ops.bench import (
     streambench_recipients,
 )
 from riot_ops.bench.cluster import Cluster
+from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
 from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
 from riot_ops.core.buffering import Buffering
@@ -170,13 +172,45 @@ def test_a_worker_is_lost_and_no_result(tmp_path: Path) -> None:
     assert "6 micro-batches of 800 records" in found["tpf"].against
 
 
-def test_a_strike_comes_half_way() -> None:
-    struck: list[float] = []
-    whole = streambench_faults.Outcome((2.0, 4.0), 10, [])
-    assert (whole.rate, whole.latency_ms) == (20 / 6, 3000.0)
-    check = streambench_faults._when(whole, lambda: struck.append(1.0))
-    assert [check(0, 9.0), check(1, 2.9), check(1, 3.0)] == [False, False, True]
-    assert struck == [1.0]
+def test_a_strike_comes_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Fake:
+        """Eleven micro-batches, of which several may be told at once."""
+
+        def __init__(self, *told: int) -> None:
+            self.summary, self.streaming, self.active, self.told = SimpleNamespace(batches=0), None, True, told
+
+        def start(self, *_: Any, **__: Any) -> Any:
+            return self
+
+        def wait(self, _: float, watch: Any) -> None:
+            for batches in self.told:
+                self.summary.batches = batches
+                watch(self)
+            self.active = False
+            watch(self)
+
+        def __getitem__(self, _: str) -> list[Any]:
+            return []
+
+    data = write_numbered("searches", tmp_path / "lines", 11, 4)
+    sizes, struck = streambench_faults.QUICK, list[int]()
+    monkeypatch.setattr(streambench_faults, "durations", lambda _: [9.0, 2.0, 4.0])
+    for told, wanted in (((1, 5, 6, 7, 11), [6]), ((3, 8, 9), [8]), ((1, 2, 5), None)):
+        query = Fake(*told)
+        monkeypatch.setattr(streambench_faults, "flow_of", lambda _, query=query: query)
+
+        def run(query: Fake = query) -> streambench_faults.Outcome:
+            strike = lambda: struck.append(query.summary.batches)  # noqa: E731
+            return streambench_faults._run(None, "identity", data, tmp_path, sizes, strike)
+
+        if wanted is None:
+            with pytest.raises(RiotError, match=r"identity was done before a worker was to be lost: .*--scale 10"):
+                run()
+            break
+        struck.clear()
+        outcome = run()
+        assert struck == wanted
+        assert (outcome.rate, outcome.latency_ms, outcome.rows) == (8 / 6, 3000.0, [])
 
 
 # -- durability --------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +103,7 @@ def _lost_worker(
         at = base / name / str(number)
         whole = _run(spark, name, data, at / "whole", sizes)
         victim = list(cluster.pids)[-1]
-        failing = _run(spark, name, data, at / "failing", sizes, _when(whole, lambda: cluster.kill(victim)))  # noqa: B023
+        failing = _run(spark, name, data, at / "failing", sizes, lambda: cluster.kill(victim))  # noqa: B023
         wait_for_executors(spark, NODES - 1)
         fewer = _run(spark, name, data, at / "fewer", sizes)
         cluster.add()
@@ -129,7 +128,7 @@ def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, si
     for number in range(sizes.repetitions):
         at = base / name / str(number)
         whole = _run(spark, name, data, at / "whole", sizes)
-        failing = _run(spark, name, data, at / "failing", sizes, _when(whole, lambda: kill_executor(spark)))
+        failing = _run(spark, name, data, at / "failing", sizes, lambda: kill_executor(spark))
         wait_for_executors(spark, NODES)
         tpf.append(penalty(failing.rate, whole.rate, whole.rate))
         lpf.append(penalty(failing.latency_ms, whole.latency_ms, whole.latency_ms))
@@ -155,37 +154,23 @@ def _difference(wanted: list[Row], found: list[Row]) -> tuple[int, int]:
     return (0, 0) if digest(wanted) == digest(found) else lost_and_doubled(wanted, found)
 
 
-def _when(whole: Outcome, strike: Callable[[], Any]) -> Callable[[int, float], bool]:
-    """Strikes once, behind the first micro-batch and half of the time that the run took without failure."""
-
-    def check(batches: int, since_first_s: float) -> bool:
-        if batches == 0 or since_first_s < sum(whole.spent) / 2:
-            return False
-        strike()
-        return True
-
-    return check
-
-
 def _run(
     spark: Any,
     name: str,
     data: NumberedLines,
     at: Path,
     sizes: Sizes,
-    strike: Callable[[int, float], bool] | None = None,
+    strike: Callable[[], Any] | None = None,
 ) -> Outcome:
-    """Run a program over the lines, and read back what it wrote."""
+    """Run a program over the lines, strike when half of the micro-batches are done, and read back what it wrote."""
     query = flow_of(name).start(spark, data.source(RECEPTION), out=at / "out", max_records=data.batch, partitions=NODES)
-    first = struck = 0.0
+    half, struck = 1 + (data.total // data.batch - 1) // 2, False
 
     def watch(_: Any) -> None:
-        nonlocal first, struck
-        now = time.monotonic()
-        if query.summary.batches and not first:
-            first = now
-        if strike is not None and not struck and strike(query.summary.batches, now - first):
-            struck = now
+        nonlocal struck
+        if strike is not None and not struck and query.active and query.summary.batches >= half:
+            strike()
+            struck = True
 
     query.wait(sizes.limit_s, watch)
     if query.active:
