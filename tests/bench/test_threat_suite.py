@@ -137,7 +137,7 @@ def test_throughput_in_process() -> None:
 
 @pytest.mark.slow
 def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = threat_failure.Sizes(16.0, 6.0, 1.0, 20_000, 0)
+    sizes = threat_failure.Sizes(24.0, 6.0, 1.0, 20_000, 0)
     monkeypatch.setattr(threat_failure, "_peak", lambda sizes: 4_000.0)
     found = {one.measure: one for one in threat_failure.failure(True, sizes)}
     for name in ("lost", "doubled", "recovery"):
