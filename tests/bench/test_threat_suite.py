@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.bench import registry, threat, threat_failure, threat_job
+from riot_ops.bench import registry, threat, threat_cluster, threat_failure, threat_job
 from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
 from riot_ops.bench.threat_job import Broker, Forgetful, stream
 from riot_ops.core.errors import ConfigError, RiotError
@@ -38,7 +38,7 @@ def test_rates_between_commits() -> None:
 
 def test_no_failure_has_no_dip() -> None:
     run = steady()
-    assert run.dip(10.0, 100.0, 20.0) == 1.0 and run.recovery(10.0, 100.0) == 0.0
+    assert run.dip(10.0, 100.0) == pytest.approx(1.0) and run.recovery(10.0, 100.0) == 0.0
 
 
 def test_an_outage_and_what_comes_behind_it() -> None:
@@ -47,7 +47,7 @@ def test_an_outage_and_what_comes_behind_it() -> None:
     counts = (*(50 * i for i in range(21)), 1060, 1650, *(1650 + 50 * i for i in range(1, 20)))
     run = Analysed(times, counts)
     assert run.rate(5.0, 10.0) == 100.0
-    assert run.dip(10.0, 100.0, times[-1]) == pytest.approx(0.1)
+    assert run.dip(10.0, 100.0) == pytest.approx(0.1)
     assert 5.4 < run.recovery(10.0, 100.0) <= 6.0
     assert math.isnan(Analysed((0.0, 10.0, 40.0), (0, 1000, 2500)).recovery(10.0, 100.0))
 
@@ -137,9 +137,9 @@ def test_throughput_in_process() -> None:
 
 @pytest.mark.slow
 def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = threat_failure.Sizes(24.0, 6.0, 1.0, 20_000, 0)
+    sizes = threat_failure.Sizes(26.0, 8.0, 1.0, 20_000, 0)
     monkeypatch.setattr(threat_failure, "_peak", lambda sizes: 4_000.0)
-    found = {one.measure: one for one in threat_failure.failure(True, sizes)}
+    found = {one.measure: one for one in threat_failure.killed(True, sizes)}
     for name in ("lost", "doubled", "recovery"):
         assert found[f"threat/failure/local/{name}"].met, found[f"threat/failure/local/{name}"]
     assert found["threat/failure/local/dip"].value < 0.9
@@ -154,3 +154,24 @@ def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     sizes = threat_failure.Sizes(10.0, 4.0, 1.0, 0, 0)
     with pytest.raises(RiotError, match="before it was to be killed"):
         list(threat_failure._killed(tmp_path / "no" / "folder", "forgotten", 100.0, sizes))
+
+
+def test_a_dip_behind_the_moment_of_failure() -> None:
+    # the rate holds for two seconds behind the failure, since what was under way is still put out
+    times = (*map(float, range(13)), 18.0, 19.0, *map(float, range(20, 40)))
+    counts = (*(100 * i for i in range(13)), 1260, 1900, *(2000 + 100 * i for i in range(20)))
+    run = Analysed(times, counts)
+    assert run.dip(10.0, 100.0) == pytest.approx(0.1)
+    assert 7.0 < run.recovery(10.0, 100.0) <= 8.0
+    later = Analysed((*map(float, range(41)), 60.0), (*(100 * i for i in range(41)), 4010))
+    assert later.recovery(10.0, 100.0) == 0.0, "what happens long after is not of the failure"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_worker_that_is_lost() -> None:
+    sizes = threat_failure.Sizes(26.0, 10.0, 1.0, 0, 20_000)
+    found = {one.measure: one for one in threat_cluster.lost_worker(True, sizes)}
+    assert found["threat/failure/spark/lost"].value == found["threat/failure/spark/doubled"].value == 0
+    assert 0 < found["threat/failure/spark/detection"].value < 30
+    assert len([name for name in found if "/analysed/" in name]) >= 25

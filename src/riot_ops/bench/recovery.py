@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,8 @@ __all__ = ["Analysed", "commits_of", "lost_and_doubled_of"]
 
 #: A rate has come back when it is this share of the rate before, for so many seconds.
 BACK, FOR_S = 0.95, 3.0
+#: A failure shows within so many seconds.
+NEAR_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -64,30 +65,37 @@ class Analysed:
             at = start + number * step
             yield number * step, self.rate(at, at + step)
 
-    def dip(self, failed: float, before: float, until: float) -> float:
-        """The lowest rate of a second from a failure on, as a share of the rate before; 1: there is no dip.
+    def dip(self, failed: float, before: float) -> float:
+        """The lowest rate of a second within a quarter of a minute of a failure, as a share of the rate before.
 
-        >>> Analysed((0.0, 10.0, 14.0, 20.0), (0, 100, 110, 200)).dip(10.0, 10.0, 20.0)
+        1: there is no dip.
+
+        >>> Analysed((0.0, 10.0, 14.0, 20.0), (0, 100, 110, 200)).dip(10.0, 10.0)
         0.25
         """
-        rates = [rate for _, rate in self.series(failed, until, 0.5)]
-        lowest = min((a + b) / 2 for a, b in pairwise(rates))
-        return min(1.0, lowest / before)
+        return min(1.0, self._lowest(failed)[0] / before)
 
     def recovery(self, failed: float, before: float) -> float:
-        """Seconds from a failure until the rate is back to 95 % for three seconds; NaN: it does not come back.
+        """Seconds from a failure until, behind its dip, the rate is 95 % for three seconds; NaN: it does not come back.
 
-        Where it never falls below, that is 0.
+        Where it never falls below that, they are 0.
 
         >>> run = Analysed((0.0, 10.0, 14.0, 20.0, 30.0), (0, 100, 110, 200, 300))
         >>> round(run.recovery(10.0, 10.0), 1)
         3.8
         """
-        last = self.times[-1] - FOR_S
-        for at in np.arange(failed, last + 1e-9, 0.1):
+        lowest, at_lowest = self._lowest(failed)
+        if lowest >= BACK * before:
+            return 0.0
+        for at in np.arange(at_lowest, self.times[-1] - FOR_S + 1e-9, 0.1):
             if min(self.rate(at, at + 0.5), self.rate(at, at + FOR_S)) >= BACK * before:
                 return float(at - failed)
         return float("nan")
+
+    def _lowest(self, failed: float) -> tuple[float, float]:
+        """The lowest rate of a second near a failure, and when that second began."""
+        begins = np.arange(failed, min(failed + NEAR_S, self.times[-1] - 1) + 1e-9, 0.1)
+        return min((self.rate(at, at + 1), float(at)) for at in begins)
 
 
 def commits_of(folder: Path) -> list[tuple[float, int]]:
