@@ -17,6 +17,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import psutil
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
@@ -341,3 +342,18 @@ def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> 
     assert states["made_up/relay"] == "done"
     assert states["made_up/hangs"] == "stopped: stopped by the user"
     assert states["made_up/counts"] == "not run"
+
+
+def test_when_the_report_is_killed_its_experiment_ends(tmp_path: Path, where: Path) -> None:
+    command = [sys.executable, "-m", "riot_ops", "report", "--suite", SUITE, "--out", str(tmp_path / "r")]
+    with subprocess.Popen([*command, "--experiment", "made_up/hangs"], stderr=subprocess.DEVNULL) as program:
+        until = time.monotonic() + 60
+        while not where.exists():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        program.kill()
+    one, started = (psutil.Process(int(pid)) for pid in where.read_text().split())
+    started.kill()
+    one.wait(timeout=30)
+    report("--experiment", "made_up/hangs", "--page", "--out", tmp_path / "r")
+    assert "the program was killed" in Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8")).text

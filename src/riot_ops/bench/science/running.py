@@ -126,8 +126,8 @@ def _one(one: Planned, quick: bool, writer: Writer, log: Path, limit: float, sho
                 if seconds > limit:
                     return LATE, f"not through after {seconds:.0f} s"
         finally:
-            os.close(mouth)
             _end(child)
+            os.close(mouth)  # now: whom nobody listens to ends by itself
     if child.returncode == 0:
         return (DONE, "") if found else (FAILED, "it found nothing")
     return FAILED, _last_words(log) or f"exit code {child.returncode}"
