@@ -251,6 +251,27 @@ def test_the_source_follows_the_last_stage():
     assert waited <= neptune_pressure.STAIRS.room + neptune_pressure.STAIRS.capacity
 
 
+def test_figures_of_the_staircase(monkeypatch):
+    def made_up(hold_s):
+        stairs, sink = Stairs(hold_s, began=0.0), Received()
+        for level in range(len(STEPS)):
+            for i in range(10):
+                stairs.served.append((hold_s * (level + i / 10), 0.0))
+                stairs.sent.append((hold_s * (level + i / 10), 2 if level == 1 else 1))
+        n = sum(rows for _, rows in stairs.sent)
+        sink.notes = [[float(i), float(i), 1.0, 0.0, *[1e6] * SAMPLES] for i in range(n - 1)]
+        return stairs, sink, 1700
+
+    monkeypatch.setattr(neptune_pressure, "staircase", made_up)
+    found = {m.measure.removeprefix("neptune/backpressure/"): m for m in neptune_pressure.backpressure(True)}
+    assert (found["lost"].value, found["lost"].met) == (3, False)
+    assert found["rate-error"].values == pytest.approx((1.0,) * 3)
+    assert found["rate-error"].met is False
+    assert (found["memory"].value, found["memory"].met) == (1700, True)
+    assert found["recovered"].met is True
+    assert len(found["step-1/1ms"].values) == 3
+
+
 # -- the suite ---------------------------------------------------------------------------------------
 
 

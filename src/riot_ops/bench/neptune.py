@@ -106,7 +106,7 @@ EXPERIMENTS = (
                 "messages/s",
             ),
         ),
-        (13.0, 62.0),
+        (28.0, 185.0),
     ),
     Experiment(
         "neptune/scaling",

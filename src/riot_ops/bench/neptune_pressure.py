@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from riot_ops import tasks as t
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.neptune_messages import Messages, Received
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Split
@@ -26,6 +26,7 @@ STEPS = (1.0, 2.0, 3.0, 2.0, 1.0, 0.0)
 STAIRS = Buffering(capacity=8 * SIZE, queue=32 * SIZE, flush_ms=1)
 #: Share of a step that belongs to the change of the rate.
 SETTLING = 0.3
+REPETITIONS = 3
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Stairs:
             start, end = self.span(level)
             within = sent[(sent[:, 0] >= start) & (sent[:, 0] < end)]
             asleep = float(served[(served[:, 0] >= start) & (served[:, 0] < end), 1].mean())
-            found.append((sleep, within[:, 1].sum() / (end - start), 1 / (asleep + service)))
+            found.append((sleep, float(within[:, 1].sum() / (end - start)), 1 / (asleep + service)))
         return found
 
     def span(self, level: int) -> tuple[float, float]:
@@ -112,29 +113,29 @@ def staircase(hold_s: float) -> tuple[Stairs, Received, int]:
 
 
 def backpressure(quick: bool) -> Iterator[Measure]:
-    """Loss, order, rate against what the last stage could take, memory, recovery."""
-    stairs, sink, waited = staircase(2.0 if quick else 10.0)
-    found, how = (
-        sink.relayed(),
-        f"steps of {', '.join(f'{s:g}' for s in STEPS)} ms per message, {stairs.hold_s:g} s each",
-    )
-    sent = sum(n for _, n in stairs.sent)
-    yield Measure("neptune/backpressure/lost", sent - found.messages + found.disorder, "messages", how, 0, at_most=True)
-    errors = []
-    for level, (sleep, rate, wanted) in enumerate(stairs.rates()):
-        errors.append(abs(rate / wanted - 1))
+    """Loss, order, rate against what the last stage could take, memory, recovery; of several runs."""
+    hold_s = 1.5 if quick else 10.0
+    runs = [staircase(hold_s) for _ in range(REPETITIONS)]
+    how = f"steps of {', '.join(f'{s:g}' for s in STEPS)} ms per message, {hold_s:g} s each"
+    lost = 0
+    for stairs, sink, _ in runs:
+        found = sink.relayed()
+        lost += sum(n for _, n in stairs.sent) - found.messages + found.disorder
+    at = "neptune/backpressure"
+    yield Measure(f"{at}/lost", lost, "messages", f"lost or out of order, in all runs; {how}", 0, at_most=True)
+    rates = [stairs.rates() for stairs, _, _ in runs]
+    for level, sleep in enumerate(STEPS[:-1]):
+        wanted = median(one[level][2] for one in rates)
         told = f"source at a sleep of {sleep:g} ms; the last stage could take {wanted:,.0f}"
-        yield Measure(f"neptune/backpressure/step-{level + 1}/{sleep:g}ms", rate, "messages/s", told)
-    worst = max(errors)
-    yield Measure(
-        "neptune/backpressure/rate-error",
-        worst,
-        "share",
-        "worst step: source against 1/(sleep + service)",
-        0.2,
-        at_most=True,
-    )
+        yield _of(f"{at}/step-{level + 1}/{sleep:g}ms", [one[level][1] for one in rates], "messages/s", told)
+    errors = [max(abs(rate / wanted - 1) for _, rate, wanted in one) for one in rates]
+    told = "worst step of each run: source against 1/(sleep + service)"
+    yield _of(f"{at}/rate-error", errors, "share", told, 0.2)
     bound = STAIRS.room + STAIRS.capacity
-    yield Measure("neptune/backpressure/memory", waited, "bytes", f"most that waited; {how}", bound, at_most=True)
+    yield _of(f"{at}/memory", [waited for _, _, waited in runs], "bytes", f"most that waited; {how}", bound)
     told = "until the source is back at half of its rate, once the last stage sleeps no more"
-    yield Measure("neptune/backpressure/recovered", stairs.recovered_s(), "s", told, 2 * stairs.hold_s, at_most=True)
+    yield _of(f"{at}/recovered", [stairs.recovered_s() for stairs, _, _ in runs], "s", told, 2 * hold_s)
+
+
+def _of(name: str, values: Sequence[float], unit: str, how: str, reach: float | None = None) -> Measure:
+    return Measure(name, median(values), unit, how, reach, at_most=True, values=tuple(values))
