@@ -262,5 +262,5 @@ EXPERIMENTS = tuple(
         _figures(load),
         seconds,
     )
-    for load, seconds in (("riot", (60.0, 240.0)), ("opmw", (90.0, 400.0)))
+    for load, seconds in (("riot", (60.0, 240.0)), ("opmw", (150.0, 600.0)))
 )
