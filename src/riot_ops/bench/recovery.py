@@ -17,7 +17,7 @@ __all__ = ["Analysed", "commits_of", "lost_and_doubled_of"]
 #: A rate has come back when it is this share of the rate before, for so many seconds.
 BACK, FOR_S = 0.95, 3.0
 #: A failure shows within so many seconds.
-NEAR_S = 15.0
+NEAR_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Analysed:
             yield number * step, self.rate(at, at + step)
 
     def dip(self, failed: float, before: float) -> float:
-        """The lowest rate of a second within a quarter of a minute of a failure, as a share of the rate before.
+        """The lowest rate of a second within 20 s of a failure, as a share of the rate before.
 
         1: there is no dip.
 

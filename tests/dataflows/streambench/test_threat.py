@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from riot_ops import models
+from riot_ops.bench.opponents.streambench.threat import threat as plain
+from riot_ops.bench.validation import compare
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.dataflows import threat
 from riot_ops.dataflows.streambench import threat as module
@@ -24,7 +26,7 @@ def messages(texts):
 
 
 def given():
-    return NetworkModel.from_bytes(module._given())
+    return NetworkModel.from_bytes(module.shipped())
 
 
 def test_flows_are_judged_as_by_the_network():
@@ -157,3 +159,15 @@ def test_the_network_that_comes_with_it_is_as_good_as_one_trained_now():
 def test_judging_needs_no_shuffle_of_its_own():
     for from_packets, stages in ((False, 1), (True, 2)):
         assert len(plan(threat(from_packets=from_packets)).stages) == stages
+
+
+@pytest.mark.parametrize("options", [{}, {"from_packets": True}, {"from_packets": True, "labels": False, "size": "1s"}])
+def test_plain_python_finds_the_same(options, packets):
+    from_packets = options.get("from_packets", False)
+    texts = packets[:3_000] if from_packets else lines(FlowsSource(dirt=True), 0, 500)
+    texts = [*texts, "", "1,2,3"]
+    wanted = plain({"packets" if from_packets else "flows": [text.encode() for text in texts]}, **options)["threats"]
+    fields = ("src", "dst", "class", "class_index", "class_probability")
+    rows = threat(**options).run(messages(texts))["threats"].select(fields).to_pylist()
+    found = [tuple(row.values()) for row in rows]
+    assert compare("threats", wanted, found).equal and len(found) > 100

@@ -13,7 +13,7 @@ from riot_ops.models import NetworkModel, fit_network
 from riot_ops.streams.streambench.flow_packets import CLASSES, ICMP, TCP, UDP
 from riot_ops.streams.streambench.flows import FEATURES, FLAGS, SMALL, FlowsSource
 
-__all__ = ["threat", "trained"]
+__all__ = ["shipped", "threat", "trained"]
 
 #: The network that is used where nothing else is asked for; `scripts/train_threat.py` writes it.
 GIVEN = "threat.model"
@@ -91,7 +91,7 @@ def threat(
         raise ConfigError(f"model = {model!r} is trained already; it goes without training = {training!r}")
     if training < 0:
         raise ConfigError(f"training must be >= 0, got {training!r}")
-    network = model or (trained(training, seed) if training else _given())
+    network = model or (trained(training, seed) if training else shipped())
     flow = Dataflow("threat")
     vectors = _from_packets(flow, labels, size, delay) if from_packets else _from_lines(flow, labels)
     judge = t.NeuralNetworkClassify(inputs=FEATURES, classes=CLASSES, model=network, probability=True)
@@ -136,6 +136,7 @@ def trained(flows: int, seed: int, overlap: float = 0.2) -> str:
 
 
 @functools.cache
-def _given() -> str:
+def shipped() -> str:
+    """The network that comes with the library, as JSON."""
     found = files("riot_ops.dataflows.streambench").joinpath(GIVEN)
     return NetworkModel.from_bytes(found.read_bytes(), f" {GIVEN}").to_json()
