@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from math import exp, isfinite, tanh
 from pathlib import Path
@@ -15,7 +15,7 @@ from riot_ops.dataflows.streambench import threat as dataflow
 
 __all__ = ["threat"]
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "identity": lambda z: z,
     "relu": lambda z: max(z, 0.0),
     "tanh": tanh,
