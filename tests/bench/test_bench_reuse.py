@@ -98,17 +98,17 @@ def test_the_figures_show_each_trace_step_by_step(monkeypatch):
     assert [one.key, other.key] == ["reuse/riot", "reuse/opmw"]
     shown = {figure.key: figure.points(found) for figure in one.figures}
     assert set(shown) == {
-        *(f"riot-{walk}-{what}" for walk in ("seq", "rw1", "rw2") for what in ("tasks", "cpu")),
-        "riot-used-by",
+        *(f"{walk}-{what}" for walk in ("seq", "rw1", "rw2") for what in ("tasks", "cpu")),
+        "used-by",
     }
-    alone = [m.value for series, _, m in shown["riot-seq-tasks"] if series == "apart"]
-    together = [m.value for series, _, m in shown["riot-seq-tasks"] if series == "together"]
+    alone = [m.value for series, _, m in shown["seq-tasks"] if series == "apart"]
+    together = [m.value for series, _, m in shown["seq-tasks"] if series == "together"]
     sizes = sorted(len(flow.nodes) for flow in some)
     assert len(alone) == 6 and max(alone) == sum(sizes) and alone[0] in sizes and alone[-1] == 0
     distinct = len(set().union(*(signatures(flow).values() for flow in some)))
     assert max(together) == distinct and all(a >= b for a, b in zip(alone, together, strict=True))
-    assert [x for series, x, _ in shown["riot-seq-cpu"] if series == "together"] == list("123456")
-    assert sum(m.value for _, _, m in shown["riot-used-by"]) == pytest.approx(1)
+    assert [x for series, x, _ in shown["seq-cpu"] if series == "together"] == list("123456")
+    assert sum(m.value for _, _, m in shown["used-by"]) == pytest.approx(1)
     assert all(points == [] for key, points in shown.items() if "rw" in key)
     assert not any(figure.points(found) for figure in other.figures)
     assert {m.measure: m.published for m in found if m.published} == {

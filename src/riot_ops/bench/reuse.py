@@ -227,7 +227,7 @@ def _figures(load: str) -> tuple[Figure, ...]:
     return (
         *(
             Figure(
-                f"{load}-{walk}-{what}",
+                f"{walk}-{what}",
                 f"{title}, {NAMES[load]}: {WALKS[walk]}",
                 rf"reuse/{load}/{walk}/{what}/(?P<series>apart|together)/(?P<x>\d+)",
                 "actions",
@@ -238,7 +238,7 @@ def _figures(load: str) -> tuple[Figure, ...]:
             for walk in TRACES
         ),
         Figure(
-            f"{load}-used-by",
+            "used-by",
             f"How many dataflows use a running task, {NAMES[load]}",
             rf"reuse/{load}/(?P<series>seq|rw1|rw2)/used-by/(?P<x>\d+)",
             "dataflows",
