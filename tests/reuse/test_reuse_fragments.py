@@ -122,3 +122,32 @@ def test_all_go_on_after_the_process_was_killed(seed, tmp_path):
     for name in users.flows:
         users.check(name)
     users.manager.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fragments_become_one_while_records_come(seed, tmp_path):  # P15, P18
+    """Nothing is lost or doubled at any sink, and state goes on; also where some have gone, and after a kill."""
+    choose = random.Random(seed)
+    users = Users(choose, tmp_path, rows=200)
+    for i in range(5):
+        users.try_submit(choose, f"d{i}")
+    (tmp_path / "gate").touch()
+    gone = choose.choice(list(users.flows)) if len(users.flows) > 2 else None
+    if gone is not None:
+        users.manager.remove(gone)
+        del users.flows[gone]
+    for _ in range(2):
+        time.sleep(choose.random() * 0.2)
+        before = users.manager.canonical()
+        users.manager.defragment()
+        stats = users.manager.stats()
+        assert users.manager.canonical() == before
+        assert stats["fragments"] == stats["queries"] == stats["groups"] and stats["idle"] == 0
+        if seed % 2:
+            users.backend.kill()
+            users.manager._log.close()
+            users.open()
+    assert users.backend.wait(20)
+    for name in users.flows:
+        users.check(name)
+    users.manager.close()

@@ -16,6 +16,7 @@ from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
 from riot_ops.reuse.spark.cuts import starts
+from riot_ops.reuse.spark.defragment import clusters, held, joined, seed
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, made
@@ -61,6 +62,8 @@ class FragmentsBackend:
         self._left = Left(self.folder / "fragments", self.folder / "dataflows")
         self._again: list[tuple[Addition, Submission]] | None = None
         self._number = self._left.number
+        #: For how long fragments that became others gave nothing, in seconds.
+        self._interrupted: list[float] = []
         self._lock = threading.RLock()
         self._news = threading.Condition()
         self._stop = threading.Event()
@@ -137,6 +140,7 @@ class FragmentsBackend:
             place.roots |= read.before.roots
             place.next |= read.before.next
             place.ended = sorted({*place.ended, *read.before.ended})
+        fragment.spec.ended = place.ended
         fragment.topic.stand(Head(-1, 0, place))
         fragment.save()
 
@@ -184,7 +188,69 @@ class FragmentsBackend:
             self._refresh()
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
-        pass
+        with self._lock:
+            running = {step for step, name in self._where.items() if name is not None}
+            for together, old in clusters([group & running for group in groups if group & running], self._fragments):
+                self._joined(together, old)
+
+    def _joined(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:
+        """Have fragments replaced by one for each group of steps."""
+        begun = time.monotonic()
+        names = {one.name for one in old}
+        carriers = [one for one in self._carriers.values() if names & one.topics.keys()]
+        fresh: list[Fragment] = []
+        try:
+            held(old, begun + self.patience_s, self._check)
+            while any(carrier.behind() for carrier in carriers):
+                if time.monotonic() > begun + self.patience_s:
+                    late = ", ".join(one.submission.name for one in carriers if one.behind())
+                    raise ConnectorError(f"the sinks of {late} do not keep up")
+                time.sleep(POLL_SECONDS / 2)
+            for group in groups:
+                self._number += 1
+                name = f"f{self._number}"
+                fresh.append(joined(name, self.folder / "fragments" / name, group, old))
+                fresh[-1].lay_out(self._fuse)
+                seed(fresh[-1], old, self._options.partitions)
+                fresh[-1].tell(self._wanted(carriers, group))
+            for one in fresh:
+                one.spec.together = [other.name for other in fresh]
+                one.query = self._launch(one, self._options)
+        except BaseException:
+            for one in fresh:
+                one.remove()
+            self._refresh()
+            raise
+        # from here on the new ones count, whatever happens
+        for one in fresh:
+            one.save()
+        for one in fresh:
+            self._where |= dict.fromkeys(one.spec.nodes, one.name)
+            self._fragments[one.name] = one
+            for carrier in carriers:
+                if self._where[next(s for s in carrier.state.placed.values() if self._where[s])] == one.name:
+                    carrier.switch(one.name, one.topic)
+        for gone in reversed(old):
+            del self._fragments[gone.name]
+            gone.remove()
+        self._refresh()
+        until = time.monotonic() + self.patience_s
+        while any(one.topic.head().batch < 0 for one in fresh) and time.monotonic() < until:
+            self._check()
+            time.sleep(POLL_SECONDS / 2)
+        self._interrupted.append(time.monotonic() - begun)
+
+    def _wanted(self, carriers: list[Carrier], group: frozenset[str]) -> set[str]:
+        """The streams of a group that dataflows want."""
+        asked = (w.streams for one in carriers if not one.paused and not one.over for _, w in one.topics.values())
+        return {stream for streams in asked for stream in streams} & group
+
+    def _check(self) -> None:
+        """Raise where an action cannot come to its end."""
+        self._revive()
+        for name in self._fragments:
+            if (failure := self._failure(name)) is not None:
+                raise ConnectorError(f"the query {name} has failed: {failure}")
 
     def _refresh(self, new: Made | None = None) -> dict[str, int]:
         """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
@@ -238,9 +304,13 @@ class FragmentsBackend:
         for addition, submission in again:
             state = self._left.dataflow(self._file(submission.name))
             new = made(addition, submission, self.folder, self._where, self._fragments)
+            if state is not None:  # what others were replaced by has been carried up to there
+                replaced = {name for name, fragment in self._fragments.items() if fragment.spec.replaces}
+                state.at = {**dict.fromkeys(replaced, 0), **state.at}
             if state is None or new.fragment is not None or not new.wanted.keys() <= state.at.keys():
                 lost.append((addition, submission))
                 continue
+            state.at = {name: state.at[name] for name in new.wanted}
             self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
             self._carriers[submission.name] = self._carrier(submission, new, state, True)
         kept = {carrier.reader for carrier in self._carriers.values()}
@@ -348,6 +418,7 @@ class FragmentsBackend:
                 "slow": {name: n for name, carrier in self._carriers.items() if (n := carrier.waiting())},
                 "unread_bytes": {name: fragment.topic.unread() for name, fragment in self._fragments.items()},
                 "restarts": {name: fragment.tries for name, fragment in self._fragments.items() if fragment.tries},
+                "interrupted_s": [round(seconds, 3) for seconds in self._interrupted],
                 "failed": failed,
             }
 

@@ -235,6 +235,20 @@ class Carrier:
             topic.head().batch >= self.state.at[name] for name, (topic, _) in self.topics.items()
         )
 
+    def switch(self, name: str, topic: Topic) -> None:
+        """All that it wants comes from one new topic from now on; the ones before have been carried."""
+        with self._lock:
+            wanted = Wanted({}, {})
+            for _, one in self.topics.values():
+                wanted.streams.update(one.streams)
+                wanted.labels.update(one.labels)
+            old, self.topics, self.state.at = self.topics, {name: (topic, wanted)}, {name: 0}
+            if not self.over:
+                topic.join(self.reader, 0)
+            write_json(self.file, self.state)
+            for before, _ in old.values():
+                before.leave(self.reader)
+
     def pause(self, paused: bool) -> None:
         """Carry nothing any more, or what comes from now on."""
         with self._lock:

@@ -20,16 +20,20 @@ from riot_ops.core.paths import make_folder, sync
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.intake.step import Intake
 
-__all__ = ["Control", "Controls", "awake", "read_json", "write_json"]
+__all__ = ["Control", "Controls", "awake", "read_json", "reads", "write_bytes", "write_json"]
 
 T = TypeVar("T")
 
 
 class Control(msgspec.Struct, frozen=True):
-    """The streams that go to the topic, and the steps that are passed over, both sorted."""
+    """The streams that go to the topic, and the steps that are passed over, both sorted.
+
+    With ``hold`` nothing more is read; the micro-batch in which that begins leaves what another query goes on from.
+    """
 
     forward: tuple[str, ...] = ()
     resting: tuple[str, ...] = ()
+    hold: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,15 @@ def reads(step: Step) -> set[str]:
 
 def write_json(path: Path, content: msgspec.Struct | Mapping[str, object]) -> None:
     """Make a small file appear whole, and stay after a power cut."""
+    write_bytes(path, msgspec.json.encode(content))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """The same for any bytes."""
     try:
         make_folder(path.parent)
         hidden = path.parent / f".{path.name}-{uuid.uuid4().hex}"
-        hidden.write_bytes(msgspec.json.encode(content))
+        hidden.write_bytes(data)
         sync(hidden)
         os.replace(hidden, path)
         sync(path.parent)

@@ -18,8 +18,8 @@ from riot_ops.graph.plan import Plan, Stage, planned
 from riot_ops.intake.step import Intake
 from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
 from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
-from riot_ops.reuse.spark.source import FragmentReader, SourceFeed, TopicFeed
-from riot_ops.reuse.spark.stage import FragmentStage
+from riot_ops.reuse.spark.source import Begin, FragmentReader, SourceFeed, TopicFeed
+from riot_ops.reuse.spark.stage import EXPORT, FragmentStage
 from riot_ops.reuse.topic import Place, Topic
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.engine import ARRIVAL
@@ -90,6 +90,12 @@ class FragmentSpec(msgspec.Struct):
         How it was planned: its state lies so, also when steps of it have gone.
     parts : dict of str to str
         See :class:`~riot_ops.graph.plan.Plan`.
+    begin : Begin
+        Where its readings begin, if they do not at their beginning.
+    ended : list of str
+        Its sources that had ended when it began.
+    replaces : list of str
+        The fragments whose work it goes on with, ``together`` with others: they go.
     """
 
     name: str
@@ -100,6 +106,10 @@ class FragmentSpec(msgspec.Struct):
     origins: dict[str, list[str]]
     stages: list[StageSpec] = []
     parts: dict[str, str] = {}
+    begin: Begin = msgspec.field(default_factory=Begin)
+    ended: list[str] = []
+    replaces: list[str] = []
+    together: list[str] = []
 
 
 @dataclass
@@ -135,6 +145,10 @@ class Fragment:
     def saved(folder: Path) -> FragmentSpec:
         """What a fragment is, from its folder."""
         return read_json(folder / SPEC, FragmentSpec)
+
+    def hold(self) -> int:
+        """Have it read nothing more, and leave what another goes on from; the version in which that stands."""
+        return self.controls.write(msgspec.structs.replace(self.controls.read(self.controls.newest()), hold=True))
 
     def tell(self, wanted: set[str]) -> tuple[int, set[str]]:
         """Have it forward these streams; the version in which that stands, and the streams of others that it needs."""
@@ -199,13 +213,15 @@ class Fragment:
                 for name, r in self.spec.topics.items()
             },
             self.controls,
-            0,
+            -1,
             outlet,
             labels,
             ARRIVAL,
             options.max_records,
             options.partitions,
             options.queue_bytes,
+            self.spec.begin,
+            self.folder / EXPORT,
         )
         processors = [
             FragmentStage(
@@ -217,7 +233,8 @@ class Fragment:
                 outlet.buffering,
                 topic=outlet,
                 origins={step: frozenset(above) for step, above in self.spec.origins.items()},
-                over=frozenset(s for reads in self.spec.topics.values() for s in reads.before.ended),
+                over=frozenset(self.spec.ended),
+                folder=self.folder,
             )
             for number in range(1, len(plan.shuffles) + 1)
         ]

@@ -22,10 +22,20 @@ class Left:
     def __init__(self, fragments: Path, dataflows: Path) -> None:
         self._fragments = fragments
         self.specs = {path.name: Fragment.saved(path) for path in fragments.iterdir() if (path / SPEC).exists()}
-        self._files = {file: Carrier.noted(file) for file in dataflows.glob("*.json")}
         for path in fragments.iterdir():
             if path.name not in self.specs:  # half there
                 shutil.rmtree(path, ignore_errors=True)
+        self._replace()
+        self._files = {file: Carrier.noted(file) for file in dataflows.glob("*.json")}
+
+    def _replace(self) -> None:
+        """Finish, or take back, what was under way as several fragments became others."""
+        for name, spec in list(self.specs.items()):
+            old = [one for one in spec.replaces if one in self.specs]
+            if old:
+                for one in old if self.specs.keys() >= {*spec.together} else [name]:
+                    del self.specs[one]
+                    shutil.rmtree(self._fragments / one, ignore_errors=True)
 
     @property
     def number(self) -> int:

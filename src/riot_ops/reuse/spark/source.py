@@ -21,7 +21,7 @@ import pyarrow as pa
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
-from riot_ops.reuse.spark.control import Control, Controls
+from riot_ops.reuse.spark.control import Control, Controls, write_json
 from riot_ops.reuse.spark.cuts import ends
 from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.topic import Place, Topic
@@ -30,18 +30,27 @@ from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
 from riot_ops.runtime.spark.source import Part, Reader
 from riot_ops.runtime.spark.stage import FLUSH, stage_zero
 
-__all__ = ["FragmentReader", "Told", "TopicFeed", "held_by"]
+__all__ = ["OFFSET", "Begin", "FragmentReader", "Told", "TopicFeed", "held_by"]
 
 Inputs = dict[str, list[pa.RecordBatch]]
 Offset = dict[str, Any]
 
 #: Begins the names of readers that the writer of a topic does not wait for.
 APART = "apart-"
+#: The file in which a fragment that is held leaves where its sources stand.
+OFFSET = "offset.json"
 
 
 def held_by(reader: str) -> bool:
     """Whether a topic's writer waits for a reader of this name."""
     return not reader.startswith(APART)
+
+
+class Begin(msgspec.Struct):
+    """Where a fragment goes on from, by reading, and the readings that had ended."""
+
+    at: dict[str, Any] = {}
+    ended: list[str] = []
 
 
 class Told(msgspec.Struct):
@@ -99,21 +108,24 @@ class FragmentReader(Reader):
     max_records: int | None
     splits: int
     most_unread: int
+    begin: Begin
+    export: Path
 
     def most(self) -> int | None:
         return None  # of each source; see below
 
     def initial_offset(self) -> Offset:
-        at = {name: feed.source.initial() for name, feed in self.sources.items()}
+        at = {name: feed.source.initial() for name, feed in self.sources.items()} | self.begin.at
         at |= {name: feed.initial() for name, feed in self.topics.items()}
-        return {"at": at, "ended": [], "control": self.first}
+        return {"at": at, "ended": list(self.begin.ended), "control": self.first}
 
     def latest_offset(self, start: Offset, limit: Any) -> Offset:
         version = self.controls.newest()
         found = {**start, "control": version}
-        if self.outlet.sink.topic.unread(held_by) > self.most_unread:
+        control = self.controls.read(version)
+        if control.hold or self.outlet.sink.topic.unread(held_by) > self.most_unread:
             return found
-        resting = set(self.controls.read(version).resting)
+        resting = set(control.resting)
         moved: dict[str, Any] = {}
         over: list[str] = []
         for name, feed in self.sources.items():
@@ -165,6 +177,8 @@ class FragmentReader(Reader):
                 cut.append([(name, split) for split in feed.source.splits(begin, until, self.splits)])
         place.ended = sorted({*place.ended, *(s for name in end["ended"] for s in self.sources[name].steps)})
         control = self.controls.read(end["control"])
+        if control.hold:
+            write_json(self.export / OFFSET, Begin({name: end["at"][name] for name in self.sources}, end["ended"]))
         told = Told(end["control"], control, sorted(own), place)
         tasks = [[one for one in row if one is not None] for row in itertools.zip_longest(*cut)] or [[]]
         sent = msgspec.msgpack.encode(told)

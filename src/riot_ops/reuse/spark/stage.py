@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from riot_ops.core.errors import StateError
 from riot_ops.core.sink import Fan
+from riot_ops.reuse.spark.control import write_bytes
 from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.spark.source import Told
 from riot_ops.runtime.spark.blocks import Block, Packer
-from riot_ops.runtime.spark.stage import FLUSH, Cached, StageProcessor
+from riot_ops.runtime.spark.stage import FLUSH, Cached, Head, StageProcessor, cached_engines
 
-__all__ = ["FragmentStage"]
+__all__ = ["EXPORT", "SEED", "FragmentStage", "bucket_file", "read_states", "write_states"]
+
+#: Folders with the state of buckets: what they begin with, and what they leave.
+SEED, EXPORT = "seed", "export"
+
+
+def bucket_file(stage: int, place: int) -> str:
+    """The file with the state of a bucket."""
+    return f"{stage}-{place}.msgpack"
+
+
+def write_states(path: Path, states: Mapping[str, bytes]) -> None:
+    """Keep snapshots by step."""
+    write_bytes(path, msgspec.msgpack.encode(states))
+
+
+def read_states(path: Path) -> dict[str, bytes]:
+    """The same again; each snapshot is under a checksum of its own."""
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=dict[str, bytes])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise StateError(f"the state {path} cannot be read: {error}") from None
 
 
 class FragmentStage(StageProcessor):
@@ -28,15 +52,25 @@ class FragmentStage(StageProcessor):
         By step, the sources above it.
     over : set of str
         The sources that had ended when the fragment began.
+    folder : path
+        The fragment's: what is in ``seed`` a bucket begins with, and to ``export`` it leaves its state when the
+        fragment is held.
     """
 
     def __init__(
-        self, *given: Any, topic: FragmentOutlet, origins: Mapping[str, Set[str]], over: Set[str], **named: Any
+        self,
+        *given: Any,
+        topic: FragmentOutlet,
+        origins: Mapping[str, Set[str]],
+        over: Set[str],
+        folder: Path,
+        **named: Any,
     ) -> None:
         super().__init__(*given, **named)
         self._topic = topic
         self._origins = origins
         self._over = over
+        self._folder = folder
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
         marks = [b for b in blocks if b.stream == FLUSH]
@@ -44,6 +78,23 @@ class FragmentStage(StageProcessor):
         blocks = [b for b in blocks if b.stream != FLUSH]
         blocks += [replace(marks[0], payload=source.encode()) for source in self._told.ended]
         yield from super()._process(bucket, blocks)
+        if self._told.control.hold:
+            self._export(bucket)
+
+    def _export(self, bucket: int) -> None:
+        """Leave all state; the engine that gave it is not used again, as it counts on a snapshot that is elsewhere."""
+        cached = cached_engines(self._run).pop((self._stage.index, bucket))
+        write_states(self._folder / EXPORT / self._name(bucket), cached.engine.snapshot())
+
+    def _load(self, bucket: int) -> tuple[Head, Cached]:
+        head, cached = super()._load(bucket)
+        seed = self._folder / SEED / self._name(bucket)
+        if head.generation < 0 and seed.exists():
+            cached.engine.restore(read_states(seed))
+        return head, cached
+
+    def _name(self, bucket: int) -> str:
+        return bucket_file(self._stage.index, self._labels[self._stage.index].index(bucket))
 
     def _writer(self, place: int) -> Fan | None:
         return self._topic.told(self._told.control.forward).writer(self._stage.index, place)

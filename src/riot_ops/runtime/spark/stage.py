@@ -33,7 +33,7 @@ from riot_ops.runtime.identity import difference
 from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, by_stream, parted
 from riot_ops.runtime.spark.sink import Outlet
 
-__all__ = ["FLUSH", "OWNERS", "StageProcessor", "stage_zero"]
+__all__ = ["FLUSH", "OWNERS", "Cached", "Head", "StageProcessor", "cached_engines", "stage_zero"]
 
 #: Stream name of the block that tells a bucket that a source, named in the payload, has ended.
 FLUSH = ""
@@ -86,7 +86,8 @@ _CACHE: OrderedDict[str, dict[tuple[int, int], Cached]] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def _cached(run: str) -> dict[tuple[int, int], Cached]:
+def cached_engines(run: str) -> dict[tuple[int, int], Cached]:
+    """The engines that this worker keeps for a query, by stage and bucket."""
     with _LOCK:
         found = _CACHE.setdefault(run, {})
         _CACHE.move_to_end(run)
@@ -193,7 +194,7 @@ class StageProcessor:
         """The bucket's engine, brought to the head of the chain."""
         stored = self._chain.getValue(HEAD)
         head = msgspec.msgpack.decode(stored[0], type=Head) if stored is not None else Head()
-        cache = _cached(self._run)
+        cache = cached_engines(self._run)
         place = (self._stage.index, bucket)
         cached = cache.pop(place, None)  # put back when the micro-batch is done
         if cached is not None and (cached.generation, cached.token) == (head.generation, head.token):
@@ -243,7 +244,7 @@ class StageProcessor:
             new = Head(generation, head.base, head.base_end, head.delta_bytes + size, head.base_bytes, token)
         self._chain.updateValue(HEAD, (msgspec.msgpack.encode(new),))
         cached.generation, cached.token = generation, token
-        _cached(self._run)[self._stage.index, bucket] = cached
+        cached_engines(self._run)[self._stage.index, bucket] = cached
 
 
 def stage_zero(

@@ -1,0 +1,126 @@
+"""Several fragments become one: they stop at one place, and a new one goes on from there with their state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.source import Source
+from riot_ops.graph.lowering import Step
+from riot_ops.graph.plan import Plan
+from riot_ops.reuse.spark.control import awake, read_json
+from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec
+from riot_ops.reuse.spark.source import OFFSET, Begin
+from riot_ops.reuse.spark.stage import EXPORT, SEED, bucket_file, read_states, write_states
+from riot_ops.reuse.topic import Head, Place
+from riot_ops.runtime.repartition import repartitioned
+from riot_ops.runtime.spark.adapters import labels_of
+
+__all__ = ["clusters", "held", "joined", "seed"]
+
+POLL_SECONDS = 0.02
+
+
+def clusters(
+    groups: Iterable[frozenset[str]], fragments: Mapping[str, Fragment]
+) -> list[tuple[list[frozenset[str]], list[Fragment]]]:
+    """Groups of steps that lie in the same fragments, with these; without those of which each is one fragment's all."""
+    found: list[tuple[list[frozenset[str]], set[str]]] = []
+    for group in groups:
+        own = {name for name, fragment in fragments.items() if group & {*fragment.spec.nodes}}
+        near = [one for one in found if one[1] & own]
+        merged = ([group, *(g for one in near for g in one[0])], own.union(*(one[1] for one in near)))
+        found = [one for one in found if one not in near] + [merged]
+    result = []
+    for together, names in found:
+        old = [fragment for name, fragment in fragments.items() if name in names]
+        if len(old) != len(together) or any(not set().union(*together) >= {*one.spec.nodes} for one in old):
+            result.append((together, old))
+    return result
+
+
+def held(fragments: Sequence[Fragment], until: float, check: Callable[[], None]) -> None:
+    """Have fragments stop at one place: each as soon as it has all of those that it reads."""
+    versions: dict[str, int] = {}
+    waiting = {fragment.name: fragment for fragment in fragments}
+    still: dict[str, Place] = {}
+    while waiting:
+        for name, fragment in list(waiting.items()):
+            head = fragment.topic.head()
+            if name in versions:
+                if head.control >= versions[name]:
+                    still[name] = head.place
+                    del waiting[name]
+            elif fragment.spec.topics.keys() <= still.keys() and all(
+                still[above].roots.items() <= head.place.roots.items() for above in fragment.spec.topics
+            ):
+                versions[name] = fragment.hold()
+        check()
+        if time.monotonic() > until:
+            raise ConnectorError(f"the queries {', '.join(waiting)} did not come to rest")
+        time.sleep(POLL_SECONDS)
+
+
+def joined(name: str, folder: Path, group: frozenset[str], old: Sequence[Fragment]) -> Fragment:
+    """The steps of a group, of fragments that are held, as one fragment that is not there yet."""
+    steps: dict[str, Step] = {}
+    for one in old:
+        steps = {**{step.id: step for step in one.steps}, **steps}
+    order = [step.id for one in old for step in one.steps]
+    needed = awake([steps[id] for id in dict.fromkeys(order)], {*group})
+    ids = [id for id in dict.fromkeys(order) if id in needed]
+    sources: dict[str, dict[str, list[str]]] = {}
+    given: dict[str, Source] = {}
+    begin, place = Begin(), Place(roots={})
+    for one in old:
+        stood = read_json(one.folder / EXPORT / OFFSET, Begin)
+        for reading, members in one.spec.sources.items():
+            kept = {member: [s for s in found if s in needed] for member, found in members.items()}
+            if any(kept.values()):
+                label = f"{one.name} {reading}" if reading in sources else reading
+                sources[label], given[label] = kept, one.sources[reading]
+                begin.at[label] = stood.at[reading]
+                if reading in stood.ended:
+                    begin.ended.append(label)
+        head = one.topic.head()
+        place.next |= head.place.next
+        place.ended = sorted({*place.ended, *head.place.ended})
+    if sources:
+        place.roots = {name: 0}
+    origins = {id: above for one in old for id, above in one.spec.origins.items() if id in needed}
+    spec = FragmentSpec(name, ids, [id for id in ids if id in group], sources, {}, origins)
+    spec.begin, spec.ended, spec.replaces = begin, place.ended, [one.name for one in old]
+    fragment = Fragment(folder, spec, [steps[id] for id in ids], given)
+    taken = {step: n for one in old for step, n in one.topic.head().taken.items() if step in needed}
+    fragment.topic.stand(Head(-1, 0, place, taken))
+    return fragment
+
+
+def seed(fragment: Fragment, old: Sequence[Fragment], partitions: int) -> None:
+    """Give a new fragment, which is laid out, the state that the old ones have left."""
+    plan = fragment.plan()
+    labels = labels_of(plan, partitions)
+    seeds: dict[str, dict[str, bytes]] = {}
+    left = [(one, one.plan()) for one in old]
+    for stage in plan.stages[1:]:
+        for step in stage.steps:
+            if not step.keyed:
+                continue
+            n = len(labels[stage.index])
+            one, before, index = next(
+                (one, p, s.index) for one, p in left for s in p.stages[1:] for found in s.steps if found.id == step.id
+            )
+            parts = _left(one, before, index, step.id, partitions)
+            same = before.stages[index].partition == stage.partition and len(parts) == n
+            for place, data in enumerate(parts if same else repartitioned(step, parts, stage.partition, n)):
+                seeds.setdefault(bucket_file(stage.index, place), {})[step.id] = data
+    for name, states in seeds.items():
+        write_states(fragment.folder / SEED / name, states)
+
+
+def _left(fragment: Fragment, plan: Plan, stage: int, step: str, partitions: int) -> list[bytes]:
+    """The state of a step that a fragment has left, by bucket."""
+    places = range(len(labels_of(plan, partitions)[stage]))
+    return [read_states(fragment.folder / EXPORT / bucket_file(stage, place))[step] for place in places]

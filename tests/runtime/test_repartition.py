@@ -1,0 +1,91 @@
+"""State that moves to other buckets: a run that goes on with it gives what one without a move gives."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import StateError
+from riot_ops.graph.lowering import lower
+from riot_ops.kernels.hashing import hash_columns
+from riot_ops.runtime.engine import Engine
+from riot_ops.runtime.repartition import repartitioned
+from tests.random_flows import SCHEMA, random_input
+
+TASKS = {
+    "kalman": t.KalmanFilter(by=("device", "obs_type")),
+    "average": t.BlockAverage(by=("device", "obs_type"), window=3),
+    "window": t.Window(size=timedelta(seconds=5), by=("device",), aggregates={"n": ("count", None)}),
+    "last": t.Window(count=2, by=("device",), aggregates={"top": ("max", "value")}, emit="update"),
+}
+
+
+def step_of(task):
+    flow = ro.Dataflow("flow")
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(task, id="x"))
+    return lower(flow)
+
+
+def places(batch, fields, n):
+    if not fields or n == 1:
+        return np.zeros(batch.num_rows, np.int64)
+    h1, _ = hash_columns([batch.column(name) for name in fields], batch.num_rows)
+    return ((h1 >> np.uint64(32)) % np.uint64(n)).astype(np.int64)
+
+
+def ran(engines, batch, fields):
+    """What buckets give for a batch; all of them see its marks."""
+    own = places(batch, fields, len(engines))
+    found = []
+    for place, engine in enumerate(engines):
+        inputs = {"in": [batch.filter(pa.array(own == place))]}
+        inputs |= {stream: [mark.apply(batch)] for stream, mark in MARKS.items()}
+        found += [row for one in engine.process(inputs).get("x", ()) for row in one.to_pylist()]
+    return sorted(map(repr, found))
+
+
+MARKS: dict = {}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+@given(seed=st.integers(0, 2**32), then=st.integers(1, 4), now=st.integers(1, 4), narrow=st.booleans())
+def test_it_goes_on_as_if_it_had_stayed(kind, seed, then, now, narrow):
+    choose = random.Random(seed)
+    *above, step = step_of(TASKS[kind])
+    MARKS.clear()
+    MARKS.update({one.id: one.operator for one in above if one.id.endswith("@time")})
+    log = random_input(choose, 60)
+    log = log.filter(pc.is_valid(log.column("event_time")))
+    old = step.key
+    new = step.key[:1] if narrow else step.key
+    stay = [Engine([step], {"x"}) for _ in range(then)]
+    half = log.num_rows // 2
+    ran(stay, log.slice(0, half), old)
+    parts = [engine.states["x"].snapshot() for engine in stay]
+    moved = [Engine([step], {"x"}) for _ in range(now)]
+    for engine, data in zip(moved, repartitioned(step, parts, new, now), strict=True):
+        engine.restore({"x": data})
+    assert sum(e.states["x"].size for e in moved) == sum(e.states["x"].size for e in stay)
+    assert ran(moved, log.slice(half), new) == ran(stay, log.slice(half), old)
+
+
+def test_what_is_not_by_keys_is_not_parted():
+    *_, step = step_of(t.Window(count=3, by=(), aggregates={"n": ("count", None)}))
+    engine = Engine([step], {"x"})
+    engine.process({"in": [random_input(random.Random(1), 10)]})
+    one = engine.states["x"].snapshot()
+    (same,) = repartitioned(step, [one], (), 1)
+    assert Engine([step], {"x"}).restore({"x": same}) is None
+    with pytest.raises(StateError, match="'x' is not by keys, and cannot be put together"):
+        repartitioned(step, [one, one], (), 1)
+    with pytest.raises(StateError, match="'x' is not by keys, and cannot be parted"):
+        repartitioned(step, [one], ("device",), 2)
