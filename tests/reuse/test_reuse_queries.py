@@ -161,7 +161,7 @@ def test_a_query_that_fails_for_good(opened, caplog):
     manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())
     manager.backend._fragments["f0"].query.harm = ConnectorError("no disk")
     go()
-    with pytest.raises(RiotError, match="the query f0 has failed: ConnectorError: no disk"):
+    with pytest.raises(ConnectorError, match="the query f0 has failed: ConnectorError: no disk"):
         manager.backend.wait(10)
     assert manager.stats()["failed"] == {"ada": "ConnectorError: no disk"}
     assert "the query f0 of ada has failed for good" in caplog.text
@@ -201,3 +201,39 @@ def test_what_was_there_goes_if_nobody_takes_it_up(opened, tmp_path):
     go()
     assert again.backend.wait(10) and len(values(sink, "t0")) == 200
     again.close()
+
+
+def test_too_many_queries_become_one(opened):
+    manager, source, go = opened(max_queries=2)
+    sinks = {}
+    for place, name in enumerate(("ada", "bob", "cyd")):
+        sinks[name] = ro.MemorySink()
+        manager.submit(dataflow(name, (0, 300), (place, 50)), source, sinks[name])
+        assert manager.stats()["fragments"] == (1, 2, 1)[place]
+    assert len(manager.stats()["interrupted_s"]) == 1
+    go()
+    assert manager.backend.wait(10)
+    for place, sink in enumerate(sinks.values()):
+        assert values(sink, "t1") == [float(i) for i in range(place, 51)]
+
+
+def test_who_does_not_come_to_rest_stays_as_it_was(opened):
+    manager, source, go = opened(patience_s=0.5)
+    free = threading.Event()
+    got = []
+
+    def slow(stream, batch):
+        free.wait(10)
+        got.extend(batch["value"].to_pylist())
+
+    bob = ro.MemorySink()
+    manager.submit(dataflow("ada"), source, ro.CallbackSink(slow))
+    manager.submit(dataflow("bob", (0, 300)), source, bob)
+    go()
+    until(lambda: manager.stats()["slow"])
+    with pytest.raises(ConnectorError, match="the sinks of ada do not keep up"):
+        manager.defragment()
+    assert manager.stats()["fragments"] == 2 and not manager.stats()["interrupted_s"]
+    free.set()
+    assert manager.backend.wait(10)
+    assert got == values(bob, "t0") == [float(i) for i in range(200)]

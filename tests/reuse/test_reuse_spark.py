@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -12,7 +16,9 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.reuse import ReuseManager, SparkBackend
 from riot_ops.streams.city import CitySource
 from riot_ops.testing import exact
+from tests.reuse import serving_job
 from tests.reuse.queries import Gated
+from tests.reuse.serving_job import FLOWS, opened
 
 pytestmark = pytest.mark.spark
 
@@ -81,6 +87,7 @@ def test_dataflows_come_and_go_while_queries_run(spark, tmp_path):  # P15
         ({"queue_bytes": 0}, "queue_bytes must be >= 1, got 0"),
         ({"behind_bytes": 0}, "behind_bytes must be >= 1, got 0"),
         ({"tries": -1}, "tries must be >= 0, got -1"),
+        ({"max_queries": 0}, "max_queries must be >= 1, got 0"),
         ({"patience_s": 0}, "patience_s must be > 0, got 0"),
     ],
     ids=str,
@@ -88,3 +95,48 @@ def test_dataflows_come_and_go_while_queries_run(spark, tmp_path):  # P15
 def test_misuse(tmp_path, wrong, told):
     with pytest.raises(ConfigError, match=told):
         SparkBackend(None, tmp_path, **wrong)
+
+
+def test_three_queries_become_one(spark, tmp_path):  # P18
+    backend = SparkBackend(spark, tmp_path / "back", max_records=200)
+    manager = ReuseManager(backend)
+    source = Gated(CitySource(90, messages=MESSAGES), tmp_path / "gate")
+    flows = {
+        "ada": dataflow("ada", t.KalmanFilter(by=KEY)),
+        "bob": dataflow("bob", t.KalmanFilter(by=KEY), t.BlockAverage(by=KEY, window=5)),
+        "cyd": dataflow("cyd", t.DistinctCount(by=("obs_type",))),
+    }
+    sinks = {name: ro.MemorySink() for name in flows}
+    for name, flow in flows.items():
+        manager.submit(flow, source, sinks[name])
+    (tmp_path / "gate").touch()
+    while not backend.stats()["rows"]["bob"]:
+        time.sleep(0.05)
+    manager.defragment()
+    stats = backend.stats()
+    assert stats["queries"] == stats["fragments"] == 1
+    assert 0 < stats["records"]["city.0"] < MESSAGES, "it ended before"
+    assert backend.wait(90)
+    for (name, flow), last in zip(flows.items(), ("t0", "t1", "t0"), strict=True):
+        assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last)
+    manager.close()
+
+
+@pytest.mark.slow
+def test_all_go_on_after_a_kill(spark, tmp_path):
+    job = [sys.executable, "-m", "tests.reuse.serving_job", str(tmp_path)]
+    with subprocess.Popen(job, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        for name in FLOWS:
+            assert process.stdout.readline() == f"{name} {{'city': 0}}\n"
+        while not list((tmp_path / "bob").glob("*/part-*")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    manager = opened(spark, tmp_path)
+    assert manager.names == list(FLOWS)
+    assert manager.backend.wait(90)
+    for name, last in (("ada", "t0"), ("bob", "t1")):
+        whole = serving_job.dataflow(name).run(CitySource(90, messages=serving_job.MESSAGES))
+        assert rows(Got(ro.ParquetSink(tmp_path / name)), last) == rows(whole, last)
+    manager.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 import riot_ops as ro
 from riot_ops import tasks as t
@@ -20,6 +20,7 @@ from riot_ops.kernels.hashing import hash_columns
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.repartition import repartitioned
 from tests.random_flows import SCHEMA, random_input
+from tests.search import depth
 
 TASKS = {
     "kalman": t.KalmanFilter(by=("device", "obs_type")),
@@ -33,6 +34,11 @@ def step_of(task):
     flow = ro.Dataflow("flow")
     flow.sink("out", flow.source("in", schema=SCHEMA).to(task, id="x"))
     return lower(flow)
+
+
+def record_batch(choose, rows):
+    (batch,) = random_input(choose, rows).combine_chunks().to_batches()
+    return batch
 
 
 def places(batch, fields, n):
@@ -57,13 +63,14 @@ MARKS: dict = {}
 
 
 @pytest.mark.parametrize("kind", TASKS)
+@settings(max_examples=depth(15))
 @given(seed=st.integers(0, 2**32), then=st.integers(1, 4), now=st.integers(1, 4), narrow=st.booleans())
 def test_it_goes_on_as_if_it_had_stayed(kind, seed, then, now, narrow):
     choose = random.Random(seed)
     *above, step = step_of(TASKS[kind])
     MARKS.clear()
     MARKS.update({one.id: one.operator for one in above if one.id.endswith("@time")})
-    log = random_input(choose, 60)
+    log = record_batch(choose, 60)
     log = log.filter(pc.is_valid(log.column("event_time")))
     old = step.key
     new = step.key[:1] if narrow else step.key
@@ -81,7 +88,7 @@ def test_it_goes_on_as_if_it_had_stayed(kind, seed, then, now, narrow):
 def test_what_is_not_by_keys_is_not_parted():
     *_, step = step_of(t.Window(count=3, by=(), aggregates={"n": ("count", None)}))
     engine = Engine([step], {"x"})
-    engine.process({"in": [random_input(random.Random(1), 10)]})
+    engine.process({"in": [record_batch(random.Random(1), 10)]})
     one = engine.states["x"].snapshot()
     (same,) = repartitioned(step, [one], (), 1)
     assert Engine([step], {"x"}).restore({"x": same}) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import threading
@@ -11,15 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
+from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.shared import Addition, Removal, Rest
+from riot_ops.reuse.spark.care import Care
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
-from riot_ops.reuse.spark.cuts import starts
-from riot_ops.reuse.spark.defragment import clusters, held, joined, seed
+from riot_ops.reuse.spark.defragment import clusters, connected, held, joined, seed
+from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, made
+from riot_ops.reuse.spark.meeting import meeting
 from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Head, Place
 from riot_ops.runtime.claim import Claim
@@ -37,25 +40,28 @@ class FragmentsBackend:
 
     def __init__(
         self,
-        launch: Callable[[Fragment, Options], Running],
+        launch: Callable[..., Running],
         folder: str | Path,
         options: Options,
         fuse: Literal["exact", "coarse"],
         behind_bytes: int,
         patience_s: float,
         tries: int,
+        max_queries: int | None = None,
     ) -> None:
         self.folder = local_path(folder, "folder").absolute()
-        self.patience_s, self.tries, self.behind_bytes = patience_s, tries, behind_bytes
+        self.patience_s, self.behind_bytes = patience_s, behind_bytes
+        self.max_queries = max_queries
         self._options = options
         self._fuse = fuse
-        self._launch = launch
+        self._launch: Callable[[Fragment], Running] = functools.partial(launch, options=options)
         make_folder(self.folder / "fragments")
         make_folder(self.folder / "dataflows")
         self._claim = Claim([self.folder])
         #: In the order in which they came: each reads topics of earlier ones alone.
         self._fragments: dict[str, Fragment] = {}
         self._carriers: dict[str, Carrier] = {}
+        self._care = Care(self._fragments, self._launch, self._users, tries)
         #: By step that the manager knows, the fragment that has it; of sinks none.
         self._where: dict[str, str | None] = {}
         #: What was there before, until it is taken up or goes.
@@ -78,19 +84,13 @@ class FragmentsBackend:
                 self._again.append((addition, submission))
                 return dict.fromkeys(submission.sources, 0)
             self._left.forget()
-            for node, source in submission.sources.items():
-                if not source.replayable:
-                    raise ConfigError(
-                        f"the source {node!r} is an iterator, which can be read once, but Spark reads records again; "
-                        "pass a list, a table or a path"
-                    )
             self._number += 1
             where = self.folder / "fragments" / f"f{self._number}"
             new = made(addition, submission, where, self._where, self._fragments)
             if new.fragment is not None:
                 new.fragment.lay_out(self._fuse)
             try:
-                return self._launched(addition, submission, new)
+                first = self._launched(addition, submission, new)
             except BaseException:
                 if new.fragment is not None:
                     for name in new.fragment.spec.topics:
@@ -98,6 +98,12 @@ class FragmentsBackend:
                     new.fragment.remove()
                 self._refresh()
                 raise
+            if self.max_queries is not None and len(self._fragments) > self.max_queries:
+                try:
+                    self.defragment(connected(self._fragments, self._where))
+                except (RiotError, OSError) as error:  # the dataflow has come
+                    _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
+            return first
 
     def _launched(self, addition: Addition, submission: Submission, new: Made) -> dict[str, int]:
         """Start what is new at one place of all that it reads."""
@@ -114,7 +120,7 @@ class FragmentsBackend:
                 self._begin(new.fragment, begins)
             carrier = self._carrier(submission, new, Delivered(submission.name, dict(addition.placed), 0, at), False)
             if new.fragment is not None:
-                new.fragment.query = self._launch(new.fragment, self._options)
+                new.fragment.query = self._launch(new.fragment)
         except BaseException:
             if carrier is not None:
                 carrier.give_up()
@@ -147,25 +153,13 @@ class FragmentsBackend:
     def _begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
         """Wait until the fragments do what they were told: from which batches on, at one place of all of them."""
         until = time.monotonic() + self.patience_s
-        while True:
-            places: dict[str, dict[int, Place]] = {}
-            for name, batch in since.items():
-                topic = self._fragments[name].topic
-                head = topic.head()
-                markers = {n: topic.marker(n) for n in topic.batches(batch)}
-                places[name] = {n: marker.before for n, marker in markers.items() if marker.control >= versions[name]}
-                if head.control >= versions[name]:
-                    places[name].setdefault(head.batch + 1, head.place)
-            found = starts({name: sorted(one.items(), key=lambda pair: pair[0]) for name, one in places.items()})
-            if found is not None:
-                return {name: (batch, places[name][batch]) for name, batch in found.items()}
-            self._revive()
-            for name in since:
-                if (failure := self._failure(name)) is not None:
-                    raise ConnectorError(f"a query whose records it needs has failed: {failure}")
+        topics = {name: self._fragments[name].topic for name in since}
+        while (found := meeting(topics, since, versions)) is None:
+            self._care.check(since)
             if time.monotonic() > until:
                 raise ConnectorError(f"the running queries did not take it up within {self.patience_s:g} s")
             time.sleep(POLL_SECONDS / 2)
+        return found
 
     def reduce(self, removal: Removal) -> None:
         with self._lock:
@@ -200,7 +194,7 @@ class FragmentsBackend:
         carriers = [one for one in self._carriers.values() if names & one.topics.keys()]
         fresh: list[Fragment] = []
         try:
-            held(old, begun + self.patience_s, self._check)
+            held(old, begun + self.patience_s, lambda: self._care.check(names))
             while any(carrier.behind() for carrier in carriers):
                 if time.monotonic() > begun + self.patience_s:
                     late = ", ".join(one.submission.name for one in carriers if one.behind())
@@ -215,7 +209,7 @@ class FragmentsBackend:
                 fresh[-1].tell(self._wanted(carriers, group))
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
-                one.query = self._launch(one, self._options)
+                one.query = self._launch(one)
         except BaseException:
             for one in fresh:
                 one.remove()
@@ -236,7 +230,7 @@ class FragmentsBackend:
         self._refresh()
         until = time.monotonic() + self.patience_s
         while any(one.topic.head().batch < 0 for one in fresh) and time.monotonic() < until:
-            self._check()
+            self._care.check(one.name for one in fresh)
             time.sleep(POLL_SECONDS / 2)
         self._interrupted.append(time.monotonic() - begun)
 
@@ -244,13 +238,6 @@ class FragmentsBackend:
         """The streams of a group that dataflows want."""
         asked = (w.streams for one in carriers if not one.paused and not one.over for _, w in one.topics.values())
         return {stream for streams in asked for stream in streams} & group
-
-    def _check(self) -> None:
-        """Raise where an action cannot come to its end."""
-        self._revive()
-        for name in self._fragments:
-            if (failure := self._failure(name)) is not None:
-                raise ConnectorError(f"the query {name} has failed: {failure}")
 
     def _refresh(self, new: Made | None = None) -> dict[str, int]:
         """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
@@ -296,7 +283,7 @@ class FragmentsBackend:
 
     def _take_up(self, again: list[tuple[Addition, Submission]]) -> None:
         """Let all go on that was there and is still wanted; what is not goes."""
-        self._fragments = self._left.fragments(again)
+        self._fragments.update(self._left.fragments(again))
         used = {step for addition, _ in again for step in addition.placed.values()}
         for name, fragment in self._fragments.items():
             self._where |= dict.fromkeys(used & {*fragment.spec.nodes}, name)
@@ -322,7 +309,7 @@ class FragmentsBackend:
         self._left.forget()
         self._refresh()
         for fragment in self._fragments.values():
-            fragment.query = self._launch(fragment, self._options)
+            fragment.query = self._launch(fragment)
         for carrier in self._carriers.values():
             carrier.start()
         for addition, submission in lost:
@@ -343,40 +330,15 @@ class FragmentsBackend:
                     self._news.notify_all()
             if turn % 10 == 0 and self._lock.acquire(blocking=False):
                 try:
-                    self._revive()
+                    self._care.revive()
                     for carrier in self._carriers.values():
                         carrier.look()
                 finally:
                     self._lock.release()
 
-    def _revive(self) -> None:
-        for fragment in self._fragments.values():
-            if fragment.query is None or fragment.active or fragment.failure is not None:
-                continue
-            what = fragment.query.failure() or "it was stopped from outside"
-            head = fragment.topic.head().batch
-            fragment.tries = 1 if head > fragment.failed_at else fragment.tries + 1
-            fragment.failed_at = head
-            users = ", ".join(self._users(fragment.name))
-            if fragment.tries > self.tries:
-                fragment.failure = what
-                _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
-                continue
-            _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
-            try:
-                fragment.query = self._launch(fragment, self._options)
-            except Exception as problem:  # whatever Spark raises
-                fragment.failure = f"{what}; {problem}"
-
-    def _failure(self, name: str) -> str | None:
-        """Why a fragment gives nothing more, if so."""
-        fragment = self._fragments[name]
-        above = (self._failure(other) for other in fragment.spec.topics)
-        return fragment.failure or next((one for one in above if one is not None), None)
-
     def _users(self, name: str) -> list[str]:
         """The dataflows that have steps in a fragment."""
-        return sorted(dataflow for dataflow, carrier in self._carriers.items() if name in carrier.topics)
+        return [dataflow for dataflow, carrier in self._carriers.items() if name in carrier.topics]
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -385,7 +347,7 @@ class FragmentsBackend:
 
     def broken(self, step: str) -> bool:
         name = self._where.get(step)
-        return name is not None and self._failure(name) is not None
+        return name is not None and self._care.failure(name) is not None
 
     def running(self) -> set[str]:
         if self._again is not None:
@@ -397,30 +359,12 @@ class FragmentsBackend:
 
         ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
         records that some sink did not get; ``slow`` are the bytes that wait for sinks, ``unread_bytes`` those that wait
-        in the topic of each query; ``restarts`` counts how often in a row a query has been started again.
+        in the topic of each query; ``restarts`` counts how often in a row a query has been started again;
+        ``interrupted_s`` are the seconds for which each defragmentation kept queries from going on.
         """
         with self._lock:
-            heads = {name: fragment.topic.head() for name, fragment in self._fragments.items()}
-            failed = {}
-            for name, carrier in self._carriers.items():
-                causes = [f"{type(error).__name__}: {error}" for error in carrier.delivery.failures]
-                causes += [cause for one in carrier.topics if (cause := self._failure(one)) is not None]
-                if causes:
-                    failed[name] = "; ".join(causes)
-            return {
-                "fragments": len(self._fragments),
-                "idle": sum(step not in self._where for f in self._fragments.values() for step in f.spec.nodes),
-                "queries": sum(fragment.active for fragment in self._fragments.values()),
-                "readings": sum(len(fragment.spec.sources) for fragment in self._fragments.values()),
-                "records": {step: n for head in heads.values() for step, n in head.taken.items()},
-                "rows": {name: carrier.delivery.rows for name, carrier in self._carriers.items()},
-                "dropped": {n: dict(d) for n, one in self._carriers.items() if (d := one.dropped + one.delivery.lost)},
-                "slow": {name: n for name, carrier in self._carriers.items() if (n := carrier.waiting())},
-                "unread_bytes": {name: fragment.topic.unread() for name, fragment in self._fragments.items()},
-                "restarts": {name: fragment.tries for name, fragment in self._fragments.items() if fragment.tries},
-                "interrupted_s": [round(seconds, 3) for seconds in self._interrupted],
-                "failed": failed,
-            }
+            found = figures(self._fragments, self._carriers, self._where, self._care.failure)
+            return {**found, "interrupted_s": [round(seconds, 3) for seconds in self._interrupted]}
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -429,10 +373,7 @@ class FragmentsBackend:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._lock:
-                self._revive()
-                for name in self._fragments:
-                    if (failure := self._failure(name)) is not None:
-                        raise RiotError(f"the query {name} has failed: {failure}")
+                self._care.check(self._fragments)
                 if all(f.ended for f in self._fragments.values()) and not any(
                     carrier.behind() for carrier in self._carriers.values()
                 ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError
@@ -18,9 +18,20 @@ from riot_ops.reuse.topic import Head, Place
 from riot_ops.runtime.repartition import repartitioned
 from riot_ops.runtime.spark.adapters import labels_of
 
-__all__ = ["clusters", "held", "joined", "seed"]
+__all__ = ["clusters", "connected", "held", "joined", "seed"]
 
 POLL_SECONDS = 0.02
+
+
+def connected(fragments: Mapping[str, Fragment], known: Container[str]) -> list[frozenset[str]]:
+    """The steps that somebody wants, of fragments that read each other."""
+    found: list[tuple[set[str], set[str]]] = []
+    for name, fragment in fragments.items():
+        near = [one for one in found if one[0] & fragment.spec.topics.keys()]
+        names = {name}.union(*(one[0] for one in near))
+        steps = {step for step in fragment.spec.nodes if step in known}.union(*(one[1] for one in near))
+        found = [one for one in found if one not in near] + [(names, steps)]
+    return [frozenset(steps) for _, steps in found]
 
 
 def clusters(

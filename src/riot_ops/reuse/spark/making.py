@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from riot_ops.core.errors import StateError
+from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.marks import Marks
@@ -50,6 +50,12 @@ def made(
     fragments: Mapping[str, Fragment],
 ) -> Made:
     """What a dataflow needs, where these steps are in these fragments; a new one is to have this folder."""
+    for node, source in submission.sources.items():
+        if not source.replayable:
+            raise ConfigError(
+                f"the source {node!r} is an iterator, which can be read once, but Spark reads records again; "
+                "pass a list, a table or a path"
+            )
     name = folder.name
     held: dict[str, str] = {}
     own: dict[str, Step] = {}
@@ -76,12 +82,12 @@ def made(
     sources: dict[str, dict[str, list[str]]] = {}
     begun: dict[str, Source] = {}
     for node, (reading, member, members, merging) in readings(submission).items():
-        if (source := addition.placed[node]) in own:
+        if (step_id := addition.placed[node]) in own:
             if reading not in sources:
                 begun[reading] = opened(reading, members, merging).source
                 sources[reading] = {one: [] for one in members}
-            if source not in sources[reading][member]:
-                sources[reading][member].append(source)
+            if step_id not in sources[reading][member]:
+                sources[reading][member].append(step_id)
     spec = FragmentSpec(name, list(own), [s for s in own if s in addition.placed.values()], sources, {}, {})
     fragment = Fragment(folder, spec, list(own.values()), begun)
     for stream in sorted(fragment.outside({*own})):

@@ -1,0 +1,70 @@
+"""Queries that fail are started again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from riot_ops.core.errors import ConnectorError
+from riot_ops.reuse.spark.fragment import Fragment, Running
+
+__all__ = ["Care"]
+
+_log = logging.getLogger("riot_ops")
+
+
+class Care:
+    """Looks after the queries of fragments.
+
+    Parameters
+    ----------
+    fragments : mapping of str to Fragment
+    launch : function
+        Starts a fragment's query from its checkpoint.
+    users : function
+        The dataflows that a fragment concerns.
+    tries : int
+        How often in a row a query is started again.
+    """
+
+    def __init__(
+        self,
+        fragments: Mapping[str, Fragment],
+        launch: Callable[[Fragment], Running],
+        users: Callable[[str], Iterable[str]],
+        tries: int,
+    ) -> None:
+        self._fragments, self._launch, self._users, self._tries = fragments, launch, users, tries
+
+    def revive(self) -> None:
+        """Start again what has failed; who has come no further since the last time has fewer tries left."""
+        for fragment in self._fragments.values():
+            if fragment.query is None or fragment.active or fragment.failure is not None:
+                continue
+            what = fragment.query.failure() or "it was stopped from outside"
+            head = fragment.topic.head().batch
+            fragment.tries = 1 if head > fragment.failed_at else fragment.tries + 1
+            fragment.failed_at = head
+            users = ", ".join(sorted(self._users(fragment.name)))
+            if fragment.tries > self._tries:
+                fragment.failure = what
+                _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
+                continue
+            _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
+            try:
+                fragment.query = self._launch(fragment)
+            except Exception as problem:  # whatever Spark raises
+                fragment.failure = f"{what}; {problem}"
+
+    def failure(self, name: str) -> str | None:
+        """Why a fragment gives nothing more, if so: it has failed for good, or one that it reads."""
+        fragment = self._fragments[name]
+        above = (self.failure(other) for other in fragment.spec.topics)
+        return fragment.failure or next((one for one in above if one is not None), None)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise where one of some fragments has failed for good."""
+        self.revive()
+        for name in names:
+            if (failure := self.failure(name)) is not None:
+                raise ConnectorError(f"the query {name} has failed: {failure}")
