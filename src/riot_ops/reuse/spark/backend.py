@@ -337,7 +337,6 @@ class FragmentsBackend:
                     self._lock.release()
 
     def _users(self, name: str) -> list[str]:
-        """The dataflows that have steps in a fragment."""
         return [dataflow for dataflow, carrier in self._carriers.items() if name in carrier.topics]
 
     # -- looking -----------------------------------------------------------------------------------
