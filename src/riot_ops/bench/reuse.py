@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from riot_ops.bench import reuse_many
+from riot_ops.bench import reuse_many, reuse_spark
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
 from riot_ops.core.errors import ConfigError, did_you_mean
@@ -26,7 +26,7 @@ __all__ = ["EXPERIMENTS", "measures"]
 
 TRACES = ("seq", "rw1", "rw2")
 WORKLOADS = ("riot", "opmw")
-BACKENDS = ("null", "local")
+BACKENDS = ("null", "local", "spark")
 
 #: What the trace with all dataflows should save at its peak: with riot exactly, with opmw 38 % less 3.
 PEAK = {"riot": 0.4531, "opmw": 0.35}
@@ -46,6 +46,7 @@ def measures(
     backend: str = "local",
     many: int | None = None,
     steps: bool = False,
+    at_once: int = 6,
 ) -> Iterator[Measure]:
     """The suite.
 
@@ -55,12 +56,15 @@ def measures(
         ``seq``: all come, then all go; ``rw1``, ``rw2``: walks.
     workload : sequence of str, default ("riot",)
         ``riot``: 21 dataflows of RIoTBench's tasks; ``opmw``: 35 synthetic ones, a millisecond per record and task.
-    backend : "local" or "null", default "local"
-        ``null`` counts steps alone.
+    backend : "local", "null" or "spark", default "local"
+        ``null`` counts steps alone. ``spark`` runs the first ``at_once`` dataflows of a workload as queries, each by
+        itself and together, with 5 s between two actions.
     many : int, optional
         In place of the others: so many dataflows over one stream, in process.
     steps : bool, default False
         Whether to tell how it goes through each trace as well: what the paper's figures show.
+    at_once : int, default 6
+        Of "spark": as many as two cores carry where each is a query of its own.
     """
     if many is not None:
         if backend != "local":
@@ -82,6 +86,10 @@ def measures(
                 with one_core():
                     found = _run(f"reuse/{load}/{walk}", load, _trace(walk, flows, quick), flows)
                     yield from (one for one in found if steps or not _is_step(one))
+            elif backend == "spark":
+                few = dict(list(flows.items())[: 2 if quick else at_once])
+                actions = _trace(walk, few, quick)
+                yield from reuse_spark.measures(f"reuse/{load}/{walk}", few, actions, 1 if quick else 5, _source)
 
 
 def _is_step(one: Measure) -> bool:
