@@ -17,14 +17,15 @@ from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.spark.care import Care
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
-from riot_ops.reuse.spark.defragment import clusters, connected, held, joined, seed
+from riot_ops.reuse.spark.defragment import clusters, connected, held, joined, seed, stood
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, made
 from riot_ops.reuse.spark.meeting import meeting
+from riot_ops.reuse.spark.source import Begin
 from riot_ops.reuse.submission import Submission
-from riot_ops.reuse.topic import Head, Place
+from riot_ops.reuse.topic import Place
 from riot_ops.runtime.claim import Claim
 
 __all__ = ["FragmentsBackend"]
@@ -139,26 +140,28 @@ class FragmentsBackend:
 
     def _begin(self, fragment: Fragment, begins: Mapping[str, tuple[int, Place]]) -> None:
         """Keep a new fragment, and have it read the others from these places on."""
-        place = Place(roots={fragment.name: 0} if fragment.spec.sources else {})
+        place = Place()
         for name, read in fragment.spec.topics.items():
             read.batch, read.before = begins[name]
             self._fragments[name].topic.join(fragment.name, read.batch)
             place.roots |= read.before.roots
             place.next |= read.before.next
             place.ended = sorted({*place.ended, *read.before.ended})
-        fragment.spec.ended = place.ended
-        fragment.topic.stand(Head(-1, 0, place))
+        fragment.begin(Begin(), place)
         fragment.save()
 
     def _begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
         """Wait until the fragments do what they were told: from which batches on, at one place of all of them."""
-        until = time.monotonic() + self.patience_s
         topics = {name: self._fragments[name].topic for name in since}
-        while (found := meeting(topics, since, versions)) is None:
-            self._care.check(since)
-            if time.monotonic() > until:
-                raise ConnectorError(f"the running queries did not take it up within {self.patience_s:g} s")
-            time.sleep(POLL_SECONDS / 2)
+        found: dict[str, tuple[int, Place]] | None = None
+
+        def met() -> bool:
+            nonlocal found
+            found = meeting(topics, since, versions)
+            return found is not None
+
+        self._until(met, since, f"the running queries did not take it up within {self.patience_s:g} s")
+        assert found is not None
         return found
 
     def reduce(self, removal: Removal) -> None:
@@ -189,27 +192,32 @@ class FragmentsBackend:
 
     def _joined(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:
         """Have fragments replaced by one for each group of steps."""
-        begun = time.monotonic()
         names = {one.name for one in old}
         carriers = [one for one in self._carriers.values() if names & one.topics.keys()]
         fresh: list[Fragment] = []
         try:
-            held(old, begun + self.patience_s, lambda: self._care.check(names))
-            while any(carrier.behind() for carrier in carriers):
-                if time.monotonic() > begun + self.patience_s:
-                    late = ", ".join(one.submission.name for one in carriers if one.behind())
-                    raise ConnectorError(f"the sinks of {late} do not keep up")
-                time.sleep(POLL_SECONDS / 2)
             for group in groups:
                 self._number += 1
                 name = f"f{self._number}"
                 fresh.append(joined(name, self.folder / "fragments" / name, group, old))
                 fresh[-1].lay_out(self._fuse)
-                seed(fresh[-1], old, self._options.partitions)
                 fresh[-1].tell(self._wanted(carriers, group))
+                fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
+            self._until(
+                lambda: all(one.topic.head().batch >= 0 for one in fresh), names, "the new queries did not start"
+            )
+            begun = time.monotonic()
+            held(old, begun + self.patience_s, lambda: self._care.check(names))
+            self._until(
+                lambda: not (late := [one.submission.name for one in carriers if one.behind()]) or ", ".join(late),
+                names,
+                "the sinks of {} do not keep up",
+            )
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
-                one.query = self._launch(one)
+                seed(one, old, self._options.partitions)
+            for one in fresh:
+                one.begin(*stood(one, old))
         except BaseException:
             for one in fresh:
                 one.remove()
@@ -228,11 +236,19 @@ class FragmentsBackend:
             del self._fragments[gone.name]
             gone.remove()
         self._refresh()
-        until = time.monotonic() + self.patience_s
-        while any(one.topic.head().batch < 0 for one in fresh) and time.monotonic() < until:
-            self._care.check(one.name for one in fresh)
-            time.sleep(POLL_SECONDS / 2)
+        self._until(lambda: all(one.topic.head().batch >= 1 for one in fresh), [one.name for one in fresh])
         self._interrupted.append(time.monotonic() - begun)
+
+    def _until(self, what: Callable[[], bool | str], names: Iterable[str], why: str = "") -> None:
+        """Wait for something that queries do; of what it tells where it is not there yet, ``why`` tells too."""
+        until = time.monotonic() + self.patience_s
+        while (found := what()) is not True:
+            self._care.check(names)
+            if time.monotonic() > until:
+                if why:
+                    raise ConnectorError(why.format(found))
+                return
+            time.sleep(POLL_SECONDS / 2)
 
     def _wanted(self, carriers: list[Carrier], group: frozenset[str]) -> set[str]:
         """The streams of a group that dataflows want."""

@@ -12,13 +12,13 @@ from riot_ops.graph.lowering import Step
 from riot_ops.graph.plan import Plan
 from riot_ops.reuse.spark.control import awake, read_json
 from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec
-from riot_ops.reuse.spark.source import OFFSET, Begin
-from riot_ops.reuse.spark.stage import EXPORT, SEED, bucket_file, read_states, write_states
-from riot_ops.reuse.topic import Head, Place
+from riot_ops.reuse.spark.source import EXPORT, OFFSET, Begin
+from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_states
+from riot_ops.reuse.topic import Place
 from riot_ops.runtime.repartition import repartitioned
 from riot_ops.runtime.spark.adapters import labels_of
 
-__all__ = ["clusters", "connected", "held", "joined", "seed"]
+__all__ = ["clusters", "connected", "held", "joined", "seed", "stood"]
 
 POLL_SECONDS = 0.02
 
@@ -75,38 +75,46 @@ def held(fragments: Sequence[Fragment], until: float, check: Callable[[], None])
 
 
 def joined(name: str, folder: Path, group: frozenset[str], old: Sequence[Fragment]) -> Fragment:
-    """The steps of a group, of fragments that are held, as one fragment that is not there yet."""
-    steps: dict[str, Step] = {}
+    """The steps of a group, of several fragments, as one that is not there yet."""
+    known: dict[str, Step] = {}
     for one in old:
-        steps = {**{step.id: step for step in one.steps}, **steps}
-    order = [step.id for one in old for step in one.steps]
-    needed = awake([steps[id] for id in dict.fromkeys(order)], {*group})
-    ids = [id for id in dict.fromkeys(order) if id in needed]
+        known = {**{step.id: step for step in one.steps}, **known}
+    order = list(dict.fromkeys(step.id for one in old for step in one.steps))
+    needed = awake([known[id] for id in order], {*group})
+    ids = [id for id in order if id in needed]
     sources: dict[str, dict[str, list[str]]] = {}
     given: dict[str, Source] = {}
-    begin, place = Begin(), Place(roots={})
     for one in old:
-        stood = read_json(one.folder / EXPORT / OFFSET, Begin)
         for reading, members in one.spec.sources.items():
             kept = {member: [s for s in found if s in needed] for member, found in members.items()}
             if any(kept.values()):
-                label = f"{one.name} {reading}" if reading in sources else reading
-                sources[label], given[label] = kept, one.sources[reading]
-                begin.at[label] = stood.at[reading]
-                if reading in stood.ended:
-                    begin.ended.append(label)
+                sources[_label(one, reading)], given[_label(one, reading)] = kept, one.sources[reading]
+    origins = {id: above for one in old for id, above in one.spec.origins.items() if id in needed}
+    spec = FragmentSpec(name, ids, [id for id in ids if id in group], sources, {}, origins)
+    spec.replaces = [one.name for one in old]
+    return Fragment(folder, spec, [known[id] for id in ids], given)
+
+
+def _label(fragment: Fragment, reading: str) -> str:
+    """The name of a reading of one fragment among those of others."""
+    return reading if reading.startswith(f"{fragment.name} ") else f"{fragment.name} {reading}"
+
+
+def stood(fragment: Fragment, old: Sequence[Fragment]) -> tuple[Begin, Place, dict[str, int]]:
+    """Where the old fragments, which are held, stand: what a new one begins with."""
+    begin, place, taken = Begin(), Place(), dict[str, int]()
+    for one in old:
+        left = read_json(one.folder / EXPORT / OFFSET, Begin)
+        for reading in one.spec.sources:
+            label = _label(one, reading)
+            if label in fragment.spec.sources:
+                begin.at[label] = left.at[reading]
+                begin.ended += [label] if reading in left.ended else []
         head = one.topic.head()
         place.next |= head.place.next
         place.ended = sorted({*place.ended, *head.place.ended})
-    if sources:
-        place.roots = {name: 0}
-    origins = {id: above for one in old for id, above in one.spec.origins.items() if id in needed}
-    spec = FragmentSpec(name, ids, [id for id in ids if id in group], sources, {}, origins)
-    spec.begin, spec.ended, spec.replaces = begin, place.ended, [one.name for one in old]
-    fragment = Fragment(folder, spec, [steps[id] for id in ids], given)
-    taken = {step: n for one in old for step, n in one.topic.head().taken.items() if step in needed}
-    fragment.topic.stand(Head(-1, 0, place, taken))
-    return fragment
+        taken |= {step: n for step, n in head.taken.items() if step in fragment.spec.origins}
+    return begin, place, taken
 
 
 def seed(fragment: Fragment, old: Sequence[Fragment], partitions: int) -> None:

@@ -18,9 +18,9 @@ from riot_ops.graph.plan import Plan, Stage, planned
 from riot_ops.intake.step import Intake
 from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
 from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
-from riot_ops.reuse.spark.source import Begin, FragmentReader, SourceFeed, TopicFeed
-from riot_ops.reuse.spark.stage import EXPORT, FragmentStage
-from riot_ops.reuse.topic import Place, Topic
+from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, SourceFeed, TopicFeed
+from riot_ops.reuse.spark.stage import FragmentStage
+from riot_ops.reuse.topic import Head, Place, Topic
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.engine import ARRIVAL
 from riot_ops.runtime.spark.adapters import labels_of
@@ -90,10 +90,6 @@ class FragmentSpec(msgspec.Struct):
         How it was planned: its state lies so, also when steps of it have gone.
     parts : dict of str to str
         See :class:`~riot_ops.graph.plan.Plan`.
-    begin : Begin
-        Where its readings begin, if they do not at their beginning.
-    ended : list of str
-        Its sources that had ended when it began.
     replaces : list of str
         The fragments whose work it goes on with, ``together`` with others: they go.
     """
@@ -106,8 +102,6 @@ class FragmentSpec(msgspec.Struct):
     origins: dict[str, list[str]]
     stages: list[StageSpec] = []
     parts: dict[str, str] = {}
-    begin: Begin = msgspec.field(default_factory=Begin)
-    ended: list[str] = []
     replaces: list[str] = []
     together: list[str] = []
 
@@ -136,6 +130,14 @@ class Fragment:
     @property
     def controls(self) -> Controls:
         return Controls(self.folder / "control")
+
+    def begin(self, begin: Begin, place: Place, taken: Mapping[str, int] | None = None) -> None:
+        """Have it begin there, at a place of those that it goes on with; it may run already, and wait for this."""
+        batch = self.topic.head().batch
+        roots = place.roots | ({self.name: batch + 1} if self.spec.sources else {})
+        begin.over = place.ended
+        self.topic.stand(Head(batch, 0, Place(roots, place.next, place.ended), {**(taken or {})}))
+        write_json(self.folder / BEGIN, begin)
 
     def save(self) -> None:
         """Keep what it is; from here on a restart knows of it."""
@@ -213,15 +215,13 @@ class Fragment:
                 for name, r in self.spec.topics.items()
             },
             self.controls,
-            -1,
             outlet,
             labels,
             ARRIVAL,
             options.max_records,
             options.partitions,
             options.queue_bytes,
-            self.spec.begin,
-            self.folder / EXPORT,
+            self.folder,
         )
         processors = [
             FragmentStage(
@@ -233,7 +233,6 @@ class Fragment:
                 outlet.buffering,
                 topic=outlet,
                 origins={step: frozenset(above) for step, above in self.spec.origins.items()},
-                over=frozenset(self.spec.ended),
                 folder=self.folder,
             )
             for number in range(1, len(plan.shuffles) + 1)

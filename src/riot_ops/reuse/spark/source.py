@@ -21,7 +21,7 @@ import pyarrow as pa
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
-from riot_ops.reuse.spark.control import Control, Controls, write_json
+from riot_ops.reuse.spark.control import Control, Controls, read_json, write_json
 from riot_ops.reuse.spark.cuts import ends
 from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.topic import Place, Topic
@@ -30,7 +30,7 @@ from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
 from riot_ops.runtime.spark.source import Part, Reader
 from riot_ops.runtime.spark.stage import FLUSH, stage_zero
 
-__all__ = ["OFFSET", "Begin", "FragmentReader", "Told", "TopicFeed", "held_by"]
+__all__ = ["BEGIN", "EXPORT", "OFFSET", "Begin", "FragmentReader", "Told", "TopicFeed", "held_by"]
 
 Inputs = dict[str, list[pa.RecordBatch]]
 Offset = dict[str, Any]
@@ -38,7 +38,10 @@ Offset = dict[str, Any]
 #: Begins the names of readers that the writer of a topic does not wait for.
 APART = "apart-"
 #: The file in which a fragment that is held leaves where its sources stand.
-OFFSET = "offset.json"
+EXPORT, OFFSET = "export", "offset.json"
+#: The file that says where a fragment begins; before it is there the query runs, and reads nothing.
+BEGIN = "begin.json"
+WAITING: Offset = {"at": {}, "ended": [], "control": -2}
 
 
 def held_by(reader: str) -> bool:
@@ -47,10 +50,11 @@ def held_by(reader: str) -> bool:
 
 
 class Begin(msgspec.Struct):
-    """Where a fragment goes on from, by reading, and the readings that had ended."""
+    """Where a fragment begins, by reading, and which of these had ended; ``over`` are the sources that had."""
 
     at: dict[str, Any] = {}
     ended: list[str] = []
+    over: list[str] = []
 
 
 class Told(msgspec.Struct):
@@ -101,25 +105,32 @@ class FragmentReader(Reader):
     sources: dict[str, SourceFeed]
     topics: dict[str, TopicFeed]
     controls: Controls
-    first: int
     outlet: FragmentOutlet
     labels: dict[int, list[int]]
     order: tuple[str, ...]
     max_records: int | None
     splits: int
     most_unread: int
-    begin: Begin
-    export: Path
+    folder: Path
 
     def most(self) -> int | None:
         return None  # of each source; see below
 
     def initial_offset(self) -> Offset:
-        at = {name: feed.source.initial() for name, feed in self.sources.items()} | self.begin.at
+        return self._first() or dict(WAITING)
+
+    def _first(self) -> Offset | None:
+        """Where it begins, as soon as that is known."""
+        if not (self.folder / BEGIN).exists():
+            return None
+        begin = read_json(self.folder / BEGIN, Begin)
+        at = {name: feed.source.initial() for name, feed in self.sources.items()} | begin.at
         at |= {name: feed.initial() for name, feed in self.topics.items()}
-        return {"at": at, "ended": list(self.begin.ended), "control": self.first}
+        return {"at": at, "ended": begin.ended, "control": -1}
 
     def latest_offset(self, start: Offset, limit: Any) -> Offset:
+        if not start["at"] and not (start := self._first() or {}):
+            return dict(WAITING)
         version = self.controls.newest()
         found = {**start, "control": version}
         control = self.controls.read(version)
@@ -159,8 +170,9 @@ class FragmentReader(Reader):
         return moved, ending
 
     def partitions(self, start: Offset, end: Offset) -> list[Any]:
-        if start == end:
+        if start == end or not end["at"]:
             return []
+        start = start if start["at"] else self._first() or {}
         place, ended = Place(), set(end["ended"]) - set(start["ended"])
         own = {step for name in ended for step in self.sources[name].steps}
         cut: list[list[tuple[str, Split]]] = []
@@ -178,7 +190,9 @@ class FragmentReader(Reader):
         place.ended = sorted({*place.ended, *(s for name in end["ended"] for s in self.sources[name].steps)})
         control = self.controls.read(end["control"])
         if control.hold:
-            write_json(self.export / OFFSET, Begin({name: end["at"][name] for name in self.sources}, end["ended"]))
+            write_json(
+                self.folder / EXPORT / OFFSET, Begin({name: end["at"][name] for name in self.sources}, end["ended"])
+            )
         told = Told(end["control"], control, sorted(own), place)
         tasks = [[one for one in row if one is not None] for row in itertools.zip_longest(*cut)] or [[]]
         sent = msgspec.msgpack.encode(told)
@@ -207,7 +221,7 @@ class FragmentReader(Reader):
             if feed is None:
                 yield from self.topics[name].source.inputs(name, split)
                 continue
-            for inputs in feed.source.inputs(name, split):
+            for inputs in feed.source.inputs(next(iter(feed.members)), split):  # of several each has its name
                 given: Inputs = {}
                 for member, batches in inputs.items():
                     least = max((int(np.max(int_column(b["seq"]))) + 1 for b in batches if b.num_rows), default=0)
@@ -223,8 +237,8 @@ class FragmentReader(Reader):
 
     def commit(self, end: Offset) -> None:
         feeds: dict[str, SourceFeed | TopicFeed] = {**self.sources, **self.topics}
-        for name, feed in feeds.items():
-            feed.source.commit(end["at"][name])
+        for name, at in end["at"].items():
+            feeds[name].source.commit(at)
 
     def stop(self) -> None:
         for feed in self.sources.values():

@@ -11,16 +11,16 @@ import msgspec
 
 from riot_ops.core.errors import StateError
 from riot_ops.core.sink import Fan
-from riot_ops.reuse.spark.control import write_bytes
+from riot_ops.reuse.spark.control import read_json, write_bytes
 from riot_ops.reuse.spark.outlet import FragmentOutlet
-from riot_ops.reuse.spark.source import Told
+from riot_ops.reuse.spark.source import BEGIN, EXPORT, Begin, Told
 from riot_ops.runtime.spark.blocks import Block, Packer
 from riot_ops.runtime.spark.stage import FLUSH, Cached, Head, StageProcessor, cached_engines
 
-__all__ = ["EXPORT", "SEED", "FragmentStage", "bucket_file", "read_states", "write_states"]
+__all__ = ["SEED", "FragmentStage", "bucket_file", "read_states", "write_states"]
 
-#: Folders with the state of buckets: what they begin with, and what they leave.
-SEED, EXPORT = "seed", "export"
+#: The folder with the state that buckets begin with.
+SEED = "seed"
 
 
 def bucket_file(stage: int, place: int) -> str:
@@ -50,11 +50,9 @@ class FragmentStage(StageProcessor):
         What is forwarded goes there.
     origins : mapping of str to set of str
         By step, the sources above it.
-    over : set of str
-        The sources that had ended when the fragment began.
     folder : path
-        The fragment's: what is in ``seed`` a bucket begins with, and to ``export`` it leaves its state when the
-        fragment is held.
+        The fragment's, which says which sources had ended when it began; what is in ``seed`` a bucket begins with,
+        and to ``export`` it leaves its state when the fragment is held.
     """
 
     def __init__(
@@ -62,14 +60,12 @@ class FragmentStage(StageProcessor):
         *given: Any,
         topic: FragmentOutlet,
         origins: Mapping[str, Set[str]],
-        over: Set[str],
         folder: Path,
         **named: Any,
     ) -> None:
         super().__init__(*given, **named)
         self._topic = topic
         self._origins = origins
-        self._over = over
         self._folder = folder
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
@@ -104,6 +100,8 @@ class FragmentStage(StageProcessor):
         yield from super()._run_bucket(cached, packer, blocks)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
-        then = before | self._over
+        if not ended:
+            return False
+        then = before | {*read_json(self._folder / BEGIN, Begin).over}
         now = then | ended
         return {s for s, above in self._origins.items() if above <= now and not above <= then}
