@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
@@ -23,7 +23,6 @@ from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, made
 from riot_ops.reuse.spark.meeting import meeting
-from riot_ops.reuse.spark.source import Begin
 from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.claim import Claim
@@ -31,6 +30,7 @@ from riot_ops.runtime.claim import Claim
 __all__ = ["FragmentsBackend"]
 
 POLL_SECONDS = 0.05
+T = TypeVar("T")
 _log = logging.getLogger("riot_ops")
 
 
@@ -69,8 +69,7 @@ class FragmentsBackend:
         self._left = Left(self.folder / "fragments", self.folder / "dataflows")
         self._again: list[tuple[Addition, Submission]] | None = None
         self._number = self._left.number
-        #: For how long fragments that became others gave nothing, in seconds.
-        self._interrupted: list[float] = []
+        self._interrupted: list[float] = []  # seconds
         self._lock = threading.RLock()
         self._news = threading.Condition()
         self._stop = threading.Event()
@@ -118,7 +117,10 @@ class FragmentsBackend:
             begins = self._begins(self._refresh(new), since)
             at = {name: begins[name][0] if name in begins else 0 for name in new.wanted}
             if new.fragment is not None:
-                self._begin(new.fragment, begins)
+                for name in new.fragment.spec.topics:
+                    self._fragments[name].topic.join(new.fragment.name, begins[name][0])
+                new.fragment.follow(begins)
+                new.fragment.save()
             carrier = self._carrier(submission, new, Delivered(submission.name, dict(addition.placed), 0, at), False)
             if new.fragment is not None:
                 new.fragment.query = self._launch(new.fragment)
@@ -134,35 +136,14 @@ class FragmentsBackend:
             self._fragments[new.fragment.name] = new.fragment
         self._carriers[submission.name] = carrier
         carrier.start()
-        known = [place.next for _, place in begins.values()]
         placed = {node.id: addition.placed[node.id] for node in submission.flow.kind("source")}
-        return {node: max((one.get(step, 0) for one in known), default=0) for node, step in placed.items()}
-
-    def _begin(self, fragment: Fragment, begins: Mapping[str, tuple[int, Place]]) -> None:
-        """Keep a new fragment, and have it read the others from these places on."""
-        place = Place()
-        for name, read in fragment.spec.topics.items():
-            read.batch, read.before = begins[name]
-            self._fragments[name].topic.join(fragment.name, read.batch)
-            place.roots |= read.before.roots
-            place.next |= read.before.next
-            place.ended = sorted({*place.ended, *read.before.ended})
-        fragment.begin(Begin(), place)
-        fragment.save()
+        return {node: max((p.next.get(s, 0) for _, p in begins.values()), default=0) for node, s in placed.items()}
 
     def _begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
         """Wait until the fragments do what they were told: from which batches on, at one place of all of them."""
         topics = {name: self._fragments[name].topic for name in since}
-        found: dict[str, tuple[int, Place]] | None = None
-
-        def met() -> bool:
-            nonlocal found
-            found = meeting(topics, since, versions)
-            return found is not None
-
-        self._until(met, since, f"the running queries did not take it up within {self.patience_s:g} s")
-        assert found is not None
-        return found
+        why = f"the running queries did not take it up within {self.patience_s:g} s"
+        return self._until(lambda: meeting(topics, since, versions), since, lambda: why)
 
     def reduce(self, removal: Removal) -> None:
         with self._lock:
@@ -203,16 +184,14 @@ class FragmentsBackend:
                 fresh[-1].lay_out(self._fuse)
                 fresh[-1].tell(self._wanted(carriers, group))
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
-            self._until(
-                lambda: all(one.topic.head().batch >= 0 for one in fresh), names, "the new queries did not start"
-            )
+            self._until(lambda: _batches(fresh, 1), names, lambda: "the new query did not start")
             begun = time.monotonic()
             held(old, begun + self.patience_s, lambda: self._care.check(names))
-            self._until(
-                lambda: not (late := [one.submission.name for one in carriers if one.behind()]) or ", ".join(late),
-                names,
-                "the sinks of {} do not keep up",
-            )
+
+            def late() -> str:
+                return ", ".join(one.submission.name for one in carriers if one.behind())
+
+            self._until(lambda: not late() or None, names, lambda: f"the sinks of {late()} do not keep up")
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
                 seed(one, old, self._options.partitions)
@@ -236,19 +215,19 @@ class FragmentsBackend:
             del self._fragments[gone.name]
             gone.remove()
         self._refresh()
-        self._until(lambda: all(one.topic.head().batch >= 1 for one in fresh), [one.name for one in fresh])
+        with contextlib.suppress(ConnectorError):
+            self._until(lambda: _batches(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
         self._interrupted.append(time.monotonic() - begun)
 
-    def _until(self, what: Callable[[], bool | str], names: Iterable[str], why: str = "") -> None:
-        """Wait for something that queries do; of what it tells where it is not there yet, ``why`` tells too."""
+    def _until(self, what: Callable[[], T | None], names: Iterable[str], why: Callable[[], str]) -> T:
+        """Wait for something that queries do."""
         until = time.monotonic() + self.patience_s
-        while (found := what()) is not True:
+        while (found := what()) is None:
             self._care.check(names)
             if time.monotonic() > until:
-                if why:
-                    raise ConnectorError(why.format(found))
-                return
+                raise ConnectorError(why())
             time.sleep(POLL_SECONDS / 2)
+        return found
 
     def _wanted(self, carriers: list[Carrier], group: frozenset[str]) -> set[str]:
         """The streams of a group that dataflows want."""
@@ -407,6 +386,11 @@ class FragmentsBackend:
             for carrier in self._carriers.values():
                 carrier.close()
             self._claim.release()
+
+
+def _batches(fragments: Iterable[Fragment], n: int) -> bool | None:
+    """Whether each has done so many micro-batches, or None."""
+    return all(one.topic.head().batch + 1 >= n for one in fragments) or None
 
 
 def _changed(path: Path) -> int:

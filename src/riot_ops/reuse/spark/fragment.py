@@ -139,6 +139,16 @@ class Fragment:
         self.topic.stand(Head(batch, 0, Place(roots, place.next, place.ended), {**(taken or {})}))
         write_json(self.folder / BEGIN, begin)
 
+    def follow(self, begins: Mapping[str, tuple[int, Place]]) -> None:
+        """Have it begin with these batches of the topics that it reads, and before them there."""
+        place = Place()
+        for name, read in self.spec.topics.items():
+            read.batch, read.before = begins[name]
+            place.roots |= read.before.roots
+            place.next |= read.before.next
+            place.ended = sorted({*place.ended, *read.before.ended})
+        self.begin(Begin(), place)
+
     def save(self) -> None:
         """Keep what it is; from here on a restart knows of it."""
         write_json(self.folder / SPEC, self.spec)
