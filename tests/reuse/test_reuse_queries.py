@@ -237,3 +237,22 @@ def test_who_does_not_come_to_rest_stays_as_it_was(opened):
     free.set()
     assert manager.backend.wait(10)
     assert got == values(bob, "t0") == [float(i) for i in range(200)]
+
+
+def test_a_state_is_taken_up_with_what_ran(opened, tmp_path):
+    manager, source, go = opened()
+    flows = {"ada": dataflow("ada", (0, 100)), "bob": dataflow("bob", (0, 100), (0, 50))}
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
+    for name, flow in flows.items():
+        manager.submit(flow, source, sinks[name])
+    manager.pause("bob")
+    go()
+    assert manager.backend.wait(10)
+    state = manager.state()
+    manager.backend.kill()
+    again = ReuseManager(FakeSpark(tmp_path / "back"), rebind=lambda name, flow: (source, sinks[name]))
+    again.restore(state)
+    assert again.stats()["fragments"] == 2 and again.backend.wait(10)
+    assert again.stats()["dataflows"]["bob"]["paused"] and again.stats()["records"]["in.0"] == 200, "it was read again"
+    assert values(sinks["ada"], "t0") == [float(i) for i in range(101)] and values(sinks["bob"], "t1") == []
+    again.close()
