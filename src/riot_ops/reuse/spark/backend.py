@@ -150,8 +150,7 @@ class FragmentsBackend:
             carrier = self._carriers.pop(removal.name, None)
             if carrier is not None:
                 carrier.end()
-            for step in removal.stopped:
-                self._where.pop(step, None)
+            self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
             for fragment in reversed(list(self._fragments.values())):
                 if not self._where.keys() & fragment.spec.nodes:
                     del self._fragments[fragment.name]
@@ -184,7 +183,8 @@ class FragmentsBackend:
                 fresh[-1].lay_out(self._fuse)
                 fresh[-1].tell(self._wanted(carriers, group))
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
-            self._until(lambda: _batches(fresh, 1), names, lambda: "the new query did not start")
+            with contextlib.suppress(ConnectorError):  # then it takes longer
+                self._until(lambda: _batches(fresh, 1), names, lambda: "it is not up")
             begun = time.monotonic()
             held(old, begun + self.patience_s, lambda: self._care.check(names))
 
