@@ -230,3 +230,8 @@ def test_variants_on_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_everything_is_equal() -> None:
     validate("--all", "--quick")
+
+
+@pytest.mark.usefixtures("few")
+def test_an_application_without_a_counterpart_in_plain_python(tmp_path: Path) -> None:
+    assert like_plain_python(case(application("threat"), tmp_path)) is None

@@ -204,9 +204,12 @@ def like_plain_python(given: Case) -> bool | None:
     """Whether the results are those of the application in plain Python; None where there is none of it."""
     if not given.application.results:
         return None
-    result = given.flow.run(given.sources, batch_size=given.messages)
     lines = {name: list(_payloads(source)) for name, source in given.sources.items()}
-    wanted = plain_results(given.application, lines, {})
+    try:
+        wanted = plain_results(given.application, lines, {})
+    except ModuleNotFoundError:  # not every application has one
+        return None
+    result = given.flow.run(given.sources, batch_size=given.messages)
     return all(
         compare(stream, wanted[stream], _tuples(result[stream], fields)).equal
         for stream, fields in given.application.results.items()
