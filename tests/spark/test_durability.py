@@ -20,7 +20,7 @@ from riot_ops.core.sink import CallbackSink, ParquetSink
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.spark import adapters
 from riot_ops.runtime.spark.blocks import Packer
-from riot_ops.runtime.spark.query import _cause
+from riot_ops.runtime.spark.query import cause_of
 from riot_ops.streams.writer import write as write_stream
 from riot_ops.testing import exact
 from tests.recovery import job
@@ -188,6 +188,6 @@ def test_a_stopped_session_is_told(monkeypatch):
     ],
 )
 def test_what_a_failure_of_spark_came_from(text, kind, told):
-    found, cause = _cause(text)
+    found, cause = cause_of(text)
     assert found is kind
     assert told in cause

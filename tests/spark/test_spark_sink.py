@@ -141,11 +141,11 @@ def test_blocks_are_as_large_as_they_may_be(capacity, rows):
 
 def test_a_worker_keeps_the_state_of_the_queries_it_ran_last(monkeypatch):
     monkeypatch.setattr(stages, "_CACHE", type(stages._CACHE)())
-    first = stages._cached("first")
+    first = stages.cached_engines("first")
     for i in range(3):
-        stages._cached(f"{i}")
-    assert stages._cached("first") is first
-    stages._cached("new")
+        stages.cached_engines(f"{i}")
+    assert stages.cached_engines("first") is first
+    stages.cached_engines("new")
     assert [*stages._CACHE] == ["1", "2", "first", "new"]
 
 

@@ -73,7 +73,7 @@ class NumberedLines:
         """The files as Spark reads them, with ``seq`` and ``value``; so many at once where it streams."""
         folder = base / "in"
         if not folder.exists():
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             for path in self.files:
                 (folder / path.name).symlink_to(path)
         reader = spark.readStream.option("maxFilesPerTrigger", files) if streaming else spark.read
@@ -130,7 +130,7 @@ def write_numbered(stream: str, folder: Path, batches: int, batch: int, seed: in
     """
     each = batch // PARTS
     source = streams.generate(stream, messages=batches * batch, seed=seed)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     files, at = [], source.initial()
     for number in range(batches * PARTS):
         path, end = folder / f"{number:05d}.parquet", source.latest(at, each)

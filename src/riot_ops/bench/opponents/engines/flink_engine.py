@@ -6,31 +6,27 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pyflink.common import Configuration, Types, WatermarkStrategy
-from pyflink.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
-from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
-from pyflink.datastream.state import ValueStateDescriptor
-
 from riot_ops.bench.opponents.engines.programs import Checksum, Program, main
 
 __all__ = ["run"]
 
 
-class _Step(KeyedProcessFunction):
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.state = runtime_context.get_state(ValueStateDescriptor("state", Types.PICKLED_BYTE_ARRAY()))
-
-    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        state, rows = self.program.step(self.state.value(), value[1])
-        self.state.update(state)
-        yield from rows
-
-
 def run(program: Program, files: list[str]) -> Checksum:
     """Run a program."""
+    from pyflink.common import Configuration, Types, WatermarkStrategy
+    from pyflink.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+    from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
+    from pyflink.datastream.state import ValueStateDescriptor
+
+    class Step(KeyedProcessFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.state = runtime_context.get_state(ValueStateDescriptor("state", Types.PICKLED_BYTE_ARRAY()))
+
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            state, rows = program.step(self.state.value(), value[1])
+            self.state.update(state)
+            yield from rows
+
     settings = Configuration()
     for name in ("python.executable", "python.client.executable"):
         settings.set_string(name, sys.executable)
@@ -39,7 +35,7 @@ def run(program: Program, files: list[str]) -> Checksum:
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *files).build()
     lines = environment.from_source(source, WatermarkStrategy.no_watermarks(), "lines")
     keyed = lines.flat_map(lambda line: program.expand(line.encode())).key_by(lambda pair: pair[0])
-    return Checksum.of(keyed.process(_Step(program)).execute_and_collect())
+    return Checksum.of(keyed.process(Step()).execute_and_collect())
 
 
 if __name__ == "__main__":
