@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.models.model import Model
 from riot_ops.tasks.predictive.prediction import PredictionTask
 from riot_ops.tasks.predictive.training import TrainingTask
 
-__all__ = ["ClassTrainingTask", "ClassificationTask"]
+__all__ = ["ClassTrainingTask", "ClassificationTask", "labelled"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -118,3 +119,18 @@ class ClassTrainingTask(TrainingTask):
 def _check_classes(classes: Sequence[str]) -> None:
     if len(set(classes)) < len(classes):
         raise ConfigError(f"classes must not name a class twice, got {classes!r}")
+
+
+def labelled() -> pa.RecordBatch:
+    """Records for the cases of training tasks: twelve in a row have two classes, also with rejected ones between."""
+    n = 24
+    return pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(n), pa.int64()),
+            "event_time": pa.array([i * 7 % 11 for i in range(n)], TIMESTAMP),
+            "key": ["a", "ü"] * (n // 2),
+            "x": [(-1) ** i * 1e9 / (i + 1) ** 3 for i in range(n)],
+            "y": [i * 5 % 13 / 4 for i in range(n)],
+            "target": ["low", "low", "ü"] * (n // 3),
+        }
+    )

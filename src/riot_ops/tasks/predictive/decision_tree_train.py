@@ -6,14 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import pyarrow as pa
-
 from riot_ops.core.parameters import Count, NonNegative
-from riot_ops.core.schema import TIMESTAMP
 from riot_ops.models.fit import fit_tree
 from riot_ops.models.tree import TreeModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predictive.classification import ClassTrainingTask
+from riot_ops.tasks.predictive.classification import ClassTrainingTask, labelled
 from riot_ops.tasks.predictive.linear_regression_train import sets
 
 __all__ = ["DecisionTreeTrain"]
@@ -116,18 +113,7 @@ class DecisionTreeTrain(ClassTrainingTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        # every set of a case has two classes, also with records between that are rejected
-        n = 24
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "seq": pa.array(range(n), pa.int64()),
-                "event_time": pa.array([i * 7 % 11 for i in range(n)], TIMESTAMP),
-                "key": ["a", "ü"] * (n // 2),
-                "x": [(-1) ** i * 1e9 / (i + 1) ** 3 for i in range(n)],
-                "y": [i * 5 % 13 / 4 for i in range(n)],
-                "target": ["low", "low", "ü"] * (n // 3),
-            }
-        )
+        batch = labelled()
         yield Case(cls(inputs=("x", "y"), size=12, min_leaf=1), batch)
         options: dict[str, Any] = {"classes": ("ü", "low", "high"), "criterion": "gini", "max_depth": 2}
         yield Case(cls(inputs=("x",), size=12, by=("key",), dataset="TAXI", **options), batch, "by key")

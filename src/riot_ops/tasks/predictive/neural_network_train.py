@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, NonNegative
-from riot_ops.core.schema import TIMESTAMP
 from riot_ops.models.fit import fit_network
 from riot_ops.models.network import Activation, NetworkModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predictive.classification import ClassTrainingTask
+from riot_ops.tasks.predictive.classification import ClassTrainingTask, labelled
 from riot_ops.tasks.predictive.linear_regression_train import sets
 
 __all__ = ["NeuralNetworkTrain"]
@@ -121,17 +118,7 @@ class NeuralNetworkTrain(ClassTrainingTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        n = 24
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "seq": pa.array(range(n), pa.int64()),
-                "event_time": pa.array([i * 7 % 11 for i in range(n)], TIMESTAMP),
-                "key": ["a", "ü"] * (n // 2),
-                "x": [(-1) ** i * 1e9 / (i + 1) ** 3 for i in range(n)],
-                "y": [i * 5 % 13 / 4 for i in range(n)],
-                "target": ["low", "low", "ü"] * (n // 3),
-            }
-        )
+        batch = labelled()
         few: dict[str, Any] = {"hidden": (3,), "epochs": 1, "validation": 0.0}
         yield Case(cls(inputs=("x", "y"), size=12, **few), batch)
         options: dict[str, Any] = {"classes": ("ü", "low", "high"), "activation": "tanh"}
