@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from riot_ops.bench.validation import compare, lines_of
 from riot_ops.command import cli
 from riot_ops.command.application_job import ApplicationJob
-from riot_ops.command.settings import named, settings
+from riot_ops.command.settings import named, setting, settings
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import APPLICATIONS, BUILDERS, application
 from riot_ops.streams import generate, write
@@ -113,6 +113,19 @@ def test_misuse(options, said, monkeypatch, tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     with pytest.raises(ConfigError, match=said):
         ApplicationJob(name="wc", **{"runner": "local", **options})
+
+
+def test_a_file_without_a_name_feeds_the_sources_that_there_are_with_these_parameters():
+    for given, source in (((), "flows"), (("from_packets=true",), "packets")):
+        found = setting(application("threat"), ("a.txt",), given)
+        assert list(found.files) == [source]
+        assert [node.id for node in found.flow.kind("source")] == [source]
+    with pytest.raises(ConfigError, match=r"--input packets: with these parameters threat reads flows"):
+        setting(application("threat"), ("packets=a.txt",), ())
+    with pytest.raises(ConfigError, match=r"spam_filter reads .*: say which, --input \w+=a.txt"):
+        setting(application("sf"), ("a.txt",), ())
+    with pytest.raises(ConfigError, match=r"--input analysis=FILE is missing"):
+        setting(application("sf"), ("training=a.txt",), ())
 
 
 def test_an_empty_file_and_options_of_others(tmp_path):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from riot_ops.core.errors import MissingExtraError
+from riot_ops.bench.canvas import canvas, png
 
 __all__ = ["TITLES", "draw", "of_applications", "of_operators"]
 
@@ -23,7 +22,7 @@ TITLES = {
     "memory": "Memory at half of the peak rate",
     "scaling": "One core and two",
 }
-LOCAL, SPARK, PLAIN, IDIOMATIC, GRID = "#2563eb", "#0d9488", "#a1a1aa", "#ea580c", "#e2e8f0"
+LOCAL, SPARK, PLAIN, IDIOMATIC = "#2563eb", "#0d9488", "#a1a1aa", "#ea580c"
 
 Figures = Mapping[str, float]
 
@@ -59,22 +58,6 @@ def of_applications(values: Figures) -> dict[str, dict[str, float]]:
 
 def draw(values: Figures) -> dict[str, bytes]:
     """The figures as PNG, by name, of what there are values of."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise MissingExtraError("drawing the results", "plot") from None
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    style: Any = {
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": "#64748b",
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-    }
     operators, applications = of_operators(values), of_applications(values)
     makers: dict[str, Callable[[Any], Any]] = {
         "selectivity": lambda p: _bars(
@@ -133,17 +116,9 @@ def draw(values: Figures) -> dict[str, bytes]:
             "throughput with all cores over that with one",
         ),
     }  # fmt: skip
-    pictures = {}
-    with plt.rc_context(style):
-        for name, make in makers.items():
-            figure = make(plt)
-            if figure is None:
-                continue
-            data = io.BytesIO()
-            figure.savefig(data, format="png", dpi=110)
-            plt.close(figure)
-            pictures[name] = data.getvalue()
-    return pictures
+    with canvas() as plt:
+        made = {name: make(plt) for name, make in makers.items()}
+        return {name: png(plt, figure) for name, figure in made.items() if figure is not None}
 
 
 def _bars(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from riot_ops.bench.canvas import GRID, canvas, png
 from riot_ops.bench.outcome import Outcome
 from riot_ops.bench.paper import published
 from riot_ops.bench.paper_table import short
-from riot_ops.core.errors import MissingExtraError
 
 __all__ = ["TITLES", "draw"]
 
-OURS, PAPER, EDGE, GRID = "#2563eb", "#ea580c", "#1e3a8a", "#e2e8f0"
+OURS, PAPER, EDGE = "#2563eb", "#ea580c", "#1e3a8a"
 #: Figures by name, and what they show.
 TITLES = {
     "throughput": "Peak throughput",
@@ -30,23 +29,6 @@ TITLES = {
 
 def draw(suite: str, outcomes: Sequence[Outcome]) -> dict[str, bytes]:
     """The figures as PNG, by name."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise MissingExtraError("drawing the results", "plot") from None
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    style: Any = {
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": "#64748b",
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "svg.fonttype": "none",
-    }
     makers: dict[str, Callable[[Any, str, Sequence[Outcome]], Any]] = {
         "throughput": _throughput,
         "latency": _latency,
@@ -56,15 +38,8 @@ def draw(suite: str, outcomes: Sequence[Outcome]) -> dict[str, bytes]:
     }
     if suite == "app":
         makers["over-time"] = _over_time
-    pictures = {}
-    with plt.rc_context(style):
-        for name, make in makers.items():
-            figure = make(plt, suite, outcomes)
-            data = io.BytesIO()
-            figure.savefig(data, format="png", dpi=110)
-            plt.close(figure)
-            pictures[name] = data.getvalue()
-    return pictures
+    with canvas() as plt:
+        return {name: png(plt, make(plt, suite, outcomes)) for name, make in makers.items()}
 
 
 def _axes(plt: Any, outcomes: Sequence[Outcome], label: str) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from riot_ops import streams
 from riot_ops.command import findings
 from riot_ops.command.job import Job
-from riot_ops.command.settings import files_of, named, settings
+from riot_ops.command.settings import setting
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
@@ -65,24 +65,11 @@ class ApplicationJob(Job):
             if getattr(self, option) != default:
                 raise ConfigError(f"--{option.replace('_', '-')} is for applications of RIoTBench, not for {self.name}")
         self._prepare()
-        self._files = files_of(self.application, self.inputs)
-        self._parameters = settings(self.application.builder, named(self.given, "--set"))
-        for name in self.application.files:
-            if name in self._files:
-                self._parameters[name] = str(self._files.pop(name))
-        self._flow = self.application.builder(**self._parameters)
+        found = setting(self.application, self.inputs, self.given)
+        self._files, self._parameters, self._flow = dict(found.files), found.parameters, found.flow
         #: The generated stream of each source that there is with these parameters.
         feeds = {**self.application.inputs, **self.application.others}
         self._inputs = {node.id: feeds[node.id] for node in self._flow.kind("source")}
-        names = ", ".join(self._inputs)
-        for name in self._files:
-            if name not in self._inputs:
-                raise ConfigError(
-                    f"--input {name}: with these parameters {self.name} reads {names} (--input NAME=FILE)"
-                )
-        lacking = [name for name in self._inputs if name not in self._files]
-        if self._files and lacking:
-            raise ConfigError(f"{self.name} reads {names}: --input {lacking[0]}=FILE is missing")
         if self.speed is not None:
             for name, source in self._inputs.items():
                 if name in self._files and self._times(name) is None:

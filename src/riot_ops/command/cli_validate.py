@@ -58,7 +58,7 @@ def validate(
     Records are compared in any order.
     """
     from riot_ops.bench import validation
-    from riot_ops.command.settings import files_of, named, settings
+    from riot_ops.command.settings import setting
     from riot_ops.command.validate_all import validate_all
     from riot_ops.core.errors import ConfigError
     from riot_ops.core.paths import local_path
@@ -79,29 +79,27 @@ def validate(
     one = application(names[0])
     if not one.results:
         raise ConfigError(f"{one.name} has no plain-Python counterpart; it is of the suite {one.suite}")
-    files = files_of(one, input)
-    parameters = settings(one.builder, named(given or (), "--set"))
-    parameters |= {parameter: str(files.pop(parameter)) for parameter in one.files if parameter in files}
-    if not files:
+    found = setting(one, input, given or ())
+    if not found.files:
         raise ConfigError(f"--input must name a file for {', '.join(one.inputs)}")
-    for path in files.values():
+    for path in found.files.values():
         if not path.exists():
             raise ConfigError(f"no such file: {path}")
-    found = validation.validate(one, files, local_path(out, "--out"), parameters)
+    compared = validation.validate(one, found.files, local_path(out, "--out"), found.parameters)
     console = Console()
     if as_json:
-        for comparison in found:
+        for comparison in compared:
             print(json.dumps({**asdict(comparison), "equal": comparison.equal}, default=str))
     else:
         table = Table()
         for column in ("stream", "plain Python", "found", "differing"):
             table.add_column(column, justify="left" if column == "stream" else "right")
-        for c in found:
+        for c in compared:
             table.add_row(c.stream, f"{c.wanted:,}", f"{c.found:,}", f"{c.differing:,}")
         console.print(table)
-        for c in found:
+        for c in compared:
             for what, rows in (("missing", c.missing), ("unexpected", c.unexpected)):
                 for row in rows:
                     console.print(f"{c.stream}, {what}: {row}", markup=False, highlight=False, soft_wrap=True)
-    if not all(c.equal for c in found):
+    if not all(c.equal for c in compared):
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import msgspec
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import duration
 from riot_ops.core.paths import local_path
+from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application
 
-__all__ = ["files_of", "named", "settings"]
+__all__ = ["Setting", "named", "setting", "settings"]
 
 
 def named(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -61,18 +63,27 @@ def settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str,
     return found
 
 
-def files_of(application: Application, texts: Sequence[str]) -> dict[str, Path]:
-    """The files of ``--input FILE`` and ``--input NAME=FILE``, by source and by parameter that names a file."""
-    sources, files = list(application.inputs), list(application.files)
-    known = [*sources, *application.others, *files]
-    found: dict[str, Path] = {}
+@dataclass(frozen=True)
+class Setting:
+    """An application as it is set: parameters, the dataflow with them, and the files of its sources by name."""
+
+    parameters: Mapping[str, Any]
+    flow: Dataflow
+    files: Mapping[str, Path]
+
+
+def setting(application: Application, inputs: Sequence[str], given: Sequence[str]) -> Setting:
+    """What ``--input FILE``, ``--input NAME=FILE`` (a source, or a parameter that names a file) and ``--set`` say."""
+    known = [*application.inputs, *application.others, *application.files]
+    files: dict[str, Path] = {}
+    nameless = []
 
     def add(name: str, path: str) -> None:
-        if name in found:
-            raise ConfigError(f"--input gives {name} twice: {found[name]} and {path}")
-        found[name] = local_path(path, "--input")
+        if name in files:
+            raise ConfigError(f"--input gives {name} twice: {files[name]} and {path}")
+        files[name] = local_path(path, "--input")
 
-    for text in texts:
+    for text in inputs:
         name, sign, path = text.partition("=")
         if sign and name in known:
             add(name, path)
@@ -81,12 +92,28 @@ def files_of(application: Application, texts: Sequence[str]) -> dict[str, Path]:
                 f"--input {text}: {application.name} has no input {name!r}; it has {', '.join(known)}"
                 f"{did_you_mean(name, known)}"
             )
-        elif len(sources) == 1 or application.one_file:
-            for one in sources:
-                add(one, text)
         else:
+            nameless.append(text)
+    parameters = settings(application.builder, named(given, "--set"))
+    parameters |= {name: str(files.pop(name)) for name in application.files if name in files}
+    flow = application.builder(**parameters)
+    # which sources there are may depend on the parameters
+    sources = [node.id for node in flow.kind("source")]
+    for text in nameless:
+        if len(sources) > 1 and not application.one_file:
             raise ConfigError(f"{application.name} reads {', '.join(sources)}: say which, --input {sources[0]}={text}")
-    return found
+        for name in sources:
+            add(name, text)
+    for name in files:
+        if name not in sources:
+            raise ConfigError(
+                f"--input {name}: with these parameters {application.name} reads {', '.join(sources)} "
+                "(--input NAME=FILE)"
+            )
+    lacking = [name for name in sources if name not in files]
+    if files and lacking:
+        raise ConfigError(f"{application.name} reads {', '.join(sources)}: --input {lacking[0]}=FILE is missing")
+    return Setting(parameters, flow, files)
 
 
 def _converted(text: str, kind: Any) -> Any:

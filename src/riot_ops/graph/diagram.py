@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
+from riot_ops.core.operator import KeyedOperator
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Edge, Node
 
@@ -80,7 +81,8 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
         parts += _svg_edge(edge, place)
     for node in flow.nodes.values():
         x, y = place[node.id]
-        kind = "keyed" if node.task is not None and node.task.stateful else node.kind
+        keyed = isinstance(node.task, KeyedOperator) and node.task.without_state() is None
+        kind = "keyed" if keyed else node.kind
         parts.append(
             f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
             f'fill="{COLOURS[kind]}" stroke="#555"/>'

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from riot_ops.bench.canvas import canvas
 from riot_ops.bench.confidence import interval
 from riot_ops.bench.experiment import Figure
 from riot_ops.bench.measure import Measure
-from riot_ops.core.errors import MissingExtraError
 
 __all__ = ["ENOUGH", "Picture", "draw", "position", "sure"]
 
@@ -74,28 +74,9 @@ def draw(figure: Figure, measures: Sequence[Measure]) -> Picture | None:
     points = [point for point in figure.points(measures) if math.isfinite(point[2].value)]
     if not points:
         return None
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise MissingExtraError("drawing the results", "plot") from None
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    style: Any = {
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "grid.linewidth": 0.7,
-        "svg.fonttype": "none",
-        "svg.hashsalt": figure.key,
-        **dict.fromkeys(
-            ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color", "legend.labelcolor"), INK
-        ),
-    }
-    with plt.rc_context(style):
+    ink = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color", "legend.labelcolor")
+    style = {"grid.color": GRID, "grid.linewidth": 0.7, "svg.hashsalt": figure.key, **dict.fromkeys(ink, INK)}
+    with canvas(style) as plt:
         drawn = _bars(plt, figure, points) if figure.kind == "bar" else _lines(plt, figure, points)
         vector, pixels = io.StringIO(), io.BytesIO()
         drawn.savefig(vector, format="svg", transparent=True, metadata={"Date": None})
