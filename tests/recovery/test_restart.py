@@ -20,6 +20,7 @@ from riot_ops.core.errors import ConnectorError, RiotError, StateError
 from riot_ops.graph.plan import Plan
 from riot_ops.testing import ABORT, EOF, PAUSE, ScriptedSource, exact
 from tests.recovery import job
+from tests.search import seeds
 
 STREAMS = ("smooth", "average", "errors")
 
@@ -166,7 +167,7 @@ def _wait_for_output(process: subprocess.Popen[bytes], folder: Path, more: int, 
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_killed_in_process(tmp_path, seed):
     _kill("local", tmp_path, 8_000, kills=2, seed=seed, patience_s=60)
     job.run("local", tmp_path, 8_000, 8_000)

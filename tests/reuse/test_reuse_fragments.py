@@ -13,6 +13,7 @@ from riot_ops.runtime.binding import bind_sources
 from tests.random_flows import assert_same, everything, random_input
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_reuse_local import Got, any_flow, known
+from tests.search import seeds
 
 NAMES = ("north", "south", "west", "in0", "in1")
 
@@ -64,7 +65,7 @@ class Users:
         assert_same(self.got(name, nodes), self.alone(name, nodes), self.flows[name])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_together_each_gets_what_it_gets_alone(seed, tmp_path):  # P15
     choose = random.Random(seed)
     users = Users(choose, tmp_path)
@@ -83,7 +84,7 @@ def test_together_each_gets_what_it_gets_alone(seed, tmp_path):  # P15
     users.manager.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(seed, tmp_path):
     choose = random.Random(seed)
     users = Users(choose, tmp_path, rows=150, policy="stateless")
@@ -104,7 +105,7 @@ def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(seed, tmp_path
     users.manager.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_all_go_on_after_the_process_was_killed(seed, tmp_path):
     """Nothing is lost or doubled at any sink, whatever was under way."""
     choose = random.Random(seed)
@@ -124,7 +125,7 @@ def test_all_go_on_after_the_process_was_killed(seed, tmp_path):
     users.manager.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_fragments_become_one_while_records_come(seed, tmp_path):  # P15, P18
     """Nothing is lost or doubled at any sink, and state goes on; also where some have gone, and after a kill."""
     choose = random.Random(seed)

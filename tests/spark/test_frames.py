@@ -22,6 +22,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
 from riot_ops.runtime.spark import adapters
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
+from tests.search import seeds
 
 pytestmark = pytest.mark.spark
 
@@ -77,7 +78,7 @@ def stream_of(spark, folder, tables):
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_batch_gives_the_records_of_a_run_in_process(spark, seed):
     choose = random.Random(seed)
     flow = random_flow(choose, sources=1 + seed % 2)
