@@ -47,7 +47,7 @@ class Sizes:
         return self.batch * self.batches
 
 
-FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 6.0, 100.0), Sizes(2_000, 4_000, 2, 1, 0.2, 30.0)
+FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 6.0, 100.0), Sizes(20_000, 50_000, 4, 1, 1.0, 30.0)
 #: The suites whose applications it measures.
 SUITES = ("dspbench", "neptune")
 

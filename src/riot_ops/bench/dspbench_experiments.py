@@ -29,7 +29,7 @@ IN_PROCESS = (
         Figure("time", "Time of operators", _OF + "time-p50", "operator", "ns/record", log="y"),
         Figure("selectivity", "Selectivity of operators", _OF + "selectivity", "operator", "records/record", log="y"),
     ),
-    (45.0, 3000.0),
+    (110.0, 3000.0),
 )
 ON_SPARK = (
     "Applications on Spark beside the same in plain PySpark, in the same micro-batches. The paper has Storm above "

@@ -48,7 +48,7 @@ EXPERIMENTS = (
         local,
         _ABOUT + " Here the stages are threads of one process, and batches are handed on without a copy.",
         (*_relay("local", "Relay in process"), *_buffers("local", "Relay in process")),
-        (30.0, 400.0),
+        (18.0, 400.0),
     ),
     Experiment(
         "neptune/relay/processes",
@@ -56,7 +56,7 @@ EXPERIMENTS = (
         processes,
         _ABOUT + " Here the relay is another process, and batches cross two sockets.",
         (*_relay("processes", "Relay over processes"), *_buffers("processes", "Relay over processes")),
-        (45.0, 600.0),
+        (22.0, 600.0),
     ),
     Experiment(
         "neptune/relay/spark",
@@ -89,7 +89,7 @@ EXPERIMENTS = (
                 "bytes/message",
             ),
         ),
-        (25.0, 160.0),
+        (18.0, 160.0),
     ),
     Experiment(
         "neptune/backpressure",
@@ -120,7 +120,7 @@ EXPERIMENTS = (
             ),
             Figure("jobs", "Many relays at once", r"neptune/jobs/(?P<x>\d+)", "relays", "messages/s", "line"),
         ),
-        (30.0, 240.0),
+        (15.0, 240.0),
     ),
 )
 

@@ -8,6 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+import pyarrow as pa
+
 from riot_ops.bench import reuse_many, reuse_spark
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
@@ -36,7 +39,9 @@ CPU = {"riot": 0.51, "opmw": 0.36}
 #: Points of a line of its figures.
 POINTS = 40
 #: Messages that come of each source between two actions: with riot 10 per second for 5 seconds.
-EACH = {"riot": 50, "opmw": 2}
+EACH = {"riot": 50, "opmw": 1}
+#: Messages of each source whose results are compared; a task of opmw works for a millisecond on each.
+EQUAL = {"riot": 1000, "opmw": 10}
 
 
 def measures(
@@ -78,7 +83,7 @@ def measures(
     for load in workload:
         flows = {flow.name: flow for flow in (riot21() if load == "riot" else opmw_like())}
         if backend == "local":  # which also loads all code
-            yield _equal(f"reuse/{load}/outputs-equal", flows, 100 if quick else 1000 if load == "riot" else 5)
+            yield _equal(f"reuse/{load}/outputs-equal", flows, EQUAL[load] // 10 if quick else EQUAL[load])
         for walk in trace:
             found = _counted(f"reuse/{load}/{walk}", load, walk, flows)
             yield from (one for one in found if steps or not _is_step(one))
@@ -150,7 +155,12 @@ def _act(manager: ReuseManager, action: Action, flows: dict[str, Dataflow], sink
 def _source(name: str, messages: int | None = None) -> Source:
     if not name.startswith("opmw"):
         return riot_source(name, messages)
-    return MemorySource([{"value": float(i), "pi": 0.0} for i in range(100_000 if messages is None else messages)])
+    return MemorySource(_numbers(100_000 if messages is None else messages))
+
+
+@functools.cache
+def _numbers(rows: int) -> pa.Table:
+    return pa.table({"value": np.arange(rows, dtype=np.float64), "pi": np.zeros(rows)})
 
 
 def _nothing() -> CallbackSink:
@@ -270,5 +280,5 @@ EXPERIMENTS = tuple(
         _figures(load),
         seconds,
     )
-    for load, seconds in (("riot", (60.0, 240.0)), ("opmw", (150.0, 600.0)))
+    for load, seconds in (("riot", (15.0, 240.0)), ("opmw", (90.0, 600.0)))
 )
