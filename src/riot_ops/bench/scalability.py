@@ -203,5 +203,5 @@ ABOUT = (
     "growing."
 )
 EXPERIMENTS = (
-    Experiment("scalability/local", "Scalability in process", _local, ABOUT, _figures("local"), (100, 1500)),
+    Experiment("scalability/local", "Scalability in process", _local, ABOUT, _figures("local"), (50, 1500)),
 )
