@@ -21,9 +21,11 @@ from riot_ops import streams
 from riot_ops.bench import (
     cluster,
     streambench_durability,
+    streambench_factorial,
     streambench_faults,
     streambench_knobs,
     streambench_recipients,
+    streambench_saturation,
 )
 from riot_ops.bench.cluster import Cluster
 from riot_ops.bench.streambench_data import write_numbered
@@ -244,7 +246,7 @@ def test_marks_come_through_and_tell_their_delay() -> None:
 @pytest.fixture
 def alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The suites take the session of all tests."""
-    for suite in (streambench_durability, streambench_knobs, streambench_recipients):
+    for suite in (streambench_durability, streambench_knobs, streambench_recipients, streambench_saturation):
         monkeypatch.setattr(suite, "spark_session", lambda *_, **__: contextlib.nullcontext(spark))
 
 
@@ -286,13 +288,23 @@ def test_recipients(alone: None) -> None:
 @pytest.mark.slow
 def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     every = streambench_knobs.settings(20)
-    assert list(every) == ["records", "partitions", "block", "compression", "state"]
-    chosen = {"partitions": {"1": every["partitions"]["1"], "4": every["partitions"]["4"]}}
+    assert list(every) == ["records", "partitions", "block", "compression", "state", "store", "crossing"]
+    chosen = {"partitions": {"1": every["partitions"]["1"], "4": every["partitions"]["4"]}, "store": every["store"]}
     monkeypatch.setattr(streambench_knobs, "settings", lambda each: chosen if each == 20 else {})
-    sizes = streambench_knobs.Sizes(10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0)
+    together: list[tuple[Any, ...]] = []
+
+    def factorial(*given: Any) -> Any:
+        together.append((given[1], given[2].stream, *given[3:]))
+        return iter(())
+
+    monkeypatch.setattr(streambench_knobs, "factorial", factorial)
+    sizes = streambench_knobs.Sizes(
+        10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0, ("wordcount", "identity"), (1, 3)
+    )
     found = {m.measure: m for m in streambench_knobs.knobs(True, ["grep", "wordcount"], 2.0, sizes)}
+    assert together == [("wordcount", "searches", (0.0, 1.0), [20, 60], (1, 4), 60.0)]
     at = "streambench/knobs"
-    for setting in ("partitions/1", "partitions/4", "trigger/0", "trigger/1"):
+    for setting in ("partitions/1", "partitions/4", "store/memory", "store/rocksdb", "trigger/0", "trigger/1"):
         assert found[f"{at}/{setting}/throughput"].value > 0
         assert found[f"{at}/{setting}/latency-p95"].value > 0
     assert "100 records/s" in found[f"{at}/trigger/1/throughput"].against
@@ -315,13 +327,25 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     def packed(spark: Any, _: str, __: Any, ___: float, buffering: Buffering, **options: Any) -> Any:
         changelog = spark.conf[streambench_knobs.CHANGELOG]
         asked.append((changelog, buffering.capacity, *options.values(), buffering.codec))
-        return streambench_knobs.Run((1.0, 3.0), 10)
+        return streambench_knobs.Run((1.0, 3.0), options["max_records"])
 
+    def on_spark(*given: Any, store: str | None) -> Any:
+        others.append((given[2], store and store.rpartition(".")[2]))
+        return streambench_knobs.Run((1.0, 3.0), 40)
+
+    others: list[tuple[str, str | None]] = []
     monkeypatch.setattr(streambench_knobs, "packed", packed)
+    monkeypatch.setattr(streambench_knobs, "on_spark", on_spark)
     for knob in streambench_knobs.settings(10).values():
         for setting in knob.values():
             found = streambench_knobs._run(Session(), "wordcount", None, setting, 1.0)  # type: ignore[arg-type]
             assert found == (setting.options["max_records"] * 2 / 4.0, pytest.approx(2900.0))
+    assert others == [
+        ("expressions", "HDFSBackedStateStoreProvider"),
+        ("expressions", "RocksDBStateStoreProvider"),
+        ("pickled", None),
+        ("udf", None),
+    ]
     assert Session.conf == {streambench_knobs.CHANGELOG: "true"}
     base = ("true", 1 << 23, 40, 2, "lz4")
     assert [one[2] for one in asked[:4]] == [10, 20, 40, 80]
@@ -330,3 +354,96 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [one[4] for one in asked[11:14]] == [None, "lz4", "zstd"]
     assert [one[0] for one in asked[14:]] == ["false", "true"]
     assert base in asked
+
+
+# -- several knobs together --------------------------------------------------------------------------
+
+
+def test_all_combinations_are_run_and_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def packed(spark: Any, name: str, data: Any, limit_s: float, **options: Any) -> Any:
+        asked.append(options)
+        assert (spark, name, data, limit_s) == (None, "grep", None, 9.0)
+        rate = options["max_records"] * options["partitions"]
+        slow = 1.5 if "trigger" in options else 0.5
+        run = streambench_knobs.Run((slow, slow), options["max_records"], saturated=rate > 400)
+        return streambench_knobs.replace(run, span_s=2 * run.lines / rate)
+
+    monkeypatch.setattr(streambench_factorial, "packed", packed)
+    found = {
+        m.measure.removeprefix("streambench/knobs/factorial/grep/"): m
+        for m in streambench_factorial.factorial(None, "grep", None, (0.0, 1.0), (100, 200), (1, 4), 9.0)  # type: ignore[arg-type]
+    }
+    assert [one.get("trigger") for one in asked] == [None] * 4 + ["1 seconds"] * 4
+    assert [(one["max_records"], one["partitions"]) for one in asked] == [(100, 1), (100, 4), (200, 1), (200, 4)] * 2
+    assert [found[f"{one}/throughput"].value for one in ("0s-100-1", "1s-200-4")] == [100.0, 800.0]
+    assert found["1s-100-1/latency-p95"].value == 1500.0
+    assert "longer than the trigger" in found["1s-100-1/throughput"].against
+    assert "longer than the trigger" not in found["0s-100-1/throughput"].against
+    assert "saturated" in found["0s-200-4/throughput"].against
+    effects = {name: round(m.value, 6) for name, m in found.items() if name.startswith("effect")}
+    assert effects == {
+        "effect-trigger-throughput": 0.0,
+        "effect-trigger-latency": 200.0,
+        "effect-records-throughput": 100.0,
+        "effect-records-latency": 0.0,
+        "effect-partitions-throughput": 300.0,
+        "effect-partitions-latency": 0.0,
+    }
+    assert (found["pareto"].value, found["pareto"].against.rpartition(": ")[2]) == (1, "0s-200-4")
+    with pytest.raises(ConfigError, match="records must have two settings at least, got 5"):
+        streambench_factorial.main_effect({streambench_factorial.Combination(0.0, 5, 1): (1.0, 1.0)}, "records", 0)
+
+
+# -- saturation --------------------------------------------------------------------------------------
+
+
+@given(st.integers(100, 100_000), st.integers(200, 50_000))
+def test_the_volume_that_is_taken_is_found_to_a_tenth(holds: int, most: int) -> None:
+    tried: list[int] = []
+
+    def takes(lines: int) -> bool:
+        tried.append(lines)
+        return lines <= holds
+
+    found, saturated = streambench_saturation.volume(takes, 100, most, 60.0)
+    assert found.rate <= min(holds, most) <= found.rate * 1.11
+    assert saturated == (max(tried) > holds)
+    assert max(tried) <= most
+    assert tried[:2] == [100, 200]
+
+
+def test_lines_come_over_and_over_again_with_other_numbers(tmp_path: Path) -> None:
+    data = write_numbered("searches", tmp_path / "lines", 1, 8).lines(13)
+    assert (data.total, data.each, len(set(data.files))) == (14, 2, 4)
+    read = [batch for split in data.source().splits({"file": 0}, {"file": 7}, 3) for batch in data.source().read(split)]
+    table = pa.Table.from_batches(read)
+    assert table["seq"].to_pylist() == list(range(14))
+    payload = table["payload"].to_pylist()
+    assert payload[:6] == payload[8:]
+    assert len(set(payload)) == 8
+
+
+@pytest.mark.spark
+def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trials:
+        trial_s, search_s, where = 3.0, 60.0, "here"
+
+        def sized(self, feed: Any) -> Any:
+            assert (feed.flow.name, *feed.sources) == ("grep", "lines")
+            return feed, 1000.0, 1.0
+
+        def keeps_up(self, _: Any, rate: float) -> bool:
+            return rate <= 1234.0
+
+    monkeypatch.setattr(streambench_saturation, "runner", lambda name, quick: contextlib.nullcontext(Trials()))
+    sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("wordcount",))
+    found = {m.measure: m for m in streambench_saturation.saturation(True, ["grep"], 2.0, sizes)}
+    at = "streambench/saturation/grep"
+    for form in ("packed", "expressions"):
+        one = found[f"{at}/{form}/volume"]
+        assert 182 <= one.value <= 200
+        assert "at least: no more were tried" in one.against
+    assert 1234 / 1.1 <= found[f"{at}/packed/rate"].value <= 1234
+    assert len(found) == 3

@@ -140,7 +140,14 @@ def test_what_is_said_against_a_run() -> None:
 
 @pytest.mark.spark
 def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streambench_performance, "spark_session", lambda **_: contextlib.nullcontext(spark))
+    sessions: list[Any] = []
+
+    def session(*cores: int, **options: Any) -> Any:
+        sessions.append((*cores, options.get("settings", {}).get("spark.master")))
+        return contextlib.nullcontext(spark)
+
+    monkeypatch.setattr(streambench_performance, "spark_session", session)
+    monkeypatch.setattr(streambench_performance, "wait_for_executors", lambda _, count: sessions.append(count))
     proved: list[tuple[str, int]] = []
 
     def noted(name: str, data: NumberedLines, *_: Any, **options: Any) -> str:
@@ -149,12 +156,18 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(streambench_performance, "agreed", noted)
     monkeypatch.setattr(streambench_performance, "form_names", lambda _: chosen)
-    chosen, sizes = ("local", "loop", "packed", "expressions"), Sizes((1,), 40, 1, 80, 1, 1, False, 1, 60.0)
+    chosen, sizes = (
+        ("local", "loop", "packed", "expressions"),
+        Sizes((1,), 40, 1, 80, 1, 1, False, 1, 60.0, ("wordcount", "grep")),
+    )
     found = {}
     for measure in streambench_performance.performance(True, ("grep",), 2.0, sizes):
         assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
         found[measure.measure] = measure
     assert proved == [("grep", 80)]
+    assert sessions == [(None,), (2, "local-cluster[2,1,1024]"), 2]
+    for what in ("throughput", "latency", "processor"):
+        assert found[f"streambench/grep/packed-cluster/1x/{what}"].value > 0
     for form in chosen:
         one = found[f"streambench/grep/{form}/1x/throughput"]
         assert one.value > 0
@@ -164,7 +177,16 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     assert "micro-batches of 80 records" in found["streambench/grep/packed/1x/throughput"].against
     assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "udf")] == [0.7, 10.0]
     shown = {figure.key: len(figure.points(found.values())) for figure in streambench.EXPERIMENTS[0].figures}
-    assert shown == {"streambench-forms": 4, "streambench-scales": 1, "streambench-ratios": 2}
+    assert shown == {
+        "streambench-forms": 4,
+        "streambench-scales": 1,
+        "streambench-processor": 4,
+        "streambench-ratios": 2,
+    }
+    for form in chosen:
+        assert 0 < found[f"streambench/grep/{form}/1x/processor"].value < 1e9
+    for form in ("expressions", "udf"):
+        assert found[f"streambench/grep/packed-vs-{form}-processor"].value > 0
 
 
 # -- options -----------------------------------------------------------------------------------------

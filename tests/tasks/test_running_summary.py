@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
+import random
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from tests.staged import Staged
 
 values = st.none() | st.floats(-1e6, 1e6) | st.sampled_from([1e16, -1e16, 1e-9, 0.1, -0.0])
 rows = st.lists(st.tuples(st.sampled_from("ab"), values), max_size=25)
@@ -44,6 +49,73 @@ def test_figures_are_those_of_plain_python(rows, cut):
         last = {row[0]: (i, row) for i, row in part}
         wanted = [row for _, row in sorted(last.values())]
         assert pushed(session, rows[part[0][0] : part[-1][0] + 1] if part else []) == wanted
+
+
+BIG = np.finfo(float).max
+ugly = values | st.sampled_from([BIG, -BIG, 5e-324, -1.0, 1e300, -1e300, math.inf, -math.inf])
+
+
+def flow_of(**options):
+    flow = ro.Dataflow("figures")
+    source = flow.source("in", schema={"k": "string", "v": "double"})
+    flow.sink("out", source.to(t.RunningSummary(by=("k",), value="v", **options), id="n"))
+    return flow
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), ugly), max_size=30),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.integers(0, 9),
+)
+def test_updates_on_spark_are_to_the_last_bit_those_of_one_process(rows, most, partitions, seed):
+    given = [{"k": k, "v": v} for k, v in rows]
+    result = Staged(flow_of(emit="update"), given, random.Random(seed), max_records=most, partitions=partitions)
+    whole = flow_of().run(given)
+    every = {row["seq"]: row for row in whole["n"].to_pylist()}
+    wanted = []
+    for number in every:
+        after = (other for other in range(number + 1, (number // most + 1) * most) if other in every)
+        if all(every[other]["k"] != every[number]["k"] for other in after):
+            wanted.append(every[number])
+    assert sorted(result["n"].to_pylist(), key=lambda row: row["seq"]) == wanted
+    told = [sorted((e["seq"], e["reason"], e["raw"]) for e in one["errors"].to_pylist()) for one in (result, whole)]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "readings", "wanted"),
+    [
+        ({"emit": "update"}, [0.1, 0.7, 1e16, -3.25, 6.0, None], 2),
+        ({"emit": "update"}, [1e300, 1.0, 1e-300, -1e300], 2),  # which two doubles do not hold
+        ({"emit": "update"}, [BIG, BIG, 1.0, math.inf], 2),
+        ({"emit": "each"}, [1.0] * 6, 6),
+        ({"emit": "update", "ttl": "1min"}, [1.0] * 6, 6),
+    ],
+    ids=["update", "far apart", "beyond doubles", "each", "ttl"],
+)
+def test_fewer_records_cross_as_long_as_their_sum_is_exact(options, readings, wanted, monkeypatch):
+    crossed = []
+    update = t.RunningSummary.update
+
+    def noted(self, batch, *rest):
+        crossed.append(batch.num_rows)
+        return update(self, batch, *rest)
+
+    monkeypatch.setattr(t.RunningSummary, "update", noted)
+    flow = ro.Dataflow("figures")
+    source = flow.source("in", schema={"event_time": "timestamp[us, tz=UTC]", "k": "string", "v": "double"})
+    flow.sink("out", source.to(t.RunningSummary(by=("k",), value="v", **options), id="n"))
+    noon = "2024-05-01T12:00:00Z"
+    keys = "ababab" if len(readings) == 6 else "aaaa"
+    given = [{"event_time": noon, "k": k, "v": v} for k, v in zip(keys, readings, strict=True)]
+    calm = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0, choice=operator.itemgetter(-1))
+    result = Staged(flow, given, calm, max_records=6, partitions=1)
+    assert sum(crossed) == wanted
+    last = {row["k"]: row["sum"] for row in result["n"].to_pylist()}
+    for key, total in last.items():
+        its = [row["v"] for row in given if row["k"] == key and row["v"] is not None and math.isfinite(row["v"])]
+        assert total == (None if its[:2] == [BIG, BIG] else math.fsum(its))
 
 
 def test_a_sum_beyond_doubles_comes_back():

@@ -8,12 +8,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from riot_ops.bench.data import needs
 
-__all__ = ["durations", "folder", "progress", "spark_session", "timed_query"]
+__all__ = ["durations", "folder", "micro_batches", "progress", "spark_session", "timed_query"]
 
 
 @contextmanager
@@ -47,10 +48,19 @@ def progress(streaming: Any) -> list[dict[str, Any]]:
     return [p if isinstance(p, dict) else json.loads(p.json) for p in streaming.recentProgress]
 
 
+def micro_batches(streaming: Any) -> list[tuple[float, float]]:
+    """When each micro-batch began (seconds since the epoch) and what it took, in order; those without data left out."""
+    found = {
+        p["batchId"]: (datetime.fromisoformat(p["timestamp"]).timestamp(), p["durationMs"]["triggerExecution"] / 1000)
+        for p in progress(streaming)
+        if p["numInputRows"]
+    }
+    return [found[i] for i in sorted(found)]
+
+
 def durations(streaming: Any) -> list[float]:
     """Seconds that each micro-batch took, in order; those without data left out."""
-    found = {p["batchId"]: p["durationMs"]["triggerExecution"] / 1000 for p in progress(streaming) if p["numInputRows"]}
-    return [found[i] for i in sorted(found)]
+    return [seconds for _, seconds in micro_batches(streaming)]
 
 
 def timed_query(

@@ -14,6 +14,7 @@ from riot_ops.bench.streambench_forms import PROGRAMS
 from riot_ops.bench.streambench_knobs import knobs
 from riot_ops.bench.streambench_performance import performance
 from riot_ops.bench.streambench_recipients import recipients
+from riot_ops.bench.streambench_saturation import saturation
 from riot_ops.core.errors import ConfigError, did_you_mean
 
 __all__ = ["EXPERIMENTS", "measures"]
@@ -21,6 +22,7 @@ __all__ = ["EXPERIMENTS", "measures"]
 #: The suites by name: each takes whether it is quick, the programs, and by how much the records are more.
 SUITES: Mapping[str, Callable[[bool, Sequence[str], float], Iterator[Measure]]] = {
     "performance": performance,
+    "saturation": saturation,
     "recipients": recipients,
     "faults": faults,
     "durability": durability,
@@ -87,11 +89,36 @@ EXPERIMENTS = (
             "xy",
         ),
         Figure(
+            "streambench-processor",
+            "StreamBench: processor time of each form",
+            r"streambench/(?P<x>[a-z]+)/(?P<series>[a-z]+)/1x/processor",
+            "program",
+            "µs/record",
+            log="y",
+        ),
+        Figure(
             "streambench-ratios",
             "StreamBench: packed against Spark's own forms",
             r"streambench/(?P<x>[a-z]+)/(?P<series>packed-vs-[a-z]+)",
             "program",
             "ratio",
+            log="y",
+        ),
+    ),
+    _experiment(
+        "saturation",
+        "StreamBench: saturation",
+        "How much is too much: lines that are there beforehand, all of them in one micro-batch, twice and four times "
+        "as many until one takes longer than its limit; and lines at a steady rate, higher and higher until "
+        "micro-batches no longer keep up. Then by halves, to a tenth. The paper's Spark was saturated by 50 million "
+        "records of statistics.",
+        (90, 1500),
+        Figure(
+            "streambench-saturation",
+            "StreamBench: the most lines of a micro-batch",
+            r"streambench/saturation/(?P<x>[a-z]+)/(?P<series>[a-z]+)/volume",
+            "program",
+            "records",
             log="y",
         ),
     ),
@@ -146,8 +173,10 @@ EXPERIMENTS = (
         "StreamBench: knobs",
         "One setting of a run on Spark after the other, from where all others stand in the middle, with packed word "
         "count; the effect is that of the last setting against the first. Records per micro-batch, partitions, size "
-        "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate.",
-        (170, 900),
+        "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
+        "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
+        "Trigger, records and partitions are combined besides.",
+        (240, 1500),
         Figure(
             "streambench-knobs-throughput",
             "StreamBench: throughput by setting",
@@ -162,6 +191,13 @@ EXPERIMENTS = (
             "setting",
             "ms",
             log="y",
+        ),
+        Figure(
+            "streambench-factorial",
+            "StreamBench: throughput by trigger, records of a micro-batch and partitions",
+            r"streambench/knobs/factorial/(?P<series>[a-z]+)/(?P<x>[\w.]+s-\d+-\d+)/throughput",
+            "trigger, records, partitions",
+            "records/s",
         ),
     ),
 )

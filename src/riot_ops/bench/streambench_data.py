@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from riot_ops import streams
@@ -65,6 +67,11 @@ class NumberedLines:
         """So many micro-batches."""
         return NumberedLines(self.stream, self.files[: batches * PARTS], self.each)
 
+    def lines(self, number: int) -> NumberedLines:
+        """So many lines, in whole files: those that there are, over and over again."""
+        files = -(-number // self.each)
+        return NumberedLines(self.stream, tuple(itertools.islice(itertools.cycle(self.files), files)), self.each)
+
     def source(self, splits: int | None = None) -> NumberedFiles:
         """The files as riot_ops reads them, in so many parts at most."""
         return NumberedFiles(self.files, self.each, splits)
@@ -74,8 +81,8 @@ class NumberedLines:
         folder = base / "in"
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            for path in self.files:
-                (folder / path.name).symlink_to(path)
+            for number, path in enumerate(self.files):
+                (folder / f"{number:05d}.parquet").symlink_to(path)
         reader = spark.readStream.option("maxFilesPerTrigger", files) if streaming else spark.read
         return reader.schema(COLUMNS).parquet(str(folder))
 
@@ -98,10 +105,14 @@ class NumberedFiles(RecordFiles):
         return super().splits(start, end, n if self.most_splits is None else min(n, self.most_splits))
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        again = number - self.files.index(self.files[number])  # files that came once more
         for batch in _read(self.files[number]).to_batches(max_chunksize=65_536):
             payload = batch.column("value").cast(pa.binary())
             times = pa.nulls(batch.num_rows, TIMESTAMP)
-            yield pa.RecordBatch.from_arrays([batch.column("seq"), times, payload], schema=RAW)
+            seq = batch.column("seq")
+            if again:
+                seq = pc.add(seq, again * self.records)
+            yield pa.RecordBatch.from_arrays([seq, times, payload], schema=RAW)
 
 
 def _read(file: str | Path) -> pa.Table:

@@ -15,22 +15,25 @@ from riot_ops.bench.data import Discard
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
+from riot_ops.bench.streambench_factorial import factorial
 from riot_ops.bench.streambench_formulas import pareto
-from riot_ops.bench.streambench_runs import Run, agreed, flow_of, packed
+from riot_ops.bench.streambench_runs import IN_MEMORY, Run, agreed, flow_of, on_spark, packed
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.applications import application
+from riot_ops.runtime.spark.check import ROCKSDB
 from riot_ops.streams.pace import Paced
 
 __all__ = ["PUBLISHED", "Sizes", "effect", "knobs"]
 
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 #: What the effect of the last against the first setting was, in % of throughput and of latency.
-PUBLISHED = {"partitions": (69.0, 33.0), "state": (math.nan, 12.0)}
+PUBLISHED = {"partitions": (69.0, 33.0), "state": (math.nan, 12.0), "crossing": (33.0, -26.0)}
 #: What the setting was whose effect that is.
 SAID = {
     "partitions": "published: partitions of the broker, 48 and 162, word count",
     "state": "published: no write-ahead log and one",
+    "crossing": "published: Java's serializer and Kryo, with a receiver; without one no difference",
     "records": "published: both rise with the records per micro-batch",
     "trigger": "published: latency far lower with short intervals",
 }
@@ -38,7 +41,11 @@ SAID = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: lines of a file, files of a run; settings of the trigger, and its rate and time."""
+    """How much is measured: lines of a file, files of a run; settings of the trigger, and its rate and time.
+
+    ``together`` are the programs for which trigger, records and partitions are combined, ``levels`` these records in
+    files.
+    """
 
     each: int
     files: int
@@ -46,18 +53,31 @@ class Sizes:
     rate: float
     seconds: float
     limit_s: float
+    together: tuple[str, ...]
+    levels: tuple[int, int]
 
 
-FULL = Sizes(25_000, 40, ("0 seconds", "0.5 seconds", "1 second", "5 seconds", "20 seconds"), 20_000.0, 60.0, 300.0)
-QUICK = Sizes(10_000, 12, ("0 seconds", "1 second", "5 seconds"), 10_000.0, 12.0, 30.0)
+FULL = Sizes(
+    each=25_000,
+    files=40,
+    triggers=("0 seconds", "0.5 seconds", "1 second", "5 seconds", "20 seconds"),
+    rate=20_000.0,
+    seconds=60.0,
+    limit_s=300.0,
+    together=("wordcount", "identity"),
+    levels=(2, 8),
+)
+QUICK = Sizes(10_000, 12, ("0 seconds", "1 second", "5 seconds"), 10_000.0, 12.0, 30.0, ("wordcount",), (2, 4))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a run is made: options of ``start``, settings of Spark."""
+    """How a run is made: options of ``start``, settings of Spark; or a form in plain PySpark and its store of state."""
 
     options: Mapping[str, Any]
     spark: Mapping[str, str] | None = None
+    form: str = "packed"
+    store: str | None = None
 
 
 def settings(each: int) -> dict[str, dict[str, Setting]]:
@@ -79,6 +99,11 @@ def settings(each: int) -> dict[str, dict[str, Setting]]:
             "snapshots": Setting(base, spark={CHANGELOG: "false"}),
             "changelog": Setting(base, spark={CHANGELOG: "true"}),
         },
+        "store": {
+            "memory": Setting(base, form="expressions", store=IN_MEMORY),
+            "rocksdb": Setting(base, form="expressions", store=ROCKSDB),
+        },
+        "crossing": {"pickled": Setting(base, form="pickled"), "arrow": Setting(base, form="udf")},
     }
 
 
@@ -94,12 +119,12 @@ def effect(first: float, last: float) -> float:
 
 
 def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None) -> Iterator[Measure]:
-    """Each knob by itself, from where all others stand in the middle, for packed word count.
+    """Each knob by itself, from where all others stand in the middle, for packed word count; and some together.
 
     Parameters
     ----------
     programs : sequence of str
-        The first of them is the one, if ``wordcount`` is none.
+        The first of them is the one, if ``wordcount`` is none; knobs are turned together for those that the sizes name.
     scale : float, default 1
         Times the lines of a file, and the rate.
     """
@@ -114,8 +139,10 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
         for knob, of_knob in settings(sizes.each).items():
             found = {}
             for label, setting in of_knob.items():
-                found[label] = points[f"{knob}={label}"] = _run(spark, name, data, setting, sizes.limit_s)
-                how = f"packed {name}, {data.total:,} records, all others as they stand"
+                found[label] = _run(spark, name, data, setting, sizes.limit_s)
+                if setting.form == "packed":
+                    points[f"{knob}={label}"] = found[label]
+                how = f"{setting.form} {name}, {data.total:,} records, all others as they stand"
                 yield from _figures(knob, label, found[label], how)
             yield from _effects(knob, found)
         found = {}
@@ -125,16 +152,24 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
                 "trigger", trigger.split()[0], found[trigger], f"packed {name}, {sizes.rate:g} records/s"
             )
         yield from _effects("trigger", found)
+        for other in [one for one in sizes.together if one in programs]:
+            lines = write_numbered(application(other).inputs["lines"], base / other, sizes.files // 4, 4 * sizes.each)
+            agreed(other, lines.first(1))
+            levels = [sizes.each * files for files in sizes.levels]
+            yield from factorial(spark, other, lines, (0.0, 1.0), levels, (1, 4), sizes.limit_s)
     best = pareto(points)
-    yield Measure("streambench/knobs/pareto", len(best), "settings", f"no other is better in both: {', '.join(best)}")
+    how = f"of packed {name}, no other is better in both: {', '.join(best)}"
+    yield Measure("streambench/knobs/pareto", len(best), "settings", how)
 
 
 def _run(spark: Any, name: str, data: NumberedLines, setting: Setting, limit_s: float) -> tuple[float, float]:
     """Records per second behind the first micro-batch, and the 95th percentile of the time of one (ms)."""
-    most = setting.options["max_records"]
     with _conf(spark, setting.spark or {}):
-        run: Run = packed(spark, name, data, limit_s, **setting.options)
-    return most * len(run.spent) / sum(run.spent), 1000 * float(np.percentile(run.spent, 95))
+        if setting.form == "packed":
+            run: Run = packed(spark, name, data, limit_s, **setting.options)
+        else:
+            run = on_spark(spark, name, setting.form, data, limit_s, store=setting.store)
+    return run.lines * len(run.spent) / sum(run.spent), 1000 * float(np.percentile(run.spent, 95))
 
 
 def _paced(spark: Any, name: str, data: NumberedLines, trigger: str, sizes: Sizes) -> tuple[float, float]:

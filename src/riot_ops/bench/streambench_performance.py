@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from riot_ops.bench.cluster import wait_for_executors
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, read_rate, write_numbered
-from riot_ops.bench.streambench_forms import forms
+from riot_ops.bench.streambench_forms import PROGRAMS, forms
 from riot_ops.bench.streambench_runs import IN_PROCESS, Run, agreed, form_names, in_process, on_spark, packed
 from riot_ops.dataflows.applications import application
 
@@ -40,6 +41,8 @@ class Sizes:
         Micro-batches over which the digests of all forms are compared; on Spark they are ``streamed`` or one batch.
     repetitions : int
         In process.
+    cluster : tuple of str
+        Programs that run on executors that are processes of their own as well.
     """
 
     scales: tuple[int, ...]
@@ -51,10 +54,18 @@ class Sizes:
     streamed: bool
     repetitions: int
     limit_s: float
+    cluster: tuple[str, ...]
 
 
-FULL = Sizes((1, 2, 4, 10), 10_000, 10, 1_000_000, 5, 10, True, 5, 120.0)
-QUICK = Sizes((1,), 10_000, 3, 100_000, 2, 1, False, 2, 30.0)
+FULL = Sizes((1, 2, 4, 10), 10_000, 10, 1_000_000, 5, 10, True, 5, 120.0, tuple(PROGRAMS))
+QUICK = Sizes((1,), 10_000, 3, 100_000, 2, 1, False, 2, 30.0, ("wordcount",))
+#: Executors of one core each, and what Spark gives them.
+EXECUTORS = 2
+CLUSTER = {
+    "spark.master": f"local-cluster[{EXECUTORS},1,1024]",
+    "spark.executor.memory": "768m",
+    "spark.executor.cores": "1",
+}
 
 
 def performance(
@@ -70,20 +81,36 @@ def performance(
     sizes = sizes or (QUICK if quick else FULL)
     order = list(programs)
     random.Random(1).shuffle(order)  # noqa: S311
-    with folder() as base, spark_session(jvm="full") as spark:
-        streams = list(dict.fromkeys(application(name).inputs["lines"] for name in order))
-        for stream in streams:
-            chosen = [name for name in order if application(name).inputs["lines"] == stream]
-            for number, times in enumerate(sizes.scales):
-                data, serving = yield from _prepared(base, stream, times, scale, sizes)
+    made: dict[tuple[str, int], tuple[NumberedLines, float]] = {}
+    with folder() as base:
+        with spark_session(jvm="full") as spark:
+            for stream in dict.fromkeys(map(_stream, order)):
+                chosen = [name for name in order if _stream(name) == stream]
+                for number, times in enumerate(sizes.scales):
+                    made[stream, times] = data, serving = yield from _prepared(base, stream, times, scale, sizes)
+                    for name in chosen:
+                        if not number:
+                            agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
+                        for form in form_names(name):
+                            yield from _of_form(spark, name, form, data, f"{times}x", serving, sizes)
+                batch = _even(sizes.large * scale)
+                large = write_numbered(stream, base / f"{stream}-large", sizes.large_batches + 1, batch)
                 for name in chosen:
-                    if not number:
-                        agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
-                    yield from _at_scale(spark, name, data, f"{times}x", serving, sizes)
-            batch = _even(sizes.large * scale)
-            large = write_numbered(stream, base / f"{stream}-large", sizes.large_batches + 1, batch)
+                    yield from _compared(spark, name, large, sizes)
+        chosen = [name for name in order if name in sizes.cluster]
+        if not chosen:
+            return
+        with spark_session(EXECUTORS, jvm="full", settings=CLUSTER) as spark:
+            wait_for_executors(spark, EXECUTORS)
             for name in chosen:
-                yield from _compared(spark, name, large, sizes)
+                packed(spark, name, made[_stream(name), sizes.scales[0]][0].first(1), sizes.limit_s)
+                for times in sizes.scales:
+                    data, serving = made[_stream(name), times]
+                    yield from _of_form(spark, name, "packed", data, f"{times}x", serving, sizes, "-cluster")
+
+
+def _stream(name: str) -> str:
+    return application(name).inputs["lines"]
 
 
 def _prepared(base: Path, stream: str, times: int, scale: float, sizes: Sizes) -> Any:
@@ -102,23 +129,32 @@ def _even(lines: float) -> int:
     return max(4, int(lines) // 4 * 4)
 
 
-def _at_scale(
-    spark: Any, name: str, data: NumberedLines, scale: str, serving: float, sizes: Sizes
+def _of_form(
+    spark: Any,
+    name: str,
+    form: str,
+    data: NumberedLines,
+    scale: str,
+    serving: float,
+    sizes: Sizes,
+    where: str = "",
 ) -> Iterator[Measure]:
-    """All forms over the data of a scale; plain Python over the first micro-batch of it."""
-    for form in form_names(name):
-        if form in IN_PROCESS:
-            run = in_process(name, form, data.first(1) if form == "loop" else data, sizes.repetitions)
-        else:
-            run = _on_spark(spark, name, form, data, sizes)
-        marks = _marks(run, form not in IN_PROCESS, serving)
-        at, how = f"streambench/{name}/{form}/{scale}", _how(spark, name, form, run, data)
-        yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, values=run.rates)
-        if run.latency_s:
-            spent = tuple(1e3 * s for s in run.latency_s)
-            text = "mean time from fetching a record to the end of its "
-            text += "batch" if form in IN_PROCESS else "micro-batch"
-            yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", values=spent)
+    """A form over the data of a scale; plain Python over the first micro-batch of it."""
+    if form in IN_PROCESS:
+        run = in_process(name, form, data.first(1) if form == "loop" else data, sizes.repetitions)
+    else:
+        run = _on_spark(spark, name, form, data, sizes)
+    marks = _marks(run, form not in IN_PROCESS, serving)
+    at, how = f"streambench/{name}/{form}{where}/{scale}", _how(spark, name, form, run, data)
+    yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, values=run.rates)
+    if run.latency_s:
+        spent = tuple(1e3 * s for s in run.latency_s)
+        text = "mean time from fetching a record to the end of its "
+        text += "batch" if form in IN_PROCESS else "micro-batch"
+        yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", values=spent)
+    if not run.saturated:
+        text = f"processor time of all processes, its start and first micro-batch included; {run.cost}"
+        yield Measure(f"{at}/processor", run.cost.line_us, "µs/record", f"{text}{marks}")
 
 
 def _on_spark(spark: Any, name: str, form: str, data: NumberedLines, sizes: Sizes) -> Run:
@@ -154,4 +190,9 @@ def _compared(spark: Any, name: str, data: NumberedLines, sizes: Sizes) -> Itera
         ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
         lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
         how = f"{forms(name)[form].by}; micro-batches of {data.batch:,} records from the same files{lower}"
-        yield Measure(f"streambench/{name}/packed-vs-{form}", median(ratios), "ratio", how, reach, values=ratios)
+        at = f"streambench/{name}/packed-vs-{form}"
+        yield Measure(at, median(ratios), "ratio", how, reach, values=ratios)
+        if not (ours.saturated or theirs.saturated):
+            spent = theirs.cost.line_us / ours.cost.line_us
+            how = f"the same in processor time, {ours.cost.line_us:.3g} µs per record against {theirs.cost.line_us:.3g}"
+            yield Measure(f"{at}-processor", spent, "ratio", f"{how}; start and first micro-batch included")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,15 +15,27 @@ import pyarrow.parquet as pq
 from riot_ops.bench.data import Discard
 from riot_ops.bench.measure import median
 from riot_ops.bench.opponents.streambench_arrow import batched
-from riot_ops.bench.sparks import durations, folder, timed_query
-from riot_ops.bench.streambench_data import NumberedLines
+from riot_ops.bench.sparks import durations, folder, micro_batches, timed_query
+from riot_ops.bench.streambench_data import PARTS, NumberedLines
 from riot_ops.bench.streambench_forms import PROGRAMS, Row, collected, digest, forms, settled
 from riot_ops.bench.validation import plain_results
 from riot_ops.core.errors import RiotError
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import application
+from riot_ops.measure.processes import ProcessTree
 
-__all__ = ["IN_PROCESS", "Run", "agreed", "flow_of", "form_names", "in_process", "on_spark", "packed"]
+__all__ = [
+    "IN_MEMORY",
+    "IN_PROCESS",
+    "Cost",
+    "Run",
+    "agreed",
+    "flow_of",
+    "form_names",
+    "in_process",
+    "on_spark",
+    "packed",
+]
 
 #: Forms that run in this process; the others are Spark's.
 IN_PROCESS = ("local", "numpy", "loop")
@@ -31,6 +44,28 @@ UPDATES = ("wordcount", "statistics")
 #: State of Spark's own aggregations is fastest in its store in memory; state in Python needs the other one.
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+
+
+@dataclass
+class Cost:
+    """What a run took of the machine, with all of its processes and from its first moment on.
+
+    Attributes
+    ----------
+    line_us : float
+        Processor time per line, on whichever cores.
+    cores : float
+        How many were busy in the mean.
+    memory : float
+        Bytes, at most.
+    """
+
+    line_us: float = math.nan
+    cores: float = math.nan
+    memory: float = math.nan
+
+    def __str__(self) -> str:
+        return f"{self.cores:.1f} cores busy, {self.memory / 2**20:,.0f} MiB at most"
 
 
 @dataclass(frozen=True)
@@ -48,6 +83,9 @@ class Run:
         all lines are taken at once.
     saturated : bool
         Whether it was stopped, because it took too long.
+    span_s : float
+        From the beginning of the first of these micro-batches to the end of the last.
+    cost : Cost
 
     Examples
     --------
@@ -60,6 +98,8 @@ class Run:
     lines: int
     latency_s: tuple[float, ...] = ()
     saturated: bool = False
+    span_s: float = math.nan
+    cost: Cost = field(default_factory=Cost)
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -76,7 +116,7 @@ def form_names(name: str) -> tuple[str, ...]:
     """The forms of a program: those in process, packed on Spark, and those of plain PySpark.
 
     >>> form_names("grep")
-    ('local', 'numpy', 'loop', 'packed', 'expressions', 'udf', 'arrow')
+    ('local', 'numpy', 'loop', 'packed', 'expressions', 'udf', 'pickled', 'arrow')
     """
     return (*IN_PROCESS, "packed", *forms(name))
 
@@ -93,18 +133,34 @@ def flow_of(name: str) -> Dataflow:
 def in_process(name: str, form: str, data: NumberedLines, repetitions: int) -> Run:
     """A form in this process, over all lines again and again."""
     flow, spent, latency = flow_of(name), list[float](), list[float]()
-    for number in range(repetitions + 1):
+
+    def once() -> None:
         begun = time.perf_counter()
         if form == "local":
             blocks = flow.run(data.source(), sinks=Discard()).summary.latency.blocks()
+            rows = sum(n for _, _, n in blocks)
+            latency.append(sum((least + most) / 2e6 * n for least, most, n in blocks) / max(rows, 1))
         else:
             _opponent(name, form, data)
-        if number:  # the first compiles
-            spent.append(time.perf_counter() - begun)
-            if form == "local":
-                rows = sum(n for _, _, n in blocks)
-                latency.append(sum((least + most) / 2e6 * n for least, most, n in blocks) / max(rows, 1))
-    return Run(tuple(spent), data.total, tuple(latency))
+        spent.append(time.perf_counter() - begun)
+
+    once()  # which compiles
+    with _watched(data.total * repetitions) as cost:
+        for _ in range(repetitions):
+            once()
+    return Run(tuple(spent[1:]), data.total, tuple(latency[1:]), cost=cost)
+
+
+@contextmanager
+def _watched(lines: int) -> Iterator[Cost]:
+    """What so many lines take of the machine; known behind it."""
+    cost = Cost()
+    with ProcessTree(every_s=1.0) as tree:
+        before, begun = tree.spent(), time.perf_counter()
+        yield cost
+        spent, wall = tree.spent() - before, time.perf_counter() - begun
+    cost.line_us, cost.cores = 1e6 * spent / lines, spent / wall
+    cost.memory = float(tree.usage().memory.max(initial=0.0))
 
 
 def _opponent(name: str, form: str, data: NumberedLines) -> Any:
@@ -119,23 +175,45 @@ def _opponent(name: str, form: str, data: NumberedLines) -> Any:
 def packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **options: Any) -> Run:
     """The library on Spark, over micro-batches; the options are those of ``start``."""
     given = {"source": data.source(), "sinks": Discard(), "max_records": data.batch, **options}
-    query = flow_of(name).start(spark, **given)
-    begun = time.monotonic()
-    query.wait(limit_s)
-    if not query.active:
-        return _of_batches(durations(query.streaming), None, data.total, given["max_records"])
-    query.stop()
-    done = durations(query.streaming)
-    return _of_batches(done, time.monotonic() - begun - sum(done), data.total, given["max_records"])
+    with _watched(data.total) as cost:
+        query = flow_of(name).start(spark, **given)
+        begun, unfinished = time.monotonic(), None
+        query.wait(limit_s)
+        if query.active:
+            query.stop()
+            unfinished = time.monotonic() - begun - sum(durations(query.streaming))
+    done = micro_batches(query.streaming)
+    run = _of_batches([seconds for _, seconds in done], unfinished, data.total, given["max_records"])
+    counted = done[1 : len(run.spent) + 1] or done
+    span = counted[-1][0] + counted[-1][1] - counted[0][0] if counted else math.nan
+    return _costing(replace(run, span_s=span), cost)
 
 
-def on_spark(spark: Any, name: str, form: str, data: NumberedLines, limit_s: float) -> Run:
-    """A form in plain PySpark, over the same micro-batches; nothing is written."""
+def on_spark(
+    spark: Any,
+    name: str,
+    form: str,
+    data: NumberedLines,
+    limit_s: float,
+    files: int = PARTS,
+    store: str | None = None,
+) -> Run:
+    """A form in plain PySpark, over the same micro-batches, or those of so many files; nothing is written.
+
+    Its state is in a store in memory where all of it is in the JVM, if no other class is given.
+    """
     given = forms(name)[form]
-    with folder() as base, _store(spark, given.python):
-        frame = given.build(data.frame(spark, base))
-        done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
-        return _of_batches(done, unfinished, data.total, data.batch)
+    with folder() as base, _provider(spark, store or ("" if given.python else IN_MEMORY)):
+        frame = given.build(data.frame(spark, base, files=files))
+        with _watched(data.total) as cost:
+            done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
+        return _costing(_of_batches(done, unfinished, data.total, files * data.each), cost)
+
+
+def _costing(run: Run, cost: Cost) -> Run:
+    if run.saturated:  # not all lines were taken
+        cost.line_us = math.nan
+    return replace(run, cost=cost)
 
 
 def _of_batches(seconds: list[float], unfinished: float | None, total: int, batch: int) -> Run:
@@ -145,10 +223,9 @@ def _of_batches(seconds: list[float], unfinished: float | None, total: int, batc
 
 
 @contextmanager
-def _store(spark: Any, python: bool) -> Iterator[None]:
+def _provider(spark: Any, name: str) -> Iterator[None]:
     before = spark.conf.get(PROVIDER)
-    if not python:
-        spark.conf.set(PROVIDER, IN_MEMORY)
+    spark.conf.set(PROVIDER, name or before)
     try:
         yield
     finally:

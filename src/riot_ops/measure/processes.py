@@ -95,6 +95,10 @@ class ProcessTree:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def spent(self) -> float:
+        """CPU seconds so far of the processes that run, and of those that they have waited for."""
+        return self._spent(self._processes())
+
     def usage(self) -> Usage:
         """What was seen so far."""
         samples = np.array(self._samples, np.float64).reshape(-1, 3)

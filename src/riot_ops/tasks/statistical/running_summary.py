@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_sub
-from riot_ops.kernels.arrow import float_column
+from riot_ops.kernels.arrow import float_column, int_column
 from riot_ops.kernels.exact_sum import DIGITS, add_exactly, rounded
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
@@ -23,12 +23,61 @@ __all__ = ["RunningSummary"]
 
 FIGURES = ("count", "min", "max", "sum", "mean")
 
+#: For which readings a record stands, where there are any: how many, the least, the greatest, their sum in two parts.
+READINGS = "readings@condensed"
+PARTS = tuple(f"{name}@condensed" for name in ("least", "most", "high", "low"))
+
+
+@kernel
+def _condense(values: Any, slots: Any, last: Any, alone: Any, stands: Any, counts: Any, parts: Any) -> None:
+    """Let each row stand for those of its key before it, as long as their sum is exact in two parts.
+
+    ``last`` is the row before, of each key. What is in ``counts`` and ``parts`` where a row is ``alone`` says nothing.
+    """
+    for i in range(values.size):
+        x = values[i]
+        some = not np.isnan(x)
+        stands[i] = True
+        alone[i] = True
+        counts[i] = 1 if some else 0
+        parts[0, i] = x if some else np.inf
+        parts[1, i] = x if some else -np.inf
+        parts[2, i] = x if some else 0.0
+        parts[3, i] = 0.0
+        if np.isinf(x):  # which is rejected
+            continue
+        j = last[slots[i]]
+        last[slots[i]] = i
+        if j < 0:
+            continue
+        high, rest = _two_sum(parts[2, j], parts[2, i])
+        low, lost = _two_sum(parts[3, j], rest)
+        if lost != 0.0:  # NaN, too, where the sum is no double any more
+            continue
+        stands[j] = False
+        alone[i] = False
+        counts[i] += counts[j]
+        parts[0, i] = min(parts[0, i], parts[0, j])
+        parts[1, i] = max(parts[1, i], parts[1, j])
+        parts[2, i] = high
+        parts[3, i] = low
+
+
+@kernel
+def _two_sum(a: Any, b: Any) -> Any:
+    """The sum, rounded, and what was lost by that."""
+    total = a + b
+    of_b = total - a
+    return total, (a - (total - of_b)) + (b - of_b)
+
 
 @kernel
 def _summarise(
     values: Any,
     slots: Any,
     wanted: Any,
+    readings: Any,
+    parts: Any,
     count: Any,
     least: Any,
     most: Any,
@@ -37,11 +86,17 @@ def _summarise(
     counts: Any,
     figures: Any,
 ) -> None:
-    """Take in each value that is none, and give the figures after those rows that are wanted."""
+    """Take in each value that is none, or for which readings a row stands, and give the figures after those wanted."""
     for i in range(values.size):
         s = slots[i]
         x = values[i]
-        if not np.isnan(x):
+        if readings[i] > 0:
+            count[s] += readings[i]
+            least[s] = min(least[s], parts[0, i])
+            most[s] = max(most[s], parts[1, i])
+            add_exactly(digits[s], parts[2, i])
+            add_exactly(digits[s], parts[3, i])
+        elif not np.isnan(x):
             count[s] += 1
             least[s] = min(least[s], x)
             most[s] = max(most[s], x)
@@ -137,13 +192,26 @@ class RunningSummary(KeyedTask):
             "digits": StateField("int64", shape=DIGITS),
         }
 
+    @property
+    def at_once(self) -> bool:
+        return self.emit == "update"
+
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return finite(batch, self.value, dead)
+        if READINGS not in batch.schema.names:
+            return finite(batch, self.value, dead)
+        finite(batch.drop_columns([READINGS, *PARTS]), self.value, dead)  # as the record came
+        values, _ = float_column(batch.column(self.value))
+        return batch.filter(pa.array(~np.isinf(values)))
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
+        readings, parts = np.zeros(slots.size, np.int64), np.zeros((4, slots.size))
+        if READINGS in batch.schema.names:
+            readings = int_column(batch.column(READINGS))
+            parts = np.stack([np.asarray(batch.column(name)) for name in PARTS])
+            batch = batch.drop_columns([READINGS, *PARTS])
         taken = np.arange(slots.size) if self.emit == "each" else latest_rows(slots, state["count"].size)
         wanted = np.zeros(slots.size, np.bool_)
         wanted[taken] = True
@@ -151,11 +219,26 @@ class RunningSummary(KeyedTask):
         kept: list[Any] = [state[name] for name in ("count", "least", "most", "digits")]
         kept += [np.empty(DIGITS, np.int64), counts, figures]
         # 0 added: -0 and 0 are one reading, whichever comes first
-        _summarise(values + 0.0, slots, wanted, *kept)
+        _summarise(values + 0.0, slots, wanted, readings, parts, *kept)
         if taken.size < slots.size:
             batch, counts, figures = batch.take(pa.array(taken)), counts[taken], figures[:, taken]
         for name, column in zip(self._names(), (pa.array(counts), *figures), strict=True):
             batch = replace_column(batch, name, column)
+        return batch
+
+    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if not self.at_once or self.ttl is not None:  # which counts from each record on
+            return None
+        values, _ = float_column(batch.column(self.value))
+        alone, stands = np.empty(slots.size, np.bool_), np.empty(slots.size, np.bool_)
+        counts, parts = np.empty(slots.size, np.int64), np.empty((4, slots.size))
+        with np.errstate(all="ignore"):  # beyond doubles
+            _condense(values + 0.0, slots, np.full(keys, -1), alone, stands, counts, parts)
+        counts[alone] = 0
+        parts[:, alone] = 0.0  # which takes little room
+        batch = batch.filter(pa.array(stands)).append_column(READINGS, pa.array(counts[stands]))
+        for name, part in zip(PARTS, parts, strict=True):
+            batch = batch.append_column(name, pa.array(part[stands]))
         return batch
 
     def merge(self, state: State, other: State) -> State | None:

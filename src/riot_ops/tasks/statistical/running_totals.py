@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -19,21 +20,56 @@ from riot_ops.tasks.statistical.totals import LEAST, MOST, addends, check_summab
 __all__ = ["RunningTotals"]
 
 
+#: What a record that stands for several does to a total: it adds a sum, and what comes out is from a least to a most.
+DONE = ("sum", "least", "most")
+
+
 @kernel
-def _add(values: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
-    """The total after each row; one that has left the range stays at its end."""
-    for i in range(values.size):
+def _added(total: Any, v: Any) -> Any:
+    """A total and one more; one that has left the range stays at its end."""
+    if v > 0 and total > MOST - v:
+        return MOST
+    if v < 0 and total < LEAST - v:
+        return LEAST
+    return total + v
+
+
+@kernel
+def _add(done: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
+    """The total after each row."""
+    for i in range(slots.size):
         s = slots[i]
-        v = values[i]
-        total = totals[s, place]
-        if v > 0 and total > MOST - v:
-            total = MOST
-        elif v < 0 and total < LEAST - v:
-            total = LEAST
-        else:
-            total += v
+        total = min(max(_added(totals[s, place], done[0, i]), done[1, i]), done[2, i])
         totals[s, place] = total
         out[i] = total
+
+
+@kernel
+def _condense(slots: Any, last: Any, stands: Any, done: Any) -> None:
+    """Let each row stand for those of its key before it, as long as no sum leaves the range.
+
+    ``done[p]`` is the sum, the least and the most of total *p*; ``last`` the row before, of each key.
+    """
+    for i in range(slots.size):
+        stands[i] = True
+        j = last[slots[i]]
+        last[slots[i]] = i
+        if j < 0:
+            continue
+        fits = True
+        for p in range(done.shape[0]):
+            v = done[p, 0, i]
+            u = done[p, 0, j]
+            if (v > 0 and u > MOST - v) or (v < 0 and u < LEAST - v):
+                fits = False
+        if not fits:
+            continue
+        stands[j] = False
+        for p in range(done.shape[0]):
+            v = done[p, 0, i]
+            done[p, 0, i] = done[p, 0, j] + v
+            done[p, 1, i] = _added(done[p, 1, j], v)
+            done[p, 2, i] = _added(done[p, 2, j], v)
 
 
 @register
@@ -116,16 +152,43 @@ class RunningTotals(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         made = {}
-        for place, (name, of) in enumerate(self.totals.items()):
+        for place, (name, done) in enumerate(self._done(batch).items()):
             out = np.empty(slots.size, np.int64)
-            _add(addends(batch, of), slots, place, state["totals"], out)
+            _add(done, slots, place, state["totals"], out)
             made[name] = out
+        batch = batch.drop_columns([name for name in batch.schema.names if name in self._columns()])
         if self.emit == "update":
             taken = latest_rows(slots, len(state["totals"]))
             batch, made = batch.take(pa.array(taken)), {name: out[taken] for name, out in made.items()}
         for name, out in made.items():
             batch = replace_column(batch, name, pa.array(out))
         return batch
+
+    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if not self.at_once or self.ttl is not None:  # which counts from each record on
+            return None
+        done, stands = np.stack([*self._done(batch).values()]), np.empty(slots.size, np.bool_)
+        _condense(slots, np.full(keys, -1), stands, done)
+        batch = batch.filter(pa.array(stands))
+        for name, column in zip(self._columns(), done.reshape(-1, slots.size), strict=True):
+            batch = batch.append_column(name, pa.array(column[stands]))
+        return batch
+
+    def _columns(self) -> list[str]:
+        """Where a record that stands for several says what it does."""
+        return [f"{name} {what}@condensed" for name in self.totals for what in DONE]
+
+    def _done(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[np.int64]]:
+        """What each row does to each total, by the name of that."""
+        found = {}
+        for name, of in self.totals.items():
+            told = [f"{name} {what}@condensed" for what in DONE]
+            if told[0] in batch.schema.names:
+                found[name] = np.stack([int_column(batch.column(column)) for column in told])
+            else:
+                ends = (np.full(batch.num_rows, end) for end in (LEAST, MOST))
+                found[name] = np.stack([addends(batch, of), *ends])
+        return found
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

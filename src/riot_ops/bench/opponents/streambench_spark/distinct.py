@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_line
 from riot_ops.bench.opponents.streambench_spark.projection import by_expression, by_function
 
 __all__ = ["FORMS"]
@@ -33,8 +33,8 @@ def _expressions(lines: Any, *, field: int = 0) -> Any:
     return by_expression(lines, field).select("value").dropDuplicates(["value"])
 
 
-def _udf(lines: Any, *, field: int = 0) -> Any:
-    return by_function(lines, field).select("value").dropDuplicates(["value"])
+def _udf(lines: Any, *, field: int = 0, arrow: bool | None = None) -> Any:
+    return by_function(lines, field, arrow).select("value").dropDuplicates(["value"])
 
 
 def _state(lines: Any, *, field: int = 0) -> Any:
@@ -51,7 +51,7 @@ def _arrow(lines: Any, *, field: int = 0) -> Any:
 
 FORMS = {
     "expressions": Form("split, dropDuplicates", _expressions, python=False),
-    "udf": Form("a function per line, dropDuplicates", _udf),
+    **per_line("a function per line, dropDuplicates", _udf),
     "state": Form("split, transformWithStateInPandas per value", _state),
     "arrow": Form("Arrow's functions in mapInArrow, dropDuplicates", _arrow),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.bench.opponents.streambench_arrow import PARTS, SCHEMAS
 
-__all__ = ["Form", "by_arrow"]
+__all__ = ["Form", "by_arrow", "per_line"]
 
 
 @dataclass(frozen=True)
@@ -45,3 +46,14 @@ def by_arrow(name: str, lines: Any, **options: Any) -> Any:
             yield part(batch, **options)
 
     return lines.select("seq", "value").mapInArrow(parts, SCHEMAS[name])
+
+
+def per_line(by: str, build: Callable[..., Any], mode: Literal["append", "update"] = "append") -> dict[str, Form]:
+    """The forms with a function of Python per line: as Spark hands it lines by default, and one by one as pickles.
+
+    ``build`` takes besides what the builder does ``arrow``: whether records cross as Arrow's; None is the default.
+    """
+    return {
+        "udf": Form(by, build, mode),
+        "pickled": Form(f"{by}, which cross as pickles", functools.partial(build, arrow=False), mode),
+    }

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_line
 
 __all__ = ["FORMS"]
 
@@ -16,8 +16,8 @@ def _expressions(lines: Any, *, text: str = "ihiza", invert: bool = False) -> An
     return lines.select("seq", "value").where(~found if invert else found)
 
 
-def _udf(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
-    chosen = f.udf(lambda line: (text in line) != invert, "boolean")
+def _udf(lines: Any, *, text: str = "ihiza", invert: bool = False, arrow: bool | None = None) -> Any:
+    chosen = f.udf(lambda line: (text in line) != invert, "boolean", useArrow=arrow)
     return lines.select("seq", "value").where(chosen("value"))
 
 
@@ -27,6 +27,6 @@ def _arrow(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
 
 FORMS = {
     "expressions": Form("where contains", _expressions, python=False),
-    "udf": Form("where a function per line", _udf),
+    **per_line("where a function per line", _udf),
     "arrow": Form("Arrow's functions in mapInArrow", _arrow),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_line
 
 __all__ = ["FORMS"]
 
@@ -15,8 +15,8 @@ def _expressions(lines: Any) -> Any:
     return lines.select("seq", "value")
 
 
-def _udf(lines: Any) -> Any:
-    same = f.udf(lambda line: line, "string")
+def _udf(lines: Any, *, arrow: bool | None = None) -> Any:
+    same = f.udf(lambda line: line, "string", useArrow=arrow)
     return lines.select("seq", same("value").alias("value"))
 
 
@@ -26,6 +26,6 @@ def _arrow(lines: Any) -> Any:
 
 FORMS = {
     "expressions": Form("select", _expressions, python=False),
-    "udf": Form("a function per line", _udf),
+    **per_line("a function per line", _udf),
     "arrow": Form("Arrow's functions in mapInArrow", _arrow),
 }

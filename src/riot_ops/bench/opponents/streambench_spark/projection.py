@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_line
 
 __all__ = ["FORMS", "by_expression", "by_function"]
 
@@ -17,14 +17,15 @@ def by_expression(lines: Any, field: int) -> Any:
     return lines.select("seq", f.coalesce(cell, f.lit("")).alias("value"))
 
 
-def by_function(lines: Any, field: int) -> Any:
+def by_function(lines: Any, field: int, arrow: bool | None = None) -> Any:
     """``seq``, ``value``: a cell of each line."""
 
     def cell(line: str) -> str:
         found = line.split("\t")
         return found[field] if field < len(found) else ""
 
-    read = f.udf(lambda line: cell(line), "string")  # noqa: PLW0108 (Spark would look at its types, and warn)
+    # a lambda, since Spark would look at the types of a function, and warn
+    read = f.udf(lambda line: cell(line), "string", useArrow=arrow)  # noqa: PLW0108
     return lines.select("seq", read("value").alias("value"))
 
 
@@ -32,8 +33,8 @@ def _expressions(lines: Any, *, field: int = 1) -> Any:
     return by_expression(lines, field)
 
 
-def _udf(lines: Any, *, field: int = 1) -> Any:
-    return by_function(lines, field)
+def _udf(lines: Any, *, field: int = 1, arrow: bool | None = None) -> Any:
+    return by_function(lines, field, arrow)
 
 
 def _arrow(lines: Any, *, field: int = 1) -> Any:
@@ -42,6 +43,6 @@ def _arrow(lines: Any, *, field: int = 1) -> Any:
 
 FORMS = {
     "expressions": Form("split", _expressions, python=False),
-    "udf": Form("a function per line", _udf),
+    **per_line("a function per line", _udf),
     "arrow": Form("Arrow's functions in mapInArrow", _arrow),
 }

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import functions as f
 
 from riot_ops.bench.opponents.streambench.sample import xxh64
-from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_line
 
 __all__ = ["FORMS"]
 
@@ -22,9 +22,9 @@ def _expressions(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
     return lines.select("seq", "value").where(hashed.bitwiseXOR(f.lit(-(1 << 63))) < f.lit(below - (1 << 63)))
 
 
-def _udf(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
+def _udf(lines: Any, *, share: float = 0.1, seed: int = 0, arrow: bool | None = None) -> Any:
     below, begin = math.ceil(share * 2.0**64), xxh64(seed, 42)
-    chosen = f.udf(lambda number: xxh64(number, begin) < below, "boolean")
+    chosen = f.udf(lambda number: xxh64(number, begin) < below, "boolean", useArrow=arrow)
     return lines.select("seq", "value").where(chosen("seq"))
 
 
@@ -34,6 +34,6 @@ def _arrow(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
 
 FORMS = {
     "expressions": Form("where xxhash64", _expressions, python=False),
-    "udf": Form("where a function per line", _udf),
+    **per_line("where a function per line", _udf),
     "arrow": Form("Arrow's functions in mapInArrow", _arrow),
 }

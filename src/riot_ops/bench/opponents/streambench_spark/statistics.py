@@ -9,7 +9,7 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_line
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.streambench.packets import FIELDS
 
@@ -68,7 +68,7 @@ def _expressions(lines: Any, *, field: str = "v4_pkts") -> Any:
     return _figures(_values(lines, field), field)
 
 
-def _udf(lines: Any, *, field: str = "v4_pkts") -> Any:
+def _udf(lines: Any, *, field: str = "v4_pkts", arrow: bool | None = None) -> Any:
     place = _place(field)
 
     def value(line: str) -> float | None:
@@ -77,7 +77,8 @@ def _udf(lines: Any, *, field: str = "v4_pkts") -> Any:
         except (IndexError, ValueError):
             return None
 
-    read = f.udf(lambda line: value(line), "double")  # noqa: PLW0108 (Spark would look at its types, and warn)
+    # a lambda, since Spark would look at the types of a function, and warn
+    read = f.udf(lambda line: value(line), "double", useArrow=arrow)  # noqa: PLW0108
     return _figures(_finite(lines.select(read("value").alias("value"))), field)
 
 
@@ -100,7 +101,7 @@ def _arrow(lines: Any, *, field: str = "v4_pkts") -> Any:
 
 FORMS = {
     "expressions": Form("split, agg", _expressions, "update", python=False),
-    "udf": Form("a function per line, agg", _udf, "update"),
+    **per_line("a function per line, agg", _udf, "update"),
     "state": Form("split, transformWithStateInPandas of one key", _state, "update"),
     "arrow": Form("Arrow's functions in mapInArrow, agg", _arrow, "update"),
 }

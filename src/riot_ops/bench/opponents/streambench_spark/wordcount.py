@@ -10,7 +10,7 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow
+from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_line
 
 __all__ = ["FORMS"]
 
@@ -43,9 +43,10 @@ def _expressions(lines: Any) -> Any:
     return _words(lines).groupBy("word").count()
 
 
-def _udf(lines: Any) -> Any:
+def _udf(lines: Any, *, arrow: bool | None = None) -> Any:
     words = re.compile(r"[^ \t\n\r\x0B\f\x00]+").findall
-    split = f.udf(lambda line: words(line), "array<string>")  # noqa: PLW0108 (Spark asks for a signature)
+    # a lambda, since Spark asks for a signature
+    split = f.udf(lambda line: words(line), "array<string>", useArrow=arrow)  # noqa: PLW0108
     return lines.select(f.explode(split("value")).alias("word")).groupBy("word").count()
 
 
@@ -65,7 +66,7 @@ def _arrow(lines: Any) -> Any:
 
 FORMS = {
     "expressions": Form("split, explode, groupBy(word).count()", _expressions, "update", python=False),
-    "udf": Form("a function per line, explode, groupBy(word).count()", _udf, "update"),
+    **per_line("a function per line, explode, groupBy(word).count()", _udf, "update"),
     "state": Form("split, explode, transformWithStateInPandas per word", _state, "update"),
     "arrow": Form("Arrow's functions in mapInArrow, groupBy(word).agg(sum)", _arrow, "update"),
 }
