@@ -54,6 +54,31 @@ def test_parse_number_equals_float(text: str) -> None:
         assert len(digits) > 19 or not 1e-300 < abs(float(text)) < 1e308
 
 
+PLAIN = st.from_regex(r"-?[0-9]{1,9}\.[0-9]{1,9}", fullmatch=True)
+
+
+@given(st.one_of(TEXTS, PLAIN))
+@settings(max_examples=depth(1500), deadline=None)
+def test_plain_number_takes_only_what_float_does(text: str) -> None:
+    ok, value = numbers.plain_number(data_of(text + " " * 24), 0, len(text))
+    if ok:
+        assert GRAMMAR.fullmatch(text)
+        assert bits(value) == bits(float(text))
+    if re.fullmatch(r"-?[1-9][0-9]{1,7}\.[0-9]{1,7}", text) and len(text.lstrip("-")) <= 16:
+        assert ok
+
+
+@given(st.one_of(TEXTS, st.integers(-(2**64), 2**64).map(str), st.integers(2**63 - 9, 2**63 + 9).map(str)))
+@settings(max_examples=depth(1500), deadline=None)
+def test_whole_number_takes_only_what_int_does(text: str) -> None:
+    with np.errstate(over="ignore"):
+        ok, value = numbers.whole_number(data_of(text + " " * 25), 0, len(text))
+    if ok:
+        assert re.fullmatch("-?[0-9]+", text) and value == int(text)
+    if re.fullmatch("-?[0-9]{1,19}", text) and abs(int(text)) < 2**63:
+        assert ok
+
+
 @given(TEXTS.filter(lambda t: len(t) <= 9))
 @settings(max_examples=depth(1500), deadline=None)
 def test_short_number_takes_only_what_float_does(text: str) -> None:

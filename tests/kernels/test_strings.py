@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.kernels.strings import code_of
+from riot_ops.kernels.strings import code_of, not_utf8
 from tests.search import depth
 
 NAMES = ["temperature", "ü", "", "light", "lighT"]
@@ -31,3 +31,27 @@ def test_codes_are_places(values, cut, kind):
 def test_nothing_is_known(kind):
     assert code_of(pa.nulls(2, kind), NAMES).tolist() == [-1, -1]
     assert code_of(pa.array(["a"]), []).tolist() == [-1]
+
+
+BYTES = st.one_of(
+    st.binary(max_size=6),
+    st.text(max_size=6).map(str.encode),
+    st.sampled_from(
+        [b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"\xef\xbf\xbf"]
+    ),
+    st.sampled_from([b"plain and long", b"\xe2\x82", b"\x80", b"\xf0\x9f\x98\x80"]),
+)
+
+
+@settings(deadline=None, max_examples=depth(200))
+@given(st.lists(st.lists(BYTES, max_size=4).map(b"".join) | st.none(), max_size=5), st.integers(0, 2))
+def test_utf8_is_what_python_takes_for_it(values, cut):
+    column = pa.array(values, pa.binary()).slice(cut)
+    assert not_utf8(column).tolist() == [not _decodes(value) for value in values[cut:]]
+
+
+def _decodes(value):
+    try:
+        return value is None or bool(value.decode()) or True
+    except UnicodeDecodeError:
+        return False

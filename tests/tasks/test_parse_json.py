@@ -110,6 +110,72 @@ def test_a_line_is_read_as_if_it_were_alone(parts, put):
         assert [reason for number, reason in errors if number == i] == [reason for _, reason in wrong]
 
 
+SHAPES = (
+    '{{"id": {}, "data": {{"t": {}, "ok": true}}, "n": {}}}',
+    '{{"n": {}, "id": {}, "t": {}}}\n',
+    '{{"data": {{"t": {}, "no": "\\\\"}}, "n": {}, "ok": {}}}\r\n',
+    "{{ }}",
+)
+VALUES = st.one_of(
+    st.sampled_from(["null", "true", "FALSE", "1", "{}", "[]", '""', "0", "-7", "007", "1.5", "1e3", "9" * 19, "2", "tru"]),
+    st.sampled_from(['"true"', '"False"', '"7"', '"-0.25"', '"a"', '"\\u00fc7"', '"ü"', '"12345678.25"', '"\\"', '"\\n7"']),
+    st.sampled_from(['"2024-02-29T12:00:01Z"', '"2024-02-29T12:00:01.5Z"', '"2024-02-29 12:00:01"', '"2023-02-29"']),
+    st.sampled_from(['"0001-01-01T00:00:00+01:00"', '"2024-02-29T12:00Z"', '"1714564801"', "1714564801000", "253402300800"]),
+    st.text(max_size=80).map(json.dumps),
+    st.binary(max_size=3),
+)  # fmt: skip
+TYPED = [
+    {"id": ("id", "string", None), "n": ("n", "int64", 7), "t": (("t", "data.t"), "iso", None)},
+    {"n": ("n", "double"), "ok": (("data.ok", "ok"), "bool", True), "t": ("t", "ms", None)},
+    {
+        "s": (("id", "data.t", "n"), "string"),
+        "ok": ("ok", "bool", None),
+        "t": ("t", "s", None),
+        "ns": ("n", "ns", None),
+    },
+    {"x": ("n", "double", 0.5), "log": ("t", "log", None), "us": ("n", "us", None)},
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(SHAPES), VALUES, VALUES, VALUES) | st.none(), max_size=20))
+def test_in_one_pass_lines_are_read_as_one_by_one(parts):
+    lines = [None if one is None else _filled(*one) for one in parts]
+    for fields in TYPED:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(t.ParseJSON, "_plain", lambda self, text: None)
+            wanted = read(lines, fields=fields)
+        assert read(lines, fields=fields) == wanted
+
+
+def _filled(shape, *given):
+    holes = shape.format("\0", "\0", "\0").encode().split(b"\0")
+    values = [one if isinstance(one, bytes) else one.encode() for one in given][: len(holes) - 1]
+    return b"".join(a + b for a, b in zip(holes, [*values, b""], strict=True))
+
+
+def test_most_lines_are_read_in_one_pass():
+    lines = [
+        json.dumps({"data": {"id": f"ü{i}", "at": f"2024-05-01T12:00:{i % 60:02}.250Z"}, "n": i / 8, "ok": i % 2 == 0})
+        for i in range(99)
+    ]
+    fields = {"id": (("id", "data.id"), "string"), "at": ("data.at", "iso"), "n": ("n", "double"), "ok": ("ok", "bool")}
+    columns, plain = t.ParseJSON(fields={**fields, "no": ("no", "int64", 3)})._plain(pa.array(lines))
+    assert plain.all()
+    assert columns["id"].to_pylist() == [f"ü{i}" for i in range(99)]
+    assert columns["at"].to_pylist() == [datetime(2024, 5, 1, 12, 0, i % 60, 250_000, UTC) for i in range(99)]
+    assert columns["n"].to_pylist() == [i / 8 for i in range(99)]
+    assert columns["ok"].to_pylist() == [i % 2 == 0 for i in range(99)]
+    assert columns["no"].to_pylist() == [3] * 99
+
+
+def test_lines_of_several_kinds_by_turns_are_read_in_one_pass():
+    shapes = ['{{"id": "{}"}}', '{{"x": {}, "id": "a"}}', '{{"id": "\\u00fc\\n{}", "deep": [{{}}]}}']
+    lines = [shapes[i % 3].format(i) for i in range(30)]
+    columns, plain = t.ParseJSON(fields={"id": ("id", "string")})._plain(pa.array(lines))
+    assert plain.all()
+    assert columns["id"].to_pylist() == [json.loads(line)["id"] for line in lines]
+
+
 ESCAPES = ('\\"', "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0041", "\\u00fC", "\\u20ac", "\\ud83d\\ude00")
 
 

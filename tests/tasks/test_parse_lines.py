@@ -470,9 +470,93 @@ def test_most_lines_are_plain(fraction):
 
 
 def test_what_the_fast_way_cannot_do_takes_the_other():
-    for other in ({"skip": {0: "id"}}, {"nulls": ("-",)}, {"format": "log"}, {"delimiter": ";,"}):
+    for other in ({"skip": {0: "id"}}, {"nulls": ("-", "NA")}):
         assert t.ParseLines(fields={"x": (0, "string")}, **other)._plain(pa.array(["a"])) is None
-    assert t.ParseLines(fields={"x": (0, "bool")})._plain(pa.array(["1"])) is None
+    for skip in ({0: "id"}, {1: "1"}):  # the line may be plain nevertheless
+        fields = {"s": (0, "string"), "n": (1, "int64")}
+        assert t.ParseLines(fields=fields, skip=skip)._plain(pa.array(["a,1"])) is None
+
+
+LOGGED = st.one_of(
+    st.sampled_from(["-", '"-"', '""', '"', "[", "]", "[]", "[a b]", '"a b"', '"a "b" c"', 'a"b c', "[a] b]", "", "7", "200", "1e3"]),
+    st.sampled_from(["[10/Jun/1998:12:00:01 +0000]", "[29/Feb/2023:12:00:01 +0000]", "[10/Jun/1998:24:00:01 +0000]"]),
+    st.sampled_from(["[10/Jun/1998:12:00:01 -0130]", "[01/Dec/0001:00:00:00 +0100]", "[10/Jun/1998:12:0x:01 +0000]"]),
+    st.text('"[] -a', max_size=9),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.lists(LOGGED, max_size=6), st.sampled_from(["", "\n", "\r\n", " ", "ü"])), max_size=20))
+def test_plain_lines_of_logs_are_read_as_others_are(rows):
+    lines = [(" ".join(cells) + end).encode() for cells, end in rows]
+    tables = [
+        {"a": (0, "string"), "t": (1, "log"), "n": (2, "int64", 7)},
+        {
+            "a": (0, "string", None),
+            "b": (1, "string", "none"),
+            "both": ((0, 2), "string", None),
+            "x": (3, "double", None),
+        },
+    ]
+    for fields in tables:
+        for cells, more, trailing in ((None, False, False), (4, False, True), (4, True, False)):
+            for nulls in ((), ("-",), ("-", "a")):
+                options = {"fields": fields, "format": "log", "cells": cells, "more": more, "nulls": nulls}
+                options["trailing"] = trailing
+                assert read(lines, **options) == unplain(lines, **options)
+
+
+def test_most_lines_of_logs_are_plain():
+    lines = [
+        f'h{i} - - [{1 + i % 30:02}/Jun/1998:12:00:{i % 60:02} +0000] "GET /{i} HTTP/1.0" 200 {i or "-"}\n'.encode()
+        for i in range(99)
+    ]
+    fields = {
+        "t": (3, "log"),
+        "ok": (5, "int64"),
+        "n": (6, "int64", 0),
+        "q": (4, "string"),
+        "none": (2, "string", None),
+    }
+    columns, plain = t.ParseLines(fields=fields, format="log", cells=7, nulls=("-",))._plain(pa.array(lines))
+    assert plain.all()
+    assert columns["t"].to_pylist() == [datetime(1998, 6, 1 + i % 30, 12, 0, i % 60, tzinfo=UTC) for i in range(99)]
+    assert columns["n"].to_pylist() == list(range(99))
+    assert columns["q"].to_pylist() == [f"GET /{i} HTTP/1.0" for i in range(99)]
+    assert columns["none"].null_count == 99
+
+
+FLAGS = st.sampled_from(["0", "1", "true", "FALSE", "True", "tru", "false0", "2", "", "9" * 20, "-" + "9" * 19, "1e3"])
+LONG = st.from_regex(r"-?[0-9]{0,10}\.?[0-9]{0,10}", fullmatch=True)
+WHOLE = st.one_of(st.integers(-(2**63) - 2, 2**63 + 2), st.sampled_from([2**63 - 1, 2**63, -(2**63), 10**18])).map(str)
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.one_of(FLAGS, LONG, WHOLE), min_size=70, max_size=72), st.booleans()), max_size=8),
+    st.sampled_from([",;", ",;"[::-1]]),
+)
+def test_plain_lines_with_many_cells_and_several_delimiters(rows, delimiter):
+    lines = [",".join(c[:9]) + ";" + ";".join(c[9:]) + ";" * more for c, more in rows]
+    lines += ["A," + ",".join(["0"] * 69), "NAME," * 70]
+    fields = {"b": (0, "bool"), "n": (3, "int64"), "ns": (3, "ns"), "x": (5, "double"), "last": (69, "double"),
+              "again": (3, "int64"), "s": (6, "string")}  # fmt: skip
+    for options in ({"cells": 70, "trailing": True}, {"cells": 71}, {}, {"skip": {5: "name"}, "trailing": True}):
+        options |= {"fields": fields, "delimiter": delimiter}
+        assert read(lines, **options) == unplain(lines, **options)
+
+
+def test_most_lines_of_the_benchmark_are_plain():
+    calls = [f"11847,12152,2020-01-01T00:00:5{i},11847;12152;2020-01-01T00:00:5{i};{i + 1}8.5;true" for i in range(9)]
+    fields = {"caller": (0, "string"), "at": (2, "iso"), "also": (2, "iso"), "for": (6, "double"), "ok": (7, "bool")}
+    columns, plain = t.ParseLines(fields=fields, delimiter=",;", cells=8)._plain(pa.array(calls))
+    assert plain.all() and columns["ok"].to_pylist() == [True] * 9
+    assert columns["at"].to_pylist() == columns["also"].to_pylist()
+    assert columns["at"][4].as_py() == datetime(2020, 1, 1, 0, 0, 54, tzinfo=UTC)
+    bars = ["AAB,2018-01-01,46.271978,152000,", "Symbol,Date,Open,Volume", "AAC,2018-02-28,5.200081,80400"]
+    fields = {"stock": (0, "string"), "day": (1, "iso"), "price": (2, "double"), "volume": (3, "double")}
+    columns, plain = t.ParseLines(fields=fields, cells=4, trailing=True, skip={1: "date"})._plain(pa.array(bars))
+    assert plain.tolist() == [True, False, True]
+    assert columns["day"][1].as_py() == datetime(2018, 2, 28, tzinfo=UTC)
+    assert columns["price"][0].as_py() == 46.271978
 
 
 @given(st.lists(st.tuples(st.integers(2003, 2004), st.integers(0, 13), st.integers(0, 32)), min_size=2, max_size=40))

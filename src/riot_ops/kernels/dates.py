@@ -10,7 +10,7 @@ from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import HIGH, byte, digits_of, eight_digits, load8
 
-__all__ = ["parse_iso", "parse_log_time", "plain_iso"]
+__all__ = ["parse_iso", "parse_log_time", "plain_iso", "plain_log_time"]
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 _DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
@@ -135,9 +135,13 @@ def _word(text: bytes) -> np.uint64:
 _DATE, _DATE_MARKS = _word(b"0000-00-"), _word(b"\0\0\0\0\xff\0\0\xff")
 _TIME, _TIME_MARKS = _word(b"00\x0000:00"), _word(b"\0\0\0\0\0\xff")
 _SECONDS, _SECONDS_MARKS = _word(b":00"), _word(b"\xff")
+#: What stands behind the ninth and tenth byte of a date with a time, if that is midnight.
+_MIDNIGHT = _word(b"\0\0T00:00")
+_CLOCK, _CLOCK_MARKS = _word(b"00:00:00"), _word(b"\0\0\xff\0\0\xff")
 _T, _BLANK, _BYTE = np.uint64(ord("t")), np.uint64(32), np.uint64(0xFF)
 _U8, _U16, _U32, _U48 = np.uint64(8), np.uint64(16), np.uint64(32), np.uint64(48)
-_LOW24 = np.uint64(0xFFFFFF)
+_LOW16, _LOW24, _LOW32 = np.uint64(0xFFFF), np.uint64(0xFFFFFF), np.uint64(0xFFFFFFFF)
+_NOUGHT = np.uint64(0)
 _TENS = 10 ** np.arange(7)
 
 
@@ -154,19 +158,21 @@ def _byte_of(word: Any, i: Any) -> Any:
 
 @kernel
 def plain_iso(data: Any, start: Any, n: Any, day: Any, midnight: Any) -> Any:
-    """``(ok, microseconds, day, midnight)`` of ``Y-M-D(T| )h:m:s[.f…]`` of n bytes, to six digits.
+    """``(ok, microseconds, day, midnight)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, to six digits.
 
     Not ok means only that this is not of that form, or no time. ``day`` and ``midnight`` are those of the call before:
     most lines are of the day of the line before. At least 24 bytes from the start on can be read.
     """
     d = load8(data, start) ^ _DATE
     t = load8(data, start + 8)
+    if n == 10:
+        t = (t & _LOW16) | _MIDNIGHT
     mark = (t >> _U16) & _BYTE
     t = (t & ~(_BYTE << _U16)) ^ _TIME
-    s = (load8(data, start + 16) & _LOW24) ^ _SECONDS
+    s = np.uint64(0) if n == 10 else (load8(data, start + 16) & _LOW24) ^ _SECONDS
     wrong = (digits_of(d) | digits_of(t) | digits_of(s)) & HIGH
     wrong |= (d & _DATE_MARKS) | (t & _TIME_MARKS) | (s & _SECONDS_MARKS)
-    if n < 19 or n == 20 or n > 26 or wrong != np.uint64(0) or (mark != _BLANK and (mark | _BLANK) != _T):
+    if (n < 19 and n != 10) or n == 20 or n > 26 or wrong != np.uint64(0) or (mark != _BLANK and (mark | _BLANK) != _T):
         return False, 0, day, midnight
     rest = 0
     if n > 19:
@@ -186,3 +192,30 @@ def plain_iso(data: Any, start: Any, n: Any, day: Any, midnight: Any) -> Any:
     t = _pairs(t)
     ok, clock = _clock(_byte_of(t, 3), _byte_of(t, 6), _byte_of(_pairs(s), 1))
     return ok, midnight + clock + rest, day, midnight
+
+
+#: What stands behind the seconds of a time in a log, most often.
+_UTC = _word(b"\0\0 +0000")
+
+
+@kernel
+def plain_log_time(data: Any, start: Any, n: Any, memo: Any) -> Any:
+    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s +0000``.
+
+    Not ok means only that this is not of that form, or no time. ``memo`` is of three numbers, 0 at first: most lines
+    are of the day of the line before. At least 26 bytes from the start on can be read.
+    """
+    date, year = load8(data, start), load8(data, start + 8) & _LOW32
+    t = load8(data, start + 12) ^ _CLOCK
+    if n != 26 or (load8(data, start + 18) & ~_LOW16) != _UTC or (t & _CLOCK_MARKS) | (digits_of(t) & HIGH) != _NOUGHT:
+        return False, 0
+    if date != memo[0] or year != memo[1]:
+        ok, midnight = parse_log_time(data, start, start + n)
+        if not ok:
+            return False, 0
+        memo[0] = date
+        memo[1] = year
+        memo[2] = np.uint64(np.int64(midnight - midnight % _DAY))
+    t = _pairs(t)
+    ok, clock = _clock(_byte_of(t, 0), _byte_of(t, 3), _byte_of(t, 6))
+    return ok, np.int64(memo[2]) + clock

@@ -1,9 +1,4 @@
-"""Lines of JSON objects to fields: where the wanted values stand.
-
-Who writes lines writes them alike: the names, and all else between the values, are those of the line before. So a line
-is first held against the last one that was read, eight bytes at a time, and only its values are looked at; a line that
-differs is read byte by byte, and is the pattern of those that follow.
-"""
+"""Lines of JSON objects to fields: where the wanted values stand."""
 
 from __future__ import annotations
 
@@ -13,17 +8,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from riot_ops.kernels.escapes import escape
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import HIGH, byte, load8, lowest, zero_bytes
-from riot_ops.kernels.strings import name_table, same_bytes, same_words
+from riot_ops.kernels.strings import name_table, same_bytes
 
-__all__ = ["ABSENT", "ESCAPED", "NESTED", "PIECES", "PLAIN", "TEXT", "find_values", "paths_table"]
+__all__ = [
+    "ABSENT",
+    "DEPTH",
+    "ESCAPED",
+    "NESTED",
+    "PIECES",
+    "PLAIN",
+    "TEXT",
+    "find_values",
+    "line_room",
+    "paths_table",
+    "read_line",
+    "scalar",
+]
 
 #: What stands at a path: nothing or null, text, a number or a truth value, an object or a list, text with escapes.
 ABSENT, TEXT, PLAIN, NESTED, ESCAPED = 0, 1, 2, 3, 4
 #: How deep objects and lists may lie in one another; deeper ones are for Python.
 DEPTH = 64
-#: Most pieces of a pattern: what stands between values.
+#: Most pieces of a line that others are held against: what stands between values.
 PIECES = 65
 
 _VALUE, _KEY, _BEHIND = 0, 1, 2
@@ -63,28 +72,6 @@ def _text(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def _escape(data: Any, p: Any, end: Any) -> Any:
-    """Behind the escape at p; -1 where it is none, or half of a pair of surrogates, which is for Python."""
-    if p + 1 >= end:
-        return -1
-    b = byte(data, p + 1)
-    if b != 117:
-        return p + 2 if b in (34, 47, 92, 98, 102, 110, 114, 116) else -1
-    if p + 6 > end:
-        return -1
-    code = 0
-    for i in range(p + 2, p + 6):
-        b = byte(data, i)
-        if b >= 48 and b <= 57:
-            code = code << 4 | (b - 48)
-        elif (b | 32) >= 97 and (b | 32) <= 102:
-            code = code << 4 | ((b | 32) - 87)
-        else:
-            return -1
-    return -1 if code >> 11 == 0x1B else p + 6
-
-
-@kernel
 def _string(data: Any, p: Any, end: Any) -> Any:
     """``(kind, end)`` of the text that begins behind the quote before p; -1 where it is for Python."""
     q = _text(data, p, end)
@@ -96,7 +83,7 @@ def _string(data: Any, p: Any, end: Any) -> Any:
             return ESCAPED, p
         if b < 32:
             break
-        p = _escape(data, p, end) if b == 92 else p + 1
+        p = escape(data, p, end) if b == 92 else p + 1
     return ESCAPED, -1
 
 
@@ -145,7 +132,7 @@ def _word(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def _scalar(data: Any, p: Any, end: Any) -> Any:
+def scalar(data: Any, p: Any, end: Any) -> Any:
     """``(kind, end)`` of what is no text, object or list at p, the end -1 where there is none."""
     b = byte(data, p)
     if b == 116 or b == 102 or b == 110:
@@ -154,163 +141,135 @@ def _scalar(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def _like_the_last(
-    data: Any, p: Any, end: Any, pattern: Any, pieces: Any, i: Any, at_starts: Any, at_ends: Any, kinds: Any
-) -> Any:
-    """Whether the line i from p on is like the pattern; then where its values are."""
-    for j in range(pieces):
-        size = pattern[1, j] - pattern[0, j]
-        if end - p < size or not same_words(data, p, pattern[0, j], size):
-            return False
-        p += size
-        if j == pieces - 1:
-            break
-        begin = p
-        if pattern[3, j] == TEXT:
-            kind, p = _string(data, p, end)
+def read_line(
+    data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_ends: Any, above: Any, lists: Any, nodes: Any,
+    begins: Any, stops: Any, kinds: Any, pieces: Any,
+) -> Any:  # fmt: skip
+    """Where in a line the value of each node is, see :func:`paths_table`; of several of one name the last counts.
+
+    Returns whether it was read to its end (else it may have names with escapes, or be no JSON), and how many pieces it
+    has; 0 where lines like this one cannot be told by them. ``lists`` (1: a list, 0: an object) and ``nodes`` are room
+    for what is open, as deep as it may be; ``pieces`` for the start and the end of what stands between values, and the
+    node and the kind of the value behind it.
+    """
+    for n in range(above.size):
+        begins[n] = 0
+        stops[n] = 0
+        kinds[n] = ABSENT
+    p = _space(data, start, end)
+    depth = 0
+    node = 0
+    state = _VALUE
+    piece = start
+    count = 0
+    once = True  # whether no name that is wanted came twice
+    while p <= end:
+        if state == _BEHIND:
+            p = _space(data, p, end)
+            if depth == 0:
+                if p != end:
+                    break
+                pieces[0, count] = piece
+                pieces[1, count] = end
+                return True, count + 1 if once else 0
+            if p >= end:
+                break
+            b = byte(data, p)
+            p += 1
+            if b == 44:
+                p = _space(data, p, end)
+                state = _VALUE if lists[depth - 1] else _KEY
+                node = -1
+            elif b == (93 if lists[depth - 1] else 125):
+                depth -= 1
+            else:
+                break
+        elif state == _KEY:
+            if p >= end or byte(data, p) != 34:
+                break
+            q = _text(data, p + 1, end)
+            if q < 0:
+                break
+            holder = nodes[depth - 1]
+            node = -1
+            if holder >= 0:
+                for n in range(1, above.size):
+                    if above[n] == holder and same_bytes(data, p + 1, q, names, name_starts[n], name_ends[n]):
+                        node = n
+            p = _space(data, q + 1, end)
+            if p >= end or byte(data, p) != 58:
+                break
+            p = _space(data, p + 1, end)
+            state = _VALUE
         else:
             if p >= end:
-                return False
-            kind, p = _scalar(data, p, end)
-        if p < 0:
-            return False
-        node = pattern[2, j]
-        if node > 0:
-            at_starts[node, i] = begin
-            at_ends[node, i] = p
-            kinds[node, i] = kind
-    return p == end
+                break
+            b = byte(data, p)
+            begin = p
+            kind = PLAIN
+            if b == 123 or b == 91:
+                if depth == nodes.size:
+                    break
+                if node >= 0:
+                    once = once and kinds[node] == ABSENT and stops[node] == 0
+                    kinds[node] = NESTED
+                lists[depth] = 1 if b == 91 else 0
+                nodes[depth] = node if b == 123 else -1
+                depth += 1
+                p = _space(data, p + 1, end)
+                if p < end and byte(data, p) == (93 if b == 91 else 125):
+                    depth -= 1
+                    p += 1
+                    state = _BEHIND
+                else:
+                    state = _VALUE if b == 91 else _KEY
+                    node = -1
+                continue
+            if b == 34:
+                begin += 1
+                kind, stop = _string(data, begin, end)
+                p = stop + 1
+            else:
+                kind, stop = scalar(data, p, end)
+                p = stop
+            if stop < 0:
+                break
+            if count < PIECES - 1:
+                pieces[0, count] = piece
+                pieces[1, count] = begin
+                pieces[2, count] = node
+                pieces[3, count] = TEXT if kind == ESCAPED else kind
+                piece = stop
+                count += 1
+            else:
+                once = False
+            if node > 0:
+                once = once and kinds[node] == ABSENT and stops[node] == 0
+                begins[node] = begin
+                stops[node] = stop
+                kinds[node] = kind
+            state = _BEHIND
+    return False, 0
 
 
 @kernel
 def find_values(
     data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, above: Any,
-    lists: Any, nodes: Any, pattern: Any,
+    lists: Any, nodes: Any, begins: Any, stops: Any, found: Any, pieces: Any,
     at_starts: Any, at_ends: Any, kinds: Any, good: Any,
 ) -> None:  # fmt: skip
-    """Where in each line the value of each node is, see :func:`paths_table`; of several of one name the last counts.
-
-    ``good`` says which lines were read to their end: the others may have names with escapes, or be no JSON.
-    ``lists`` (1: a list, 0: an object) and ``nodes`` are room for what is open, as deep as it may be; ``pattern`` for
-    the start and the end of each piece between values, and the node and the kind of the value behind it.
-    """
-    pieces = 0  # of the pattern; 0: there is none
-    model = 0  # the line that it is of
+    """The same of many lines; ``good`` says which were read to their end."""
     for i in range(starts.size):
         good[i] = False
-        for n in range(above.size):
-            kinds[n, i] = ABSENT
         if valid.size > 0 and not valid[i]:
             continue
-        end = ends[i]
-        if pieces > 0:
-            for n in range(above.size):
-                if kinds[n, model] == NESTED:
-                    kinds[n, i] = NESTED
-            if _like_the_last(data, starts[i], end, pattern, pieces, i, at_starts, at_ends, kinds):
-                good[i] = True
-                continue
-            for n in range(above.size):
-                at_starts[n, i] = 0
-                at_ends[n, i] = 0
-                kinds[n, i] = ABSENT
-        p = _space(data, starts[i], end)
-        depth = 0
-        node = 0
-        state = _VALUE
-        pieces = 0
-        piece = starts[i]
-        once = True  # whether no name that is wanted came twice
-        while p <= end:
-            if state == _BEHIND:
-                p = _space(data, p, end)
-                if depth == 0:
-                    good[i] = p == end
-                    break
-                if p >= end:
-                    break
-                b = byte(data, p)
-                p += 1
-                if b == 44:
-                    p = _space(data, p, end)
-                    state = _VALUE if lists[depth - 1] else _KEY
-                    node = -1
-                elif b == (93 if lists[depth - 1] else 125):
-                    depth -= 1
-                else:
-                    break
-            elif state == _KEY:
-                if p >= end or byte(data, p) != 34:
-                    break
-                q = _text(data, p + 1, end)
-                if q < 0:
-                    break
-                holder = nodes[depth - 1]
-                node = -1
-                if holder >= 0:
-                    for n in range(1, above.size):
-                        if above[n] == holder and same_bytes(data, p + 1, q, names, name_starts[n], name_ends[n]):
-                            node = n
-                p = _space(data, q + 1, end)
-                if p >= end or byte(data, p) != 58:
-                    break
-                p = _space(data, p + 1, end)
-                state = _VALUE
-            else:
-                if p >= end:
-                    break
-                b = byte(data, p)
-                begin = p
-                kind = PLAIN
-                if b == 123 or b == 91:
-                    if depth == nodes.size:
-                        break
-                    if node >= 0:
-                        once = once and kinds[node, i] == ABSENT and at_ends[node, i] == 0
-                        kinds[node, i] = NESTED
-                    lists[depth] = 1 if b == 91 else 0
-                    nodes[depth] = node if b == 123 else -1
-                    depth += 1
-                    p = _space(data, p + 1, end)
-                    if p < end and byte(data, p) == (93 if b == 91 else 125):
-                        depth -= 1
-                        p += 1
-                        state = _BEHIND
-                    else:
-                        state = _VALUE if b == 91 else _KEY
-                        node = -1
-                    continue
-                if b == 34:
-                    begin += 1
-                    kind, stop = _string(data, begin, end)
-                    p = stop + 1
-                else:
-                    kind, stop = _scalar(data, p, end)
-                    p = stop
-                if stop < 0:
-                    break
-                if pieces < PIECES - 1:
-                    pattern[0, pieces] = piece
-                    pattern[1, pieces] = begin
-                    pattern[2, pieces] = node
-                    pattern[3, pieces] = TEXT if kind == ESCAPED else kind
-                    piece = stop
-                    pieces += 1
-                else:
-                    once = False
-                if node > 0:
-                    once = once and kinds[node, i] == ABSENT and at_ends[node, i] == 0
-                    at_starts[node, i] = begin
-                    at_ends[node, i] = stop
-                    kinds[node, i] = kind
-                state = _BEHIND
-        if good[i] and once:
-            pattern[0, pieces] = piece
-            pattern[1, pieces] = end
-            pieces += 1
-            model = i
-        else:
-            pieces = 0
+        good[i], _ = read_line(
+            data, starts[i], ends[i], names, name_starts, name_ends, above, lists, nodes, begins, stops, found, pieces
+        )  # fmt: skip
+        for n in range(above.size):
+            at_starts[n, i] = begins[n]
+            at_ends[n, i] = stops[n]
+            kinds[n, i] = found[n]
 
 
 def paths_table(paths: Iterable[str]) -> tuple[Any, npt.NDArray[np.int64], dict[str, int]]:
@@ -331,3 +290,13 @@ def paths_table(paths: Iterable[str]) -> tuple[Any, npt.NDArray[np.int64], dict[
                 above.append(nodes[holder])
             holder = here
     return name_table(names), np.array(above, np.int64), nodes
+
+
+def line_room(nodes: int) -> tuple[npt.NDArray[Any], ...]:
+    """What :func:`read_line` fills in: what is open, then of each node start, end and kind, then the pieces."""
+    return (
+        *np.empty((2, DEPTH), np.int64),
+        *np.zeros((2, nodes), np.int64),
+        np.zeros(nodes, np.int8),
+        np.empty((4, PIECES), np.int64),
+    )

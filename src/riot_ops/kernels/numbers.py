@@ -28,9 +28,11 @@ __all__ = [
     "lowest",
     "parse_integer",
     "parse_number",
+    "plain_number",
     "short_number",
     "store8",
     "trailing_zeros",
+    "whole_number",
 ]
 
 NUMBER = 0
@@ -67,6 +69,8 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _TIE = np.uint64(3)
 _NOUGHT = np.uint64(0)
 
+#: The largest int64, without its last three digits and they alone.
+_MOST, _MOST_REST = divmod(np.iinfo(np.int64).max, 1000)
 _POW10 = 10.0 ** np.arange(23)
 _INT10 = 10 ** np.arange(19, dtype=np.int64)
 
@@ -202,6 +206,51 @@ def short_number(w: Any, n: Any) -> Any:
         return False, 0.0
     value = np.float64(_eight_digits(digits)) / _POW10[np.uint64(decimals)]
     return True, -value if negative else value
+
+
+@kernel
+def plain_number(data: Any, start: Any, n: Any) -> Any:
+    """``(ok, value)`` of n characters, as :func:`short_number` but of up to eight digits before and behind the dot.
+
+    24 bytes from the start on can be read.
+    """
+    if n <= 8:
+        return short_number(load8(data, start), n)
+    negative = byte(data, start) == 45
+    p = start + 1 if negative else start
+    n = n - 1 if negative else n
+    w = load8(data, p)
+    whole = lowest(zero_bytes(w ^ _DOTS))
+    decimals = n - whole - 1
+    if whole < 1 or decimals < 1 or decimals > 8 or n > 16 or byte(data, p + whole) != 46:
+        return False, 0.0
+    good, value = eight_digits(w, whole)
+    more, rest = eight_digits(load8(data, p + whole + 1), decimals)
+    if not good or not more or (whole > 1 and (w & _BYTE) == _ZERO):
+        return False, 0.0
+    number = np.float64(value * _INT10[np.uint64(decimals)] + rest) / _POW10[np.uint64(decimals)]
+    return True, -number if negative else number
+
+
+@kernel
+def whole_number(data: Any, start: Any, n: Any) -> Any:
+    """``(ok, value)`` of n characters, up to 19 digits with an optional minus; 25 bytes from the start on can be read.
+
+    Not ok means only that this is not of that form, or near the limits of an int64.
+    """
+    negative = n > 0 and byte(data, start) == 45
+    p = start + 1 if negative else start
+    n = n - 1 if negative else n
+    good, value = eight_digits(load8(data, p), min(n, 8))
+    if n > 8:
+        more, rest = eight_digits(load8(data, p + 8), min(n - 8, 8))
+        good = good and more
+        value = value * _INT10[np.uint64(min(n - 8, 8))] + rest
+        if n > 16:
+            more, rest = eight_digits(load8(data, p + 16), min(n - 16, 8))
+            good = good and more and n <= 19 and (n < 19 or value < _MOST or (value == _MOST and rest <= _MOST_REST))
+            value = value * _INT10[np.uint64(n - 16)] + rest if good else 0
+    return good, -value if negative else value
 
 
 @kernel

@@ -9,172 +9,140 @@ from typing import Any
 
 import numpy as np
 
-from riot_ops.core.schema import EARLIEST, LATEST
-from riot_ops.kernels.dates import parse_iso, plain_iso
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.numbers import (
-    HIGH,
-    NUMBER,
-    ONES,
-    byte,
-    eight_digits,
-    load8,
-    parse_number,
-    short_number,
-    store8,
-    trailing_zeros,
-)
+from riot_ops.kernels.masks import WIDTH, below64, equal64, first, ones
+from riot_ops.kernels.numbers import byte, trailing_zeros
+from riot_ops.kernels.plain_values import AT_ONCE, NOTHING, put_values
 
-__all__ = ["DOUBLE", "EPOCH", "INTEGER", "ISO", "ROOM", "TEXT", "plain_lines"]
+__all__ = ["DELIMITED", "LOGGED", "SPACED", "plain_lines"]
 
-#: What a field is.
-TEXT, INTEGER, DOUBLE, ISO, EPOCH = range(5)
-#: Bytes behind a line that a plain one may be read into.
-ROOM = 32
+#: How lines are cut, see :func:`riot_ops.kernels.fields.split_lines`.
+DELIMITED, SPACED, LOGGED = 0, 1, 2
 
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _U1, _NOUGHT = np.uint64(1), np.uint64(0)
-_U7, _U56 = np.uint64(7), np.uint64(56)
-_LOW7 = ~HIGH
-#: Moves the lowest bits of eight bytes, by a product, to its top byte.
-_GATHER = np.uint64(0x0102040810204080)
-_FOURTEEN = ONES * np.uint64(14)
-_BLANKS = ONES * np.uint64(32)
 
 
 @kernel
-def _marks(w: Any, same: Any) -> Any:
-    """A bit for each of eight ASCII bytes, whether it is the one that ``same`` repeats."""
-    return ((~((w ^ same) + _LOW7) & HIGH) >> _U7) * _GATHER >> _U56
+def _close(data: Any, p: Any, end: Any) -> Any:
+    """The byte that closes the cell of a log that begins at p, 0 where it ends with the next blank."""
+    if p >= end:
+        return 0
+    b = byte(data, p)
+    return 34 if b == 34 else (93 if b == 91 else 0)
 
 
 @kernel
-def _cut(data: Any, p: Any, end: Any, delimiter: Any, spaced: Any, place: Any, begins: Any, stops: Any) -> Any:
+def _cut(data: Any, p: Any, end: Any, delimiters: Any, how: Any, place: Any, begins: Any, stops: Any) -> Any:
     """How many cells a line has, and where those are that are wanted; -1 where it is not plain.
 
     The delimiters of 64 bytes are found without a branch, as the bits of a number, and then gone through: how they lie
-    in eight bytes cannot be guessed, how many there are in a line can.
+    in a line cannot be guessed, how many there are can. Behind the last cell that is wanted they are counted.
     """
-    cells = 0
+    cells: Any = 0
     begin = p
-    seen = _NOUGHT
-    same = ONES * np.uint64(delimiter)
-    odd = HIGH if spaced else _NOUGHT  # another white space may be there where a byte is below 14
+    odd = _NOUGHT
+    close = _close(data, p, end) if how == LOGGED else 0
     while p < end:
-        bits = _NOUGHT
-        whole = min(8, (end - p) >> 3)
-        for k in range(whole):
-            w = load8(data, p + 8 * k)
-            seen |= w | ((w - _FOURTEEN) & ~w & odd)
-            bits |= _marks(w, same) << np.uint64(8 * k)
-        if whole < 8 and p + 8 * whole < end:
-            some = np.uint64(8 * (end - p - 8 * whole))
-            w = (load8(data, p + 8 * whole) & ~(_ALL << some)) | (_BLANKS << some)
-            seen |= w | ((w - _FOURTEEN) & ~w & odd)
-            bits |= (_marks(w, same) & ~(_ALL << np.uint64(end - p - 8 * whole))) << np.uint64(8 * whole)
+        bits = equal64(data, p, delimiters[0])
+        for d in range(1, delimiters.size):
+            bits |= equal64(data, p, delimiters[d])
+        within = first(end - p)
+        bits &= within
+        odd |= ~below64(data, p, 128) & within
+        if how == SPACED:  # another white space may be there
+            odd |= below64(data, p, 14) & within
         while bits != _NOUGHT:
             q = p + np.int64(trailing_zeros(bits))
+            if how == DELIMITED and cells >= place.size:
+                cells += np.int64(ones(bits))
+                break
             bits &= bits - _U1
-            if not spaced or q > begin:
+            stop = q
+            if close:
+                stop -= 1
+                if stop <= begin or byte(data, stop) != close:
+                    continue  # within quotes or brackets
+                begin += 1
+            if how != SPACED or q > begin:
                 if cells < place.size and place[np.uint64(cells)] >= 0:
                     c = np.uint64(place[np.uint64(cells)])
                     begins[c] = begin
-                    stops[c] = q
+                    stops[c] = stop
                 cells += 1
             begin = q + 1
-        p += 64
-    if not spaced or end > begin:
+            if how == LOGGED:
+                close = _close(data, begin, end)
+        p += WIDTH
+    if how != SPACED or end > begin:
+        stop = end
+        if close:
+            stop -= 1
+            if stop <= begin or byte(data, stop) != close:
+                return -1
+            begin += 1
         if cells < place.size and place[cells] >= 0:
             begins[place[cells]] = begin
-            stops[place[cells]] = end
+            stops[place[cells]] = stop
         cells += 1
-    return -1 if (seen & HIGH) != _NOUGHT else cells
-
-
-@kernel
-def _integer(data: Any, p: Any, end: Any) -> Any:
-    """``(ok, value)`` of up to 18 digits with an optional minus."""
-    negative = p < end and byte(data, p) == 45
-    if negative:
-        p += 1
-    n = end - p
-    if n > 18:
-        return False, 0
-    good, value = eight_digits(load8(data, p), min(n, 8))
-    p += 8
-    while p < end:
-        digit = byte(data, p) - 48
-        good = good and digit >= 0 and digit <= 9
-        value = 10 * value + digit
-        p += 1
-    return good, -value if negative else value
+    return -1 if odd != _NOUGHT else cells
 
 
 @kernel
 def plain_lines(
-    data: Any, starts: Any, ends: Any, valid: Any, row: Any, stop: Any, before: Any, delimiter: Any, spaced: Any,
-    least: Any, most: Any, place: Any, kinds: Any, columns: Any, firsts: Any, lasts: Any, units: Any, begins: Any,
-    stops: Any, texts: Any, offsets: Any, integers: Any, doubles: Any, plain: Any,
-) -> None:  # fmt: skip
+    data: Any, starts: Any, ends: Any, valid: Any, row: Any, stop: Any, before: Any, k: Any, begins: Any, sizes: Any,
+    rows: Any, fine: Any,
+    delimiters: Any, how: Any, least: Any, most: Any, trailing: Any, nulls: Any, place: Any, firsts: Any, lasts: Any,
+    cell_begins: Any, cell_stops: Any,
+    kinds: Any, columns: Any, units: Any, optional: Any, memo: Any,
+    texts: Any, offsets: Any, integers: Any, doubles: Any, flags: Any, present: Any, plain: Any,
+) -> Any:  # fmt: skip
     """The fields of the lines from ``row`` to ``stop`` that are plain and of ``least`` to ``most`` cells.
 
-    Of the bytes the first is that in place ``before``; :data:`ROOM` more than those of the lines can be read.
+    They are put into rows from k on; returns the row behind them. With ``trailing`` a delimiter may end the line. Of
+    the bytes the first is that in place ``before``; :data:`riot_ops.kernels.plain_values.ROOM` more than those of the
+    lines can be read.
 
-    Field f is of the kind ``kinds[f]``, goes to the column ``columns[f]`` of those of its kind (times are integers, of
-    which an epoch has ``units[f]`` microseconds), and stands from cell ``firsts[f]`` to ``lasts[f]`` of those that are
-    wanted (``place``). Texts are packed end to end.
+    Field f stands from cell ``firsts[f]`` to ``lasts[f]`` of those that are wanted (``place``). If that is empty, or
+    the first cell a byte of ``nulls``, it is not there. What it is, and where it goes, is as in
+    :func:`riot_ops.kernels.plain_values.put_values`; ``begins``, ``sizes``, ``rows`` and ``fine`` are room for some
+    lines.
     """
-    day, midnight = _NOUGHT, 0
+    j = 0
     for i in range(row, stop):
         u = np.uint64(i)
+        plain[u] = False
         good = valid.size == 0 or bool(valid[u])
-        p = starts[u] - before
-        end = ends[u] - before
         if good:
+            p = starts[u] - before
+            end = ends[u] - before
             if p < end and byte(data, end - 1) == 10:
                 end -= 1
             if p < end and byte(data, end - 1) == 13:
                 end -= 1
-            cells = _cut(data, p, end, delimiter, spaced, place, begins, stops)
-            good = cells >= least and cells <= most
-        for f in range(kinds.size):
-            kind = kinds[f]
-            c = columns[f]
-            b = e = 0
-            if good:
-                b = begins[firsts[f]]
-                e = stops[lasts[f]]
-                good = e > b
-            if kind == TEXT:
-                o = np.int64(offsets[c, u])
-                size = e - b
-                for j in range(0, size, 8):
-                    store8(texts[c], o + j, load8(data, b + j))
-                offsets[c, np.uint64(i + 1)] = o + size
-            elif not good:
-                continue
-            elif kind == DOUBLE:
-                good = False
-                value = 0.0
-                if e - b <= 8:
-                    good, value = short_number(load8(data, b), e - b)
-                if not good:
-                    status, value = parse_number(data, b, e)
-                    good = status == NUMBER
-                doubles[c, u] = value
-            elif kind == ISO:
-                good, time, day, midnight = plain_iso(data, b, e - b, day, midnight)
-                if not good:
-                    good, time = parse_iso(data, b, e)
-                    good = good and time >= EARLIEST and time <= LATEST
-                integers[c, u] = time
-            else:
-                good, number = _integer(data, b, e)
-                if kind == EPOCH:
-                    good = good and number >= EARLIEST // units[f] and number <= LATEST // units[f]
-                    number = number * units[f] if good else 0
-                integers[c, u] = number
-        plain[u] = good
-        if not good:
-            for c in range(offsets.shape[0]):
-                offsets[c, np.uint64(i + 1)] = offsets[c, u]
+            spare = 0
+            if trailing and p < end:
+                for d in range(delimiters.size):
+                    spare |= int(byte(data, end - 1) == delimiters[d])
+            cells = _cut(data, p, end, delimiters, how, place, cell_begins, cell_stops)
+            good = cells >= least and cells <= most + spare
+        if good:
+            v = np.uint64(j)
+            for f in range(kinds.size):
+                b = cell_begins[firsts[f]]
+                n = cell_stops[lasts[f]] - b
+                if n <= 0 or (cell_stops[firsts[f]] - b == 1 and nulls[data[np.uint64(b)]]):
+                    n = NOTHING
+                    good = good and optional[f] >= 0
+                begins[f, v] = b
+                sizes[f, v] = n
+            rows[v] = i
+            j += int(good)
+        if j == AT_ONCE or i == stop - 1:
+            k = put_values(
+                data, begins, sizes, j, k, fine, kinds, columns, units, optional, memo,
+                texts, offsets, integers, doubles, flags, present,
+            )  # fmt: skip
+            for m in range(j):
+                plain[rows[m]] = fine[m]
+            j = 0
+    return k

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.numbers import load8
+from riot_ops.kernels.numbers import HIGH, byte, load8
 
-__all__ = ["code_of", "contain", "name_table", "not_utf8", "same_bytes", "same_words", "span_codes"]
+__all__ = ["code_of", "contain", "is_utf8", "name_table", "not_utf8", "same_bytes", "same_words", "span_codes"]
 
 _NOUGHT = np.uint64(0)
 
@@ -151,6 +151,37 @@ def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
     return out
 
 
+@kernel
+def is_utf8(data: Any, p: Any, end: Any) -> Any:
+    """Whether bytes are UTF-8, without halves of pairs of surrogates, as Python has it."""
+    while p < end:
+        if p + 8 <= end and load8(data, p) & HIGH == _NOUGHT:
+            p += 8
+            continue
+        b = byte(data, p)
+        if b < 0x80:
+            p += 1
+            continue
+        size = 2 if b < 0xE0 else (3 if b < 0xF0 else 4)
+        if b < 0xC2 or b > 0xF4 or end - p < size:
+            return False
+        least = 0xA0 if b == 0xE0 else (0x90 if b == 0xF0 else 0x80)
+        most = 0x9F if b == 0xED else (0x8F if b == 0xF4 else 0xBF)
+        if byte(data, p + 1) < least or byte(data, p + 1) > most:
+            return False
+        for i in range(p + 2, p + size):
+            if byte(data, i) & 0xC0 != 0x80:
+                return False
+        p += size
+    return True
+
+
+@kernel
+def _not_utf8(data: Any, starts: Any, ends: Any, valid: Any, out: Any) -> None:
+    for i in range(out.size):
+        out[i] = (valid.size == 0 or valid[i]) and not is_utf8(data, starts[i], ends[i])
+
+
 def not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Which values of a text or binary column are no UTF-8.
 
@@ -160,14 +191,6 @@ def not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     spoiled = np.zeros(len(column), np.bool_)
-    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-        return spoiled
-    try:
-        column.cast(pa.large_string() if pa.types.is_large_binary(column.type) else pa.string())
-    except pa.ArrowInvalid:  # rare, so the search may be slow
-        for i, value in enumerate(column.to_pylist()):
-            try:
-                (value or b"").decode()
-            except UnicodeDecodeError:
-                spoiled[i] = True
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        _not_utf8(*byte_spans(column), spoiled)
     return spoiled

@@ -44,6 +44,8 @@ class LineFile:
             self.first = int(ends[0]) if self._scan(0, self.size, ends) else self.size
         # a first place and the ends of lines behind it, which are about to be read
         self._passed = (-1, np.empty(0, np.int64))
+        # a range and how many lines begin in it
+        self._counted = (0, 0, 0)
         # line breaks before some places, growing in step with what has been scanned
         self._marks: list[int] = [self.first]
         self._lines: list[int] = [0]
@@ -65,7 +67,6 @@ class LineFile:
         except OSError as error:
             raise ConnectorError(f"{self.path} cannot be read: {error.strerror}") from None
         self.buffer = pa.py_buffer(self.data)
-        self.words = readonly(self.data[: self.size // 8 * 8].view(np.uint64))
 
     def grow(self) -> int:
         """Map what has been added since; returns the size."""
@@ -80,8 +81,7 @@ class LineFile:
         return self.size
 
     def _scan(self, start: int, end: int, out: npt.NDArray[np.int64]) -> int:
-        with np.errstate(over="ignore"):
-            return int(line_ends(self.data, self.words, start, end, out))
+        return int(line_ends(self.data, start, end, out))
 
     def chunks(
         self,
@@ -126,12 +126,15 @@ class LineFile:
         for ends, starts in self.chunks(start, self.size, lines, whole):
             passed, byte = passed + ends.size, int(ends[-1])
             self._passed = (int(starts[0]), ends)
+        self._counted = (start, byte, passed)
         return byte, passed
 
     def count(self, start: int, end: int) -> int:
         """Number of lines that begin in a range that begins with a line."""
         if start >= end:
             return 0
+        if self._counted[:2] == (start, end):
+            return self._counted[2]
         open_end = int(end == self.size and self.data[end - 1] != 10)
         return self._breaks(end) - self._breaks(start) + open_end
 
@@ -178,6 +181,8 @@ def time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:
     missing = times == NO_TIME
     if not missing.any():
         return timestamps(times + shift if shift else times)
+    if missing.all():
+        return pa.nulls(times.size, TIMESTAMP)
     values = np.where(missing, 0, times + shift)
     bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(TIMESTAMP, times.size, [bits, pa.py_buffer(values)], -1)

@@ -7,45 +7,34 @@ from typing import Any
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.masks import WIDTH, equal64, first
+from riot_ops.kernels.numbers import trailing_zeros
 
 __all__ = ["NO_TIME", "count_breaks", "leading_times", "line_ends"]
 
-_LOW = np.uint64(0x0101010101010101)
-_HIGH = np.uint64(0x8080808080808080)
-_BREAKS = np.uint64(0x0A0A0A0A0A0A0A0A)
+_U1, _NOUGHT = np.uint64(1), np.uint64(0)
 #: The time of a line without one.
 NO_TIME = np.iinfo(np.int64).min
 
 
 @kernel
-def line_ends(data: Any, words: Any, start: Any, end: Any, out: Any) -> Any:
-    """The positions after the next line breaks, as many as ``out`` can hold; returns their number.
-
-    ``words`` are the same bytes, eight at a time: a word without line break is passed with a few operations.
-    """
+def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
+    """The positions after the next line breaks, as many as ``out`` can hold; returns their number."""
     n = 0
-    i = np.uint64(start)
-    stop = np.uint64(end)
-    while i < stop and n < out.size:
-        if i & np.uint64(7) == np.uint64(0):
-            w = i >> np.uint64(3)
-            last = stop >> np.uint64(3)
-            while w < last:
-                x = words[w] ^ _BREAKS
-                if (x - _LOW) & ~x & _HIGH != np.uint64(0):
-                    break
-                w += np.uint64(1)
-            i = w << np.uint64(3)
-            if i >= stop:
-                break
-        until = min(stop, (i | np.uint64(7)) + np.uint64(1))
-        while i < until:
-            if data[i] == 10:
-                if n == out.size:
-                    return n
-                out[n] = np.int64(i) + 1
+    i = start
+    while i < end and n < out.size:
+        if i + WIDTH > data.size:
+            if data[np.uint64(i)] == 10:
+                out[n] = i + 1
                 n += 1
-            i += np.uint64(1)
+            i += 1
+            continue
+        breaks = equal64(data, i, 10) & first(end - i)
+        while breaks != _NOUGHT and n < out.size:
+            out[n] = i + np.int64(trailing_zeros(breaks)) + 1
+            n += 1
+            breaks &= breaks - _U1
+        i += WIDTH
     return n
 
 

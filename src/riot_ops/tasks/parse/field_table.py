@@ -76,9 +76,9 @@ class FieldTable(StatelessTask):
         if found is None or 2 * np.count_nonzero(found[1]) < batch.num_rows:
             return self._record(batch, *self._columns(batch, text, dead))
         columns, plain = found
-        if plain.all():
-            return self._record(batch, columns, plain)
         records = self._record(batch, columns, plain)
+        if plain.all():
+            return records
         rows = np.flatnonzero(~plain)
         odd = batch.take(pa.array(rows))
         columns, good = self._columns(odd, text.take(pa.array(rows)), dead)
@@ -88,7 +88,7 @@ class FieldTable(StatelessTask):
         return pa.concat_batches([records, self._record(odd, columns, good)]).take(pa.array(order))
 
     def _columns(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> tuple[dict[str, pa.Array], Mask]:
-        """The fields of lines of any kind, and which of these are good."""
+        """The fields of the good ones among lines of any kind, and which these are."""
         lines = self._lines(batch, text, dead)
         columns = {}
         for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
@@ -99,17 +99,21 @@ class FieldTable(StatelessTask):
             elif empty.any():
                 column = pc.if_else(pa.array(empty), pa.scalar(default[0], KINDS[kind]), column)
             columns[name] = column
-        return columns, lines.good
+        if lines.good.all():
+            return columns, lines.good
+        kept = pa.array(lines.good)
+        return {name: column.filter(kept) for name, column in columns.items()}, lines.good
 
     def _record(self, batch: pa.RecordBatch, columns: Mapping[str, pa.Array], good: Mask) -> pa.RecordBatch:
-        """The records of the good lines."""
+        """The records of the good lines, of whose fields there are columns."""
         schema = self.output_schema(batch.schema)
-        whole = [columns[f.name] if f.name in columns else batch.column(f.name) for f in schema]
         kept = None if good.all() else pa.array(good)
-        return pa.RecordBatch.from_arrays([c if kept is None else c.filter(kept) for c in whole], schema=schema)
+        given = {f.name: batch.column(f.name) for f in schema if f.name not in columns}
+        others = given if kept is None else {name: column.filter(kept) for name, column in given.items()}
+        return pa.RecordBatch.from_arrays([{**others, **columns}[f.name] for f in schema], schema=schema)
 
     def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
-        """The fields of the lines that can be read the fast way, and which these are; None: there is none."""
+        """The fields of those lines that can be read the fast way, and which these are; None: there is none."""
         return None
 
     @abstractmethod

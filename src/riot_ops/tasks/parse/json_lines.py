@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.kernels.arrow import byte_spans, readonly
-from riot_ops.kernels.json_fields import ABSENT, DEPTH, ESCAPED, NESTED, PIECES, PLAIN, TEXT, find_values, paths_table
+from riot_ops.kernels.json_fields import ABSENT, ESCAPED, NESTED, PLAIN, TEXT, find_values, line_room, paths_table
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask, Numbers
 
@@ -31,10 +31,8 @@ class JsonLines(CellLines):
         table, above, nodes = paths_table(path for one in paths for path in one)
         at = np.zeros((2, above.size, n), np.int64)
         kinds, read = np.zeros((above.size, n), np.int8), np.zeros(n, np.bool_)
-        room = np.empty((2, DEPTH), np.int64)
-        found = (*room, np.empty((4, PIECES), np.int64), *at, kinds, read)
-        names: tuple[Any, ...] = (*table, readonly(above))
-        find_values(self.data, starts, ends, valid, *(*names, *found))
+        room: tuple[Any, ...] = (*table, readonly(above), *line_room(above.size))
+        find_values(self.data, starts, ends, valid, *(*room, *at, kinds, read))
         self.good = np.ones(n, np.bool_)
         self._spoiled = not_utf8(lines)
         self._null = ~valid if valid.size else np.zeros(n, np.bool_)

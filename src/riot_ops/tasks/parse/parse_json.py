@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from riot_ops.task import Case, register
 from riot_ops.tasks.parse.cell_lines import Mask
 from riot_ops.tasks.parse.field_table import FieldTable
 from riot_ops.tasks.parse.json_lines import JsonLines
+from riot_ops.tasks.parse.plain_json import PlainJson
 
 __all__ = ["ParseJSON"]
 
@@ -73,8 +75,19 @@ class ParseJSON(FieldTable):
         if not every or not all(isinstance(p, str) and all(p.split(".")) for p in every):
             raise ConfigError(f"fields: the path of {name!r} must be names with dots between them, got {short(place)}")
 
+    @cached_property
+    def _plain_json(self) -> PlainJson:
+        """The fast way."""
+        return PlainJson({name: (_paths(place), *rest) for name, (place, *rest) in self.fields.items()})
+
+    def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
+        return self._plain_json.read(text)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_plain_json"}
+
     def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JsonLines:
-        lines = JsonLines(batch, text, [(p,) if isinstance(p, str) else p for p, *_ in self.fields.values()])
+        lines = JsonLines(batch, text, [_paths(place) for place, *_ in self.fields.values()])
         lines.reject_what_is_no_text(dead)
         return lines
 
@@ -101,3 +114,7 @@ class ParseJSON(FieldTable):
         yield Case(cls(fields=fields, field="line"), batch)
         fields = {"id": ("id", "string", None), "event_time": ("n", "s", None)}
         yield Case(cls(fields=fields, field="line", keep=("line",)), batch)
+
+
+def _paths(place: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (place,) if isinstance(place, str) else place

@@ -18,7 +18,6 @@ from riot_ops.kernels.arrow import readonly
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask
 from riot_ops.tasks.parse.field_table import FieldTable
-from riot_ops.tasks.parse.plain_table import KINDS as PLAIN
 from riot_ops.tasks.parse.plain_table import PlainTable
 
 __all__ = ["ParseLines"]
@@ -138,13 +137,21 @@ class ParseLines(FieldTable):
     @cached_property
     def _plain_table(self) -> PlainTable | None:
         """The fast way, where there is one."""
-        kinds = {kind for _, kind, *_ in self.fields.values()}
-        if self.format == "log" or len(self.delimiter) > 1 or self.skip or self.nulls or not kinds <= {*PLAIN}:
+        if not all(map(self._is_odd, self.skip or ())) or any(len(text.encode()) != 1 for text in self.nulls):
             return None
-        fields = {name: (self._cells(0, name), kind) for name, (_, kind, *_) in self.fields.items()}
+        fields = {name: (self._cells(0, name), *rest) for name, (_, *rest) in self.fields.items()}
         least = self._highest + 1 if self.cells is None else self.cells
-        delimiter = ord(" " if self.format == "spaces" else self.delimiter)
-        return PlainTable(fields, delimiter, self.format == "spaces", least, MANY if self._more else least)
+        most = MANY if self._more else least
+        delimiters = self.delimiter.encode() if self.format == "delimited" else b" "
+        nulls = "".join(self.nulls).encode()
+        trailing = self.trailing and self.format != "spaces"
+        return PlainTable(fields, delimiters, FORMATS.index(self.format), least, most, trailing, nulls)
+
+    def _is_odd(self, cell: int) -> bool:
+        """Whether a line that is left out for what is in a cell could not be read: a name where a number should be."""
+        kinds = {kind for place, kind, *_ in self.fields.values() if place in (cell, (cell, cell))}
+        text = self.skip[cell]
+        return text[:1].isalpha() and text not in self.nulls and bool(kinds - {"string", "bool"})
 
     def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         return None if self._plain_table is None else self._plain_table.read(text)

@@ -6,85 +6,61 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import byte_spans, readonly
-from riot_ops.kernels.plain_lines import DOUBLE, EPOCH, INTEGER, ISO, ROOM, TEXT, plain_lines
-from riot_ops.tasks.parse.cell_lines import PER_UNIT
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.plain_lines import plain_lines
+from riot_ops.tasks.parse.cell_lines import Mask
+from riot_ops.tasks.parse.plain_columns import PlainColumns
 
 __all__ = ["PlainTable"]
 
-KINDS = {"string": TEXT, "int64": INTEGER, "double": DOUBLE, "iso": ISO, **dict.fromkeys(PER_UNIT, EPOCH)}
-#: More bytes of text than this in a batch are not packed into one buffer per field.
-MOST_BYTES = 1 << 30
-
 
 class PlainTable:
-    """Reads the fields of lines that are plain: ASCII, with the right number of cells, none of them empty or odd.
+    """Reads the fields of lines that are plain: ASCII, with the right number of cells, none of them odd.
 
     Parameters
     ----------
-    fields : mapping of name to (cells, kind, …)
-        Cells as the first and the last. All kinds must be among :data:`KINDS`.
-    delimiter : int
-        The byte between two cells; with ``spaced`` there may be several.
+    fields : mapping of name to (cells, kind) or (cells, kind, default)
+        Cells as the first and the last. What has a default may be missing.
+    delimiters : bytes
+        Each of them stands between two cells.
+    how : int
+        How lines are cut, see :func:`riot_ops.kernels.fields.split_lines`.
     least, most : int
         How many cells a line may have.
+    trailing : bool
+        Whether a delimiter may end the line as well.
+    nulls : bytes
+        What stands for an empty cell.
     """
 
     def __init__(
-        self, fields: Mapping[str, tuple[tuple[int, int], str]], delimiter: int, spaced: bool, least: int, most: int
+        self,
+        fields: Mapping[str, tuple[Any, ...]],
+        delimiters: bytes,
+        how: int,
+        least: int,
+        most: int,
+        trailing: bool,
+        nulls: bytes,
     ) -> None:
-        self.names = list(fields)
-        cells = sorted({cell for span, _ in fields.values() for cell in span})
+        read = list(dict.fromkeys(fields.values()))  # what several fields are is read once
+        self._names = {name: read.index(field) for name, field in fields.items()}
+        self._columns = PlainColumns([tuple(rest) for _, *rest in read])
+        cells = sorted({cell for span, *_ in read for cell in span})
         place = np.full(cells[-1] + 1, -1)
         place[cells] = np.arange(len(cells))
-        kinds = [KINDS[kind] for _, kind in fields.values()]
-        stored = [INTEGER if kind in (ISO, EPOCH) else kind for kind in kinds]
-        self._columns = [stored[:i].count(kind) for i, kind in enumerate(stored)]
-        self._room = [stored.count(kind) for kind in (TEXT, INTEGER, DOUBLE)]
-        self._kinds = kinds
         self._cells = len(cells)
-        self._split = delimiter, spaced, least, most, readonly(place)
-        self._plan = tuple(
-            readonly(np.array(part, np.int64))
-            for part in (
-                kinds,
-                self._columns,
-                [place[span[0]] for span, _ in fields.values()],
-                [place[span[1]] for span, _ in fields.values()],
-                [PER_UNIT.get(kind, 1) for _, kind in fields.values()],
-            )
-        )
+        empty = np.zeros(256, np.bool_)
+        empty[list(nulls)] = True
+        between = readonly(np.frombuffer(delimiters, np.uint8))
+        spans = (readonly(np.array([place[span[side]] for span, *_ in read])) for side in (0, 1))
+        self._split = (between, how, least, most, trailing, readonly(empty), readonly(place), *spans)
 
-    def read(self, lines: pa.Array) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]] | None:
-        """Columns, and which lines they are good for; None where there is too much text."""
-        data, starts, ends, valid = byte_spans(lines)
-        n = len(lines)
-        size = int(ends[-1] - starts[0]) if n else 0
-        if size > MOST_BYTES:
-            return None
-        texts = np.empty((self._room[0], size + ROOM), np.uint8)
-        offsets = np.zeros((self._room[0], n + 1), np.int32)
-        integers, doubles = np.empty((self._room[1], n), np.int64), np.empty((self._room[2], n))
-        plain = np.empty(n, np.bool_)
+    def read(self, lines: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
+        """Columns of those lines, and which they are; None where there is too much text."""
         begins, stops = np.empty(self._cells, np.int64), np.empty(self._cells, np.int64)
-        plan: list[Any] = [*self._split, *self._plan, begins, stops, texts, offsets, integers, doubles, plain]
-        inside = int(np.searchsorted(ends, data.size - ROOM, side="right"))
-        plain_lines(data, starts, ends, valid, 0, inside, 0, *plan)
-        if inside < n:  # behind the last lines there is nothing that might be read with them
-            before = int(starts[inside])
-            tail = readonly(np.concatenate([data[before : ends[-1]], np.zeros(ROOM, np.uint8)]))
-            plain_lines(tail, starts, ends, valid, inside, n, before, *plan)
-        made: dict[str, pa.Array] = {}
-        for name, kind, c in zip(self.names, self._kinds, self._columns, strict=True):
-            if kind == TEXT:
-                buffers = [None, pa.py_buffer(offsets[c]), pa.py_buffer(texts[c, : offsets[c, -1]])]
-                made[name] = pa.Array.from_buffers(pa.string(), n, buffers)
-            else:
-                numbers: npt.NDArray[Any] = doubles[c] if kind == DOUBLE else integers[c]
-                dtype = {DOUBLE: pa.float64(), INTEGER: pa.int64()}.get(kind, TIMESTAMP)
-                made[name] = pa.Array.from_buffers(dtype, n, [None, pa.py_buffer(numbers)])
-        return made, plain
+        if (found := self._columns.read(lines, plain_lines, *self._split, begins, stops)) is None:
+            return None
+        return {name: found[0][i] for name, i in self._names.items()}, found[1]

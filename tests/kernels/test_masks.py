@@ -1,0 +1,35 @@
+"""Bits of 64 bytes, as they are compiled and as plain Python, held against loops of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.masks import WIDTH, below64, equal64, first, ones
+
+
+@kernel
+def _looked(data: Any, at: Any, value: Any, out: Any) -> None:
+    """All of them, called by a kernel, as others call them."""
+    out[0] = equal64(data, at, value)
+    out[1] = below64(data, at, value)
+    out[2] = ones(out[0])
+    out[3] = first(value)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@given(st.binary(min_size=WIDTH, max_size=WIDTH + 40), st.integers(0, 255))
+def test_bits_of_bytes(compiled: bool, text: bytes, value: int) -> None:
+    data = readonly(np.frombuffer(text, np.uint8))
+    at = len(text) - WIDTH
+    out = np.zeros(4, np.uint64)
+    (_looked if compiled else _looked.python)(data, at, value, out)
+    same = sum(1 << i for i in range(WIDTH) if text[at + i] == value)
+    below = sum(1 << i for i in range(WIDTH) if text[at + i] < value)
+    assert out.tolist() == [same, below, same.bit_count(), (1 << min(value, 64)) - 1]
