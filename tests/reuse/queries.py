@@ -144,7 +144,7 @@ class FakeSpark(FragmentsBackend):
         self._patch.start()
         defaults = {"partitions": 2, "max_records": 7, "queue_bytes": 1 << 20}
         given = {name: options.pop(name, default) for name, default in defaults.items()}
-        rest = {"fuse": "exact", "behind_bytes": 1 << 30, "patience_s": 10.0, "tries": 2} | options
+        rest = {"fuse": "exact", "behind_bytes": 1 << 30, "patience_s": 10.0, "tries": 2, "join": False} | options
         super().__init__(FakeQuery, folder, Options(**given), **rest)
 
     def close(self) -> None:

@@ -141,12 +141,16 @@ def test_blocks_are_as_large_as_they_may_be(capacity, rows):
 
 def test_a_worker_keeps_the_state_of_the_queries_it_ran_last(monkeypatch):
     monkeypatch.setattr(stages, "_CACHE", type(stages._CACHE)())
+    monkeypatch.setattr(stages, "CACHED_SECONDS", -1.0)
     first = stages.cached_engines("first")
     for i in range(3):
         stages.cached_engines(f"{i}")
     assert stages.cached_engines("first") is first
     stages.cached_engines("new")
     assert [*stages._CACHE] == ["1", "2", "first", "new"]
+    monkeypatch.setattr(stages, "CACHED_SECONDS", 60.0)
+    stages.cached_engines("other")
+    assert len(stages._CACHE) == 5, "it has run for all of them just now"
 
 
 def test_state_belongs_to_the_query_that_wrote_it():

@@ -9,6 +9,7 @@ stages in between pass them on untouched.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -21,7 +22,15 @@ from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 
-__all__ = ["Plan", "Stage", "plan", "planned"]
+__all__ = ["NoStageError", "Plan", "Stage", "plan", "planned"]
+
+
+#: More instances than any step may have.
+MANY = sys.maxsize
+
+
+class NoStageError(Exception):
+    """A step does not fit into the stages that there are."""
 
 
 @dataclass
@@ -133,16 +142,26 @@ def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
 
 
 def planned(
-    name: str, steps: Sequence[Step], streams: Iterable[str], sinks: Set[str], fuse: Literal["exact", "coarse"]
+    name: str,
+    steps: Sequence[Step],
+    streams: Iterable[str],
+    sinks: Set[str],
+    fuse: Literal["exact", "coarse"],
+    settled: int | None = None,
 ) -> Plan:
-    """The same for steps that read some ``streams`` from outside, and give others to sinks; see :func:`plan`."""
-    return _Planner(steps, streams, fuse == "coarse").run(name, sinks)
+    """The same for steps that read some ``streams`` from outside, and give others to sinks; see :func:`plan`.
+
+    The first so many steps settle the stages and their fields, where ``settled`` is given; :class:`NoStageError` where
+    one of the others does not fit.
+    """
+    return _Planner(steps, streams, fuse == "coarse", len(steps) if settled is None else settled).run(name, sinks)
 
 
 class _Planner:
-    def __init__(self, steps: Sequence[Step], streams: Iterable[str], coarse: bool) -> None:
+    def __init__(self, steps: Sequence[Step], streams: Iterable[str], coarse: bool, settled: int) -> None:
         self.coarse = coarse
         self.steps = steps
+        self.settling, self.settled = settled, False
         self.stages = [Stage(0)]
         #: stream -> its parts, in the order of the inputs that they come from
         self.parts: dict[str, tuple[str, ...]] = {}
@@ -150,7 +169,8 @@ class _Planner:
         self.made: dict[str, dict[int, frozenset[str] | None]] = {stream: {0: frozenset()} for stream in streams}
 
     def run(self, name: str, sinks: Set[str]) -> Plan:
-        for whole in self.steps:
+        for place, whole in enumerate(self.steps):
+            self.settled = place >= self.settling
             if isinstance(whole.operator, Intake):
                 self.stages[0].steps.append(whole)
                 continue
@@ -187,6 +207,8 @@ class _Planner:
         assert step.partition is not None
         stage = next((s for s in self.stages[1:] if self._fits(step, s)), None)
         if stage is None:
+            if self.settled:
+                raise NoStageError(step.id)
             stage = Stage(len(self.stages), step.partition, parallelism=step.parallelism)
             self.stages.append(stage)
         elif step.parallelism:
@@ -198,6 +220,8 @@ class _Planner:
     def _fits(self, step: Step, stage: Stage) -> bool:
         common = self._common(step, stage)
         if common is None:
+            return False
+        if self.settled and (common != stage.partition or (step.parallelism or MANY) < (stage.parallelism or MANY)):
             return False
         for stream in step.inputs:
             for index, changed in self.made[stream].items():
@@ -215,6 +239,8 @@ class _Planner:
         common = tuple(f for f in stage.partition if f in step.partition)
         # where all of its records are in one bucket, another shuffle would bring a part of them elsewhere
         above = not stage.partition and any(stage.index in self.made[stream] for stream in step.inputs)
+        if self.settled and {*stage.partition} <= {*step.partition} and (common or above):
+            return stage.partition
         return common if self.coarse and (common or above) else None
 
     def _changed(self, step: Step, stage: int) -> frozenset[str] | None:

@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeVar
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.shared import Addition, Removal, Rest
-from riot_ops.reuse.spark.care import Care
+from riot_ops.reuse.spark.care import Care, watch
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
 from riot_ops.reuse.spark.defragment import clusters, connected, held, joined, seed, stood
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
-from riot_ops.reuse.spark.making import Made, made
+from riot_ops.reuse.spark.making import Made, joining, made
 from riot_ops.reuse.spark.meeting import meeting
 from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Place
@@ -49,10 +49,11 @@ class FragmentsBackend:
         patience_s: float,
         tries: int,
         max_queries: int | None = None,
+        join: bool = True,
     ) -> None:
         self.folder = local_path(folder, "folder").absolute()
         self.patience_s, self.behind_bytes = patience_s, behind_bytes
-        self.max_queries = max_queries
+        self.max_queries, self.join = max_queries, join
         self._options = options
         self._fuse = fuse
         self._launch: Callable[[Fragment], Running] = functools.partial(launch, options=options)
@@ -73,7 +74,8 @@ class FragmentsBackend:
         self._lock = threading.RLock()
         self._news = threading.Condition()
         self._stop = threading.Event()
-        self._watch = threading.Thread(target=self._watching, daemon=True, name="riot_ops-reuse-watch")
+        watched = self._fragments, self._carriers, self._care, self._news, self._lock, self._stop
+        self._watch = threading.Thread(target=watch, args=watched, daemon=True, name="riot_ops-reuse-watch")
         self._watch.start()
 
     # -- actions -----------------------------------------------------------------------------------
@@ -87,6 +89,9 @@ class FragmentsBackend:
             self._number += 1
             where = self.folder / "fragments" / f"f{self._number}"
             new = made(addition, submission, where, self._where, self._fragments)
+            found = joining(new, self._fragments, self._fuse) if self.join else None
+            if found is not None:
+                return self._joined(addition, submission, *found)
             if new.fragment is not None:
                 new.fragment.lay_out(self._fuse)
             try:
@@ -104,6 +109,22 @@ class FragmentsBackend:
                 except (RiotError, OSError) as error:  # the dataflow has come
                     _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
             return first
+
+    def _joined(self, addition: Addition, submission: Submission, new: Made, grown: Fragment) -> dict[str, int]:
+        """Have the new steps in a fragment that runs."""
+        before = self._fragments[grown.name]
+        grown.hand_out()
+        self._fragments[grown.name] = grown
+        try:
+            first = self._launched(addition, submission, new)
+            grown.save()
+            return first
+        except BaseException:
+            before.query, before.layouts = grown.query, grown.layouts
+            self._fragments[grown.name] = before
+            before.forget({*grown.spec.steps} - {*before.spec.steps})
+            self._refresh()
+            raise
 
     def _launched(self, addition: Addition, submission: Submission, new: Made) -> dict[str, int]:
         """Start what is new at one place of all that it reads."""
@@ -168,9 +189,9 @@ class FragmentsBackend:
         with self._lock:
             running = {step for step, name in self._where.items() if name is not None}
             for together, old in clusters([group & running for group in groups if group & running], self._fragments):
-                self._joined(together, old)
+                self._replaced(together, old)
 
-    def _joined(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:
+    def _replaced(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:
         """Have fragments replaced by one for each group of steps."""
         names = {one.name for one in old}
         carriers = [one for one in self._carriers.values() if names & one.topics.keys()]
@@ -312,25 +333,6 @@ class FragmentsBackend:
 
     # -- queries that fail -------------------------------------------------------------------------
 
-    def _watching(self) -> None:
-        """Tell carriers what is new, and start queries again that have failed."""
-        seen: dict[str, int] = {}
-        turn = 0
-        while not self._stop.wait(POLL_SECONDS):
-            turn += 1
-            heads = {name: _changed(f.folder / "topic" / "head.json") for name, f in list(self._fragments.items())}
-            if heads != seen:
-                seen = heads
-                with self._news:
-                    self._news.notify_all()
-            if turn % 10 == 0 and self._lock.acquire(blocking=False):
-                try:
-                    self._care.revive()
-                    for carrier in self._carriers.values():
-                        carrier.look()
-                finally:
-                    self._lock.release()
-
     def _users(self, name: str) -> list[str]:
         return [dataflow for dataflow, carrier in self._carriers.items() if name in carrier.topics]
 
@@ -391,10 +393,3 @@ class FragmentsBackend:
 def _batches(fragments: Iterable[Fragment], n: int) -> bool | None:
     """Whether each has done so many micro-batches, or None."""
     return all(one.topic.head().batch + 1 >= n for one in fragments) or None
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

@@ -1,14 +1,19 @@
-"""Queries that fail are started again."""
+"""Somebody looks what queries have done; those that fail are started again."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError
+from riot_ops.reuse.spark.carrier import Carrier
 from riot_ops.reuse.spark.fragment import Fragment, Running
 
-__all__ = ["Care"]
+__all__ = ["Care", "watch"]
+
+POLL_SECONDS = 0.05
 
 _log = logging.getLogger("riot_ops")
 
@@ -68,3 +73,37 @@ class Care:
         for name in names:
             if (failure := self.failure(name)) is not None:
                 raise ConnectorError(f"the query {name} has failed: {failure}")
+
+
+def watch(
+    fragments: Mapping[str, Fragment],
+    carriers: Mapping[str, Carrier],
+    care: Care,
+    news: threading.Condition,
+    lock: threading.RLock,
+    stop: threading.Event,
+) -> None:
+    """Until it is to stop, tell carriers what is new, and see to queries that have failed and to sinks that hang."""
+    seen: dict[str, int] = {}
+    turn = 0
+    while not stop.wait(POLL_SECONDS):
+        turn += 1
+        heads = {name: _changed(f.folder / "topic" / "head.json") for name, f in list(fragments.items())}
+        if heads != seen:
+            seen = heads
+            with news:
+                news.notify_all()
+        if turn % 10 == 0 and lock.acquire(blocking=False):
+            try:
+                care.revive()
+                for carrier in carriers.values():
+                    carrier.look()
+            finally:
+                lock.release()
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

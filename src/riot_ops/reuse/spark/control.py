@@ -29,11 +29,13 @@ class Control(msgspec.Struct, frozen=True):
     """The streams that go to the topic, and the steps that are passed over, both sorted.
 
     With ``hold`` nothing more is read; the micro-batch in which that begins leaves what another query goes on from.
+    ``layout`` names the steps, where some have joined since the query was started.
     """
 
     forward: tuple[str, ...] = ()
     resting: tuple[str, ...] = ()
     hold: bool = False
+    layout: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -14,9 +14,10 @@ import msgspec
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.graph.plan import Plan, Stage, planned
+from riot_ops.graph.plan import NoStageError, Plan, Stage, planned
 from riot_ops.intake.step import Intake
 from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
+from riot_ops.reuse.spark.layout import Layout, Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
 from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, SourceFeed, TopicFeed
 from riot_ops.reuse.spark.stage import FragmentStage
@@ -90,6 +91,14 @@ class FragmentSpec(msgspec.Struct):
         How it was planned: its state lies so, also when steps of it have gone.
     parts : dict of str to str
         See :class:`~riot_ops.graph.plan.Plan`.
+    settled : int
+        So many of its steps settled its stages; the others have joined.
+    since : dict of str to int
+        By step that has joined, the version of the control with which it came: before that it rests.
+    gone : list of str
+        Steps that were there once, of which there may be state.
+    layout : str
+        The name of its newest layout, see :class:`~riot_ops.reuse.spark.layout.Layouts`.
     replaces : list of str
         The fragments whose work it goes on with, ``together`` with others: they go.
     """
@@ -102,6 +111,10 @@ class FragmentSpec(msgspec.Struct):
     origins: dict[str, list[str]]
     stages: list[StageSpec] = []
     parts: dict[str, str] = {}
+    settled: int = 0
+    since: dict[str, int] = {}
+    gone: list[str] = []
+    layout: str = ""
     replaces: list[str] = []
     together: list[str] = []
 
@@ -118,6 +131,8 @@ class Fragment:
     failed_at: int = -1
     failure: str | None = None
     query: Running | None = field(default=None, repr=False)
+    #: What its query was started with.
+    layouts: Layouts | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -153,6 +168,16 @@ class Fragment:
         """Keep what it is; from here on a restart knows of it."""
         write_json(self.folder / SPEC, self.spec)
 
+    def forget(self, steps: Iterable[str]) -> None:
+        """These are not there any more, or never came to be."""
+        gone = {*steps}
+        spec = self.spec
+        spec.settled = sum(step not in gone for step in spec.steps[: spec.settled])
+        spec.steps = [step for step in spec.steps if step not in gone]
+        spec.nodes = [step for step in spec.nodes if step not in gone]
+        spec.gone = sorted({*spec.gone, *gone})
+        self.save()
+
     @staticmethod
     def saved(folder: Path) -> FragmentSpec:
         """What a fragment is, from its folder."""
@@ -167,20 +192,49 @@ class Fragment:
         needed = awake(self.steps, wanted)
         resting = {step.id for step in self.steps} - needed
         resting.update(part for part, whole in self.spec.parts.items() if whole in resting)
-        version = self.controls.write(Control(tuple(sorted(wanted)), tuple(sorted(resting))))
+        control = Control(tuple(sorted(wanted)), tuple(sorted(resting)), layout=self.spec.layout)
+        version = self.controls.write(control)
         return version, self.outside(needed)
 
     def outside(self, steps: set[str]) -> set[str]:
         """The streams of other fragments that some of its steps read."""
-        own = {s.id for s in self.steps} | {s.id + BEATS for s in self.steps if isinstance(s.operator, Intake)}
-        return set().union(*(reads(step) for step in self.steps if step.id in steps)) - own
+        return set().union(*(reads(step) for step in self.steps if step.id in steps)) - self._own()
+
+    def _own(self) -> set[str]:
+        """The streams that come to be in it."""
+        return {s.id for s in self.steps} | {s.id + BEATS for s in self.steps if isinstance(s.operator, Intake)}
+
+    def taking_in(self, new: Fragment, fuse: Literal["exact", "coarse"]) -> Fragment | None:
+        """As it is with the steps of a new one too; None where it has not all that these read, or no stage for them."""
+        if new.spec.sources or {*new.spec.steps} & {*self.spec.steps, *self.spec.gone}:
+            return None
+        needed = {step.id for step in self.steps} - {*self.controls.read(self.controls.newest()).resting}
+        there = self._own() | self.outside(needed)
+        if not {stream for read in new.spec.topics.values() for stream in read.streams} <= there:
+            return None
+        spec = msgspec.structs.replace(
+            self.spec,
+            steps=[*self.spec.steps, *new.spec.steps],
+            nodes=[*self.spec.nodes, *new.spec.nodes],
+            origins=self.spec.origins | new.spec.origins,
+            since=self.spec.since | dict.fromkeys(new.spec.steps, self.controls.newest() + 1),
+            layout=uuid.uuid4().hex,
+        )
+        grown = replace(self, spec=spec, steps=[*self.steps, *new.steps])
+        try:
+            grown.lay_out(fuse)
+        except NoStageError:
+            return None
+        return grown if _same_shape(self.plan(), grown.plan()) else None
 
     def lay_out(self, fuse: Literal["exact", "coarse"]) -> None:
         """Plan its stages; whatever comes to be in it may be forwarded some day."""
+        self.spec.settled = self.spec.settled or len(self.spec.steps)
+        settled = sum(step.id in self.spec.steps[: self.spec.settled] for step in self.steps)
         intakes = [step.id for step in self.steps if isinstance(step.operator, Intake)]
         beats = [source + BEATS for source in intakes]
         streams = [*intakes, *beats, *(stream for reads in self.spec.topics.values() for stream in reads.streams)]
-        plan = planned(self.name, self.steps, streams, {*beats, *(step.id for step in self.steps)}, fuse)
+        plan = planned(self.name, self.steps, streams, {*beats, *(step.id for step in self.steps)}, fuse, settled)
         self.spec.stages = [
             StageSpec(
                 list(stage.partition),
@@ -212,13 +266,14 @@ class Fragment:
     def parts(self, options: Options) -> tuple[FragmentReader, list[FragmentStage], FragmentSink]:
         """What its query is made of: what reads, the stages behind each shuffle, and what writes."""
         plan = self.plan()
+        self.layouts = Layouts.begun(self.folder / "layouts", self.layout())
         labels = labels_of(plan, options.partitions)
         sink = TopicSink(self.topic)
         sink.recover(0)  # what was never committed goes
         outlet = FragmentOutlet(sink)
         run = uuid.uuid4().hex
         reader = FragmentReader(
-            plan,
+            self.layouts,
             {name: SourceFeed(self.sources[name], members) for name, members in self.spec.sources.items()},
             {
                 name: TopicFeed(self.folder.parent / name / "topic", self.name, r.streams, r.batch, r.before)
@@ -242,12 +297,22 @@ class Fragment:
                 ARRIVAL,
                 outlet.buffering,
                 topic=outlet,
-                origins={step: frozenset(above) for step, above in self.spec.origins.items()},
+                layouts=self.layouts,
                 folder=self.folder,
             )
             for number in range(1, len(plan.shuffles) + 1)
         ]
         return reader, processors, FragmentSink(sink, self.name if self.spec.sources else None)
+
+    def layout(self) -> Layout:
+        """Its steps as workers need them."""
+        since = self.spec.since | {p: self.spec.since[w] for p, w in self.spec.parts.items() if w in self.spec.since}
+        return Layout(self.plan(), {step: frozenset(above) for step, above in self.spec.origins.items()}, since)
+
+    def hand_out(self) -> None:
+        """Let the query that runs have the newest layout; it uses it from the version of the control that names it."""
+        if self.layouts is not None:
+            self.layouts.add(self.spec.layout, self.layout())
 
     @property
     def active(self) -> bool:
@@ -269,3 +334,14 @@ class Fragment:
         self.stop()
         (self.folder / SPEC).unlink(missing_ok=True)  # first: what is half gone is no fragment
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _same_shape(before: Plan, after: Plan) -> bool:
+    """Whether all that was in a plan is where it was, behind the same shuffles."""
+    if [[s.index for s in row] for row in before.shuffles] != [[s.index for s in row] for row in after.shuffles]:
+        return False
+    return all(
+        (a.partition, a.parallelism) == (b.partition, b.parallelism)
+        and {s.id for s in a.steps} <= {s.id for s in b.steps}
+        for a, b in zip(before.stages, after.stages, strict=True)
+    )

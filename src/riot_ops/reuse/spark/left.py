@@ -57,6 +57,7 @@ class Left:
                 sources = {reading: source_of(members, again) for reading, members in spec.sources.items()}
                 steps = [known[step] for step in spec.steps if step in known]
                 found[name] = Fragment(self._fragments / name, spec, steps, sources)
+                found[name].forget(step for step in spec.steps if step not in known)
         self.specs = {name: spec for name, spec in self.specs.items() if name not in found}
         return found
 

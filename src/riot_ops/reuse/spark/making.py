@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.source import Source
@@ -20,7 +21,7 @@ from riot_ops.reuse.spark.control import reads
 from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Reads
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Made", "made", "source_of"]
+__all__ = ["Made", "joining", "made", "source_of"]
 
 
 @dataclass
@@ -99,6 +100,25 @@ def made(
             above.update(spec.origins[place] if place in own else fragments[held[stream]].spec.origins[place])
         spec.origins[step.id] = sorted(above)
     return Made(fragment, placed, wanted)
+
+
+def joining(
+    new: Made, fragments: Mapping[str, Fragment], fuse: Literal["exact", "coarse"]
+) -> tuple[Made, Fragment] | None:
+    """The same where its steps join a fragment that runs, and that one as it is then; None where none can take them."""
+    if new.fragment is None:
+        return None
+    own = new.fragment.name
+    for name, fragment in fragments.items():
+        if fragment.failure is None and (grown := fragment.taking_in(new.fragment, fuse)) is not None:
+            wanted = {one: found for one, found in new.wanted.items() if one != own}
+            for found in (new.wanted.get(own), new.wanted.get(name)):
+                if found is not None:
+                    there = wanted.setdefault(name, Wanted({}, {}))
+                    wanted[name] = Wanted(there.streams | found.streams, there.labels | found.labels)
+            where = {step: name if holder == own else holder for step, holder in new.where.items()}
+            return Made(None, where, wanted), grown
+    return None
 
 
 def _holder(step: Step, node: str, where: Mapping[str, str | None], fragments: Mapping[str, Fragment]) -> str | None:

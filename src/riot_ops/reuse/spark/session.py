@@ -48,6 +48,9 @@ class SparkBackend(FragmentsBackend):
         How long an action waits for the micro-batch in which it takes effect.
     tries : int, default 3
         How often in a row a query that fails is started again, before those that use it get nothing more.
+    join : bool, default True
+        Whether new steps for which a query that runs has a stage come to be in that. Otherwise they always start as a
+        query of their own.
     max_queries : int, optional
         Where more run, those that read each other become one (``manager.defragment()``). By default that is left to
         the user.
@@ -66,6 +69,7 @@ class SparkBackend(FragmentsBackend):
         patience_s: float = 60.0,
         tries: int = 3,
         max_queries: int | None = None,
+        join: bool = True,
     ) -> None:
         least = {"max_records": 1, "partitions": 1, "queue_bytes": 1, "behind_bytes": 1, "tries": 0, "max_queries": 1}
         given = max_records, partitions, queue_bytes, behind_bytes, tries, max_queries
@@ -81,7 +85,7 @@ class SparkBackend(FragmentsBackend):
         partitions = usual_partitions(spark) if partitions is None else partitions
         fuse: Literal["exact", "coarse"] = "coarse" if usual_fuse(partitions) == "coarse" else "exact"
         options = Options(partitions, max_records, queue_bytes)
-        super().__init__(self._started, folder, options, fuse, behind_bytes, patience_s, tries, max_queries)
+        super().__init__(self._started, folder, options, fuse, behind_bytes, patience_s, tries, max_queries, join)
 
     def _started(self, fragment: Fragment, options: Options) -> Running:
         reader, processors, end = fragment.parts(options)

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.source import Source, Split
-from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
 from riot_ops.reuse.spark.control import Control, Controls, read_json, write_json
 from riot_ops.reuse.spark.cuts import ends
+from riot_ops.reuse.spark.layout import Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.topic import Place, Topic
 from riot_ops.reuse.topic_source import TopicSource
@@ -101,7 +101,7 @@ class TopicFeed:
 class FragmentReader(Reader):
     """What Spark asks the source of a fragment; see the module's text."""
 
-    plan: Plan
+    layouts: Layouts
     sources: dict[str, SourceFeed]
     topics: dict[str, TopicFeed]
     controls: Controls
@@ -202,10 +202,11 @@ class FragmentReader(Reader):
         told = msgspec.msgpack.decode(partition.split["told"], type=Told)
         writer = self.outlet.told(told.control.forward).writer(0, None)
         writer.note = {"control": told.version, "place": told.place}
-        packer = Packer(self.plan, 0, self.labels, self.outlet.buffering, writer=writer)
+        layout = self.layouts.of(told.control)
+        packer = Packer(layout.plan, 0, self.labels, self.outlet.buffering, writer=writer)
         packer.left_over = bool(told.ended)
         inputs = self._inputs(partition.split["reads"], packer, told.place.next)
-        yield from stage_zero(self.plan, inputs, self.order, packer, set(told.control.resting))
+        yield from stage_zero(layout.plan, inputs, self.order, packer, layout.resting(told.version, told.control))
         if partition.last and (blocks := self._told(partition.split["told"])):
             yield blocks_to_batch(blocks)
 

@@ -12,8 +12,10 @@ import msgspec
 from riot_ops.core.errors import StateError
 from riot_ops.core.sink import Fan
 from riot_ops.reuse.spark.control import read_json, write_bytes
+from riot_ops.reuse.spark.layout import Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.spark.source import BEGIN, EXPORT, Begin, Told
+from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.spark.blocks import Block, Packer
 from riot_ops.runtime.spark.stage import FLUSH, Cached, Head, StageProcessor, cached_engines
 
@@ -48,8 +50,8 @@ class FragmentStage(StageProcessor):
     ----------
     topic : FragmentOutlet
         What is forwarded goes there.
-    origins : mapping of str to set of str
-        By step, the sources above it.
+    layouts : Layouts
+        The steps, of which more may join.
     folder : path
         The fragment's, which says which sources had ended when it began; what is in ``seed`` a bucket begins with,
         and to ``export`` it leaves its state when the fragment is held.
@@ -59,18 +61,21 @@ class FragmentStage(StageProcessor):
         self,
         *given: Any,
         topic: FragmentOutlet,
-        origins: Mapping[str, Set[str]],
+        layouts: Layouts,
         folder: Path,
         **named: Any,
     ) -> None:
         super().__init__(*given, **named)
         self._topic = topic
-        self._origins = origins
+        self._layouts = layouts
         self._folder = folder
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
         marks = [b for b in blocks if b.stream == FLUSH]
         self._told = msgspec.msgpack.decode(marks[0].payload, type=Told)
+        self._layout = self._layouts.of(self._told.control)
+        self._plan = self._layout.plan
+        self._stage = self._plan.stages[self._stage.index]
         blocks = [b for b in blocks if b.stream != FLUSH]
         blocks += [replace(marks[0], payload=source.encode()) for source in self._told.ended]
         yield from super()._process(bucket, blocks)
@@ -87,7 +92,14 @@ class FragmentStage(StageProcessor):
         seed = self._folder / SEED / self._name(bucket)
         if head.generation < 0 and seed.exists():
             cached.engine.restore(read_states(seed))
+        self._fit(cached.engine)
         return head, cached
+
+    def _fit(self, engine: Engine) -> None:
+        """Let an engine have the steps of the layout, and no others."""
+        engine.drop({step.id for step in engine.steps} - {step.id for step in self._stage.steps})
+        engine.extend([step for step in self._stage.steps if not engine.has(step.id)])
+        engine.outputs, engine.entries = self._stage.outputs, self._stage.entries
 
     def _name(self, bucket: int) -> str:
         return bucket_file(self._stage.index, self._labels[self._stage.index].index(bucket))
@@ -96,7 +108,7 @@ class FragmentStage(StageProcessor):
         return self._topic.told(self._told.control.forward).writer(self._stage.index, place)
 
     def _run_bucket(self, cached: Cached, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
-        cached.engine.resting = set(self._told.control.resting)
+        cached.engine.resting = self._layout.resting(self._told.version, self._told.control)
         yield from super()._run_bucket(cached, packer, blocks)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
@@ -104,4 +116,4 @@ class FragmentStage(StageProcessor):
             return False
         then = before | {*read_json(self._folder / BEGIN, Begin).over}
         now = then | ended
-        return {s for s, above in self._origins.items() if above <= now and not above <= then}
+        return {s for s, above in self._layout.origins.items() if above <= now and not above <= then}

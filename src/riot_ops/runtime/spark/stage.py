@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -46,7 +47,8 @@ HEAD = (-1,)
 #: Label of a bucket without records, that knows what the state belongs to.
 OWNERS = -1
 
-CACHED_QUERIES = 4
+#: A worker keeps the engines of so many queries, and of those that it has run for within so many seconds.
+CACHED_QUERIES, CACHED_SECONDS = 4, 60.0
 #: Links behind a base, at most.
 MOST_DELTAS = 512
 #: About how large a link is at most: on its way into Spark's store there are several copies of it.
@@ -82,16 +84,17 @@ class Cached:
     ended: frozenset[str] = frozenset()
 
 
-_CACHE: OrderedDict[str, dict[tuple[int, int], Cached]] = OrderedDict()
+_CACHE: OrderedDict[str, tuple[float, dict[tuple[int, int], Cached]]] = OrderedDict()
 _LOCK = threading.Lock()
 
 
 def cached_engines(run: str) -> dict[tuple[int, int], Cached]:
     """The engines that this worker keeps for a query, by stage and bucket."""
     with _LOCK:
-        found = _CACHE.setdefault(run, {})
-        _CACHE.move_to_end(run)
-        while len(_CACHE) > CACHED_QUERIES:
+        now = time.monotonic()
+        _, found = _CACHE.pop(run, (now, {}))
+        _CACHE[run] = now, found
+        while len(_CACHE) > CACHED_QUERIES and next(iter(_CACHE.values()))[0] < now - CACHED_SECONDS:
             _CACHE.popitem(last=False)
         return found
 
