@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.bench import reuse_many, reuse_spark
+from riot_ops.bench import reuse_carried, reuse_many, reuse_spark
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
 from riot_ops.core.errors import ConfigError, did_you_mean
@@ -36,6 +36,8 @@ PEAK = {"riot": 0.4531, "opmw": 0.35}
 #: What the paper found: fewer running tasks, less CPU time. It gives ranges, and that RIoT gains more.
 TASKS = {"riot": 0.46, "opmw": 0.38}
 CPU = {"riot": 0.51, "opmw": 0.36}
+#: Dataflows of the quick form on Spark.
+QUICK_AT_ONCE = 3
 #: Points of a line of its figures.
 POINTS = 40
 #: Messages that come of each source between two actions: with riot 10 per second for 5 seconds.
@@ -50,8 +52,9 @@ def measures(
     workload: Sequence[str] = WORKLOADS[:1],
     backend: str = "local",
     many: int | None = None,
+    carried: bool = False,
     steps: bool = False,
-    at_once: int = 6,
+    at_once: int = 7,
 ) -> Iterator[Measure]:
     """The suite.
 
@@ -63,25 +66,37 @@ def measures(
         ``riot``: 21 dataflows of RIoTBench's tasks; ``opmw``: 35 synthetic ones, a millisecond per record and task.
     backend : "local", "null" or "spark", default "local"
         ``null`` counts steps alone. ``spark`` runs the first ``at_once`` dataflows of a workload as queries, each by
-        itself and together, with 5 s between two actions.
+        itself and together; in the quick form three of them.
     many : int, optional
         In place of the others: so many dataflows over one stream, in process.
+    carried : bool, default False
+        In place of the others, on Spark: how many dataflows at 100 messages per second two cores carry, each as a query
+        and together.
     steps : bool, default False
         Whether to tell how it goes through each trace as well: what the paper's figures show.
-    at_once : int, default 6
-        Of "spark": as many as two cores carry where each is a query of its own.
+    at_once : int, default 7
+        Of "spark": as many as two cores carry where each is a query of its own. The first seven of "riot" are over one
+        stream, and share as much as all do.
     """
     if many is not None:
         if backend != "local":
             raise ConfigError(f"many dataflows are measured with the back end 'local', got {backend!r}")
         yield from reuse_many.many(many, quick)
         return
+    if carried and backend != "spark":
+        raise ConfigError(f"what two cores carry is measured with the back end 'spark', got {backend!r}")
+    if at_once < 1:
+        raise ConfigError(f"at_once must be >= 1, got {at_once}")
     for given, known in ((trace, TRACES), (workload, WORKLOADS), ((backend,), BACKENDS)):
         for one in given:
             if one not in known:
                 raise ConfigError(f"{one!r} is none of {', '.join(known)}{did_you_mean(one, known)}")
     for load in workload:
         flows = {flow.name: flow for flow in (riot21() if load == "riot" else opmw_like())}
+        if carried:
+            some = dict(list(flows.items())[: QUICK_AT_ONCE if quick else None])
+            yield from reuse_carried.carried(f"reuse/{load}/carried", some, quick, _source)
+            continue
         if backend == "local":  # which also loads all code
             yield _equal(f"reuse/{load}/outputs-equal", flows, EQUAL[load] // 10 if quick else EQUAL[load])
         for walk in trace:
@@ -92,14 +107,15 @@ def measures(
                     found = _run(f"reuse/{load}/{walk}", load, _trace(walk, flows, quick), flows)
                     yield from (one for one in found if steps or not _is_step(one))
             elif backend == "spark":
-                few = dict(list(flows.items())[: 2 if quick else at_once])
+                few = dict(list(flows.items())[: min(at_once, QUICK_AT_ONCE) if quick else at_once])
                 actions = _trace(walk, few, quick)
-                yield from reuse_spark.measures(f"reuse/{load}/{walk}", few, actions, 1 if quick else 5, _source)
+                found = reuse_spark.measures(f"reuse/{load}/{walk}", few, actions, quick, _source)
+                yield from (one for one in found if steps or not _is_step(one))
 
 
 def _is_step(one: Measure) -> bool:
     """Whether it is a point of a figure."""
-    return re.search(r"/(tasks|cpu|used-by)/", one.measure) is not None
+    return re.search(r"/(tasks|cpu|cores|used-by)/", one.measure) is not None
 
 
 def _line(name: str, values: Sequence[float], unit: str, against: str) -> Iterator[Measure]:

@@ -1,50 +1,40 @@
-"""What sharing saves on Spark: CPU time of driver, JVM and workers, each dataflow as a query, and together."""
+"""What sharing saves on Spark: processor time of driver, JVM and workers, each dataflow as a query, and together.
+
+Processor time is what is compared, so that other work on the machine matters little. What an action takes, and what
+runs between two actions, are told apart: a trace has many actions because it is short, not because users are restless.
+"""
 
 from __future__ import annotations
 
 import itertools
-import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass, field
 
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.reuse_carried import boundary, let_run
+from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Side, Together, equal, spent
 from riot_ops.bench.sparks import folder, spark_session
-from riot_ops.core.sink import CallbackSink, MemorySink
-from riot_ops.core.source import Offset, Source, WrappedSource
+from riot_ops.core.sink import CallbackSink
+from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
-from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.reuse.manager import ReuseManager
-from riot_ops.reuse.traces import Action
+from riot_ops.reuse.identity import signatures
+from riot_ops.reuse.traces import Action, replay
 from riot_ops.streams.pace import Paced
-from riot_ops.testing import exact
 
 __all__ = ["measures"]
 
 #: Messages per second of each source.
 RATE = 10.0
-TRIGGER = "0.5 seconds"
-
-Open = Callable[[str], Source]
-
-
-class Gate(WrappedSource):
-    """A source that gives nothing until a file is there: so all dataflows begin with its first message."""
-
-    def __init__(self, source: Source, file: Path) -> None:
-        super().__init__(source)
-        self.file = file
-
-    def description(self) -> dict[str, Any] | None:
-        return self.source.description()
-
-    def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        return self.source.latest(start, limit) if self.file.exists() else start
-
-    def finished(self, offset: Offset) -> bool:
-        return self.file.exists() and self.source.finished(offset)
+#: Seconds between two actions for which it counts, in the full and in the quick form.
+BETWEEN = 9.0, 2.0
+#: The paper's seconds between two actions, about.
+PAPER_S = 60.0
+#: How long a dataflow may take to come up.
+UP_SECONDS = 20.0
+#: In the defragmented form more queries than these become one for each group.
+MOST_QUERIES = 1
 
 
 class Watched:
@@ -66,10 +56,48 @@ class Watched:
         return 1e3 * max(0.0, max(near, default=0.0) - max(usual, default=0.0))
 
 
+@dataclass
+class Course:
+    """A trace on one side: by action what it took until it had effect, and cores used from there to the next."""
+
+    acting: list[float] = field(default_factory=list)  # CPU seconds
+    cores: list[float] = field(default_factory=list)
+    during: list[tuple[float, float]] = field(default_factory=list)
+    batches: int = 0
+    seconds: float = 0.0
+
+    def took(self, between_s: float) -> float:
+        """CPU seconds with so many seconds between two actions."""
+        return sum(self.acting) + between_s * sum(self.cores)
+
+
+def course(
+    side: Side, flows: Mapping[str, Dataflow], actions: Sequence[Action], between_s: float, watched: Watched
+) -> Course:
+    """Go through a trace."""
+    found = Course()
+    for action in actions:
+        begin, before = time.monotonic(), spent()
+        if action.op == "submit":
+            side.submit(flows[action.name], watched.sink(action.name))
+        else:
+            side.remove(action.name)
+        found.during.append((begin, time.monotonic()))
+        let_run(side, UP_SECONDS, side.up)
+        begin, middle, done = time.monotonic(), spent(), side.batches()
+        let_run(side, between_s)
+        seconds = time.monotonic() - begin
+        found.acting.append(middle - before)
+        found.cores.append((spent() - middle) / seconds)
+        found.batches += side.batches() - done
+        found.seconds += seconds
+    return found
+
+
 def measures(
-    name: str, flows: Mapping[str, Dataflow], actions: Sequence[Action], each_s: float, opened: Callable[..., Source]
+    name: str, flows: Mapping[str, Dataflow], actions: Sequence[Action], quick: bool, opened: Callable[..., Source]
 ) -> Iterator[Measure]:
-    """Both sides of a trace, one after the other, in one session.
+    """Each side of a trace after the other, in one session.
 
     Parameters
     ----------
@@ -78,50 +106,75 @@ def measures(
     flows : mapping of str to Dataflow
     actions : sequence of Action
         Of these dataflows.
-    each_s : float, seconds
-        Time between two actions.
+    quick : bool
     opened : function
         ``opened(stream, messages=None)`` is a source.
     """
+
+    def paced(stream: str) -> Source:
+        return Paced(opened(stream), rate=RATE)
+
+    between = BETWEEN[quick]
+    steps = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
+    suite = name.rpartition("/")[0]
     with folder() as place, spark_session(2) as spark:
-        yield _equal(f"{name.rpartition('/')[0]}/outputs-equal", spark, place, flows, opened)
-        several = max(_alive(actions))
-
-        def paced(stream: str) -> Source:
-            return Paced(opened(stream), rate=RATE)
-
-        apart = _apart(spark, place, flows, actions, each_s, paced)
-        for form, words in (("", ""), ("-defragmented", ", queries made one where more than two ran")):
-            watched, during, moves = Watched(), [], []
-            spent = _spent()
-            manager = _manager(spark, place / f"together{form}", 2 if form else None)
-            for action in actions:
-                begin = time.monotonic()
-                if action.op == "submit":
-                    flow = flows[action.name]
-                    sources = {node.id: paced(node.id) for node in flow.kind("source")}
-                    manager.submit(flow, sources, watched.sink(action.name))
-                else:
-                    manager.remove(action.name)
-                during.append((begin, time.monotonic()))
-                moves.append(during[-1][1] - begin)
-                time.sleep(each_s)
-            stats = manager.stats()
-            manager.close()
-            together = _spent() - spent
-            against = (
-                f"CPU seconds together ({together:.1f}) and each by itself ({apart:.1f}), {several} at once{words}"
-            )
-            yield Measure(
-                f"{name}/cpu-reduction{form}", 1 - together / apart, "share", against + words, 0.51 if form else None
-            )
+        yield equal(f"{suite}/outputs-equal", spark, place, flows, opened)  # which warms all up
+        yield boundary(f"{suite}/boundary-latency-ms", spark, place, quick, opened)
+        with closing(Apart(spark, place / "apart", paced)) as side:
+            apart = course(side, flows, actions, between, Watched())
+        for form, words, most in (
+            ("", "", None),
+            ("-defragmented", ", queries that hang together made one", MOST_QUERIES),
+        ):
+            watched = Watched()
+            with closing(Together(spark, place / f"together{form}", paced, max_queries=most)) as side:
+                together = course(side, flows, actions, between, watched)
+                stats = side.manager.stats()
+            yield from _compared(name, form, words, apart, together, max(_alive(actions)), steps.total)
             silent = "by how much longer than usual a sink is silent around an action"
-            reach = 5000 if form else 0
-            yield Measure(f"{name}/disruption-ms{form}", watched.longest(during), "ms", silent, reach, at_most=True)
-            median = sorted(moves)[len(moves) // 2]
-            yield Measure(f"{name}/action-ms{form}", 1e3 * median, "ms", "an action, until it has effect, p50")
+            yield Measure(
+                f"{name}/disruption-ms{form}",
+                watched.longest(together.during),
+                "ms",
+                silent,
+                5000 if form else 0,
+                at_most=True,
+            )
+            moves = [1e3 * (end - begin) for begin, end in together.during]
+            yield Measure(f"{name}/action-ms{form}", median(moves), "ms", "an action, until it has effect, p50")
             left = "queries left when all are gone"
             yield Measure(f"{name}/after-drain{form}", stats["queries"], "queries", left, 0, at_most=True)
+            if form:
+                longest = max(stats["interrupted_s"], default=0.0)
+                what = f"longest of {len(stats['interrupted_s'])} times that queries became one"
+                yield Measure(f"{name}/defragment-ms", 1e3 * longest, "ms", what, 5000, at_most=True)
+
+
+def _compared(
+    name: str, form: str, words: str, apart: Course, together: Course, at_once: int, tasks: float
+) -> Iterator[Measure]:
+    """What two courses tell."""
+    a, t = sum(apart.cores) / len(apart.cores), sum(together.cores) / len(together.cores)
+    what = f"cores used between actions, mean: together {t:.2f}, each by itself {a:.2f}, {at_once} at once{words}"
+    reach = 0.51 if form else round(tasks, 3)
+    yield Measure(f"{name}/cpu-reduction{form}", 1 - t / a, "share", what, reach, published=0.51)
+    a, t = apart.took(PAPER_S), together.took(PAPER_S)
+    what = (
+        f"CPU seconds with {PAPER_S:g} s from action to action: together {t:.0f}, each by itself {a:.0f}; of that "
+        f"the actions {sum(together.acting):.1f} and {sum(apart.acting):.1f}"
+    )
+    yield Measure(f"{name}/cpu-reduction-60s{form}", 1 - t / a, "share", what)
+    drain = [*zip(apart.cores, together.cores, strict=True)][len(apart.cores) // 2 :]
+    more = max((t - a for a, t in drain), default=0.0)
+    what = "most by which sharing takes more than not sharing while dataflows go"
+    yield Measure(f"{name}/cross-over{form}", more, "cores", what, 0.05, at_most=True)
+    for side, one in (("apart", apart), (f"together{form}", together)):
+        if not (form and side == "apart"):
+            each = 1e3 * sum(one.cores) / len(one.cores) * one.seconds / max(one.batches, 1)
+            due = f"of {one.batches} in {one.seconds:.0f} s, one per query and {TRIGGER_S:g} s where they keep up"
+            yield Measure(f"{name}/micro-batch-ms/{side}", each, "ms", f"CPU time of a micro-batch, {due}")
+            for at, cores in enumerate(one.cores):
+                yield Measure(f"{name}/cores/{side}/{at + 1}", cores, "cores", "after so many actions")
 
 
 def _alive(actions: Sequence[Action]) -> Iterator[int]:
@@ -130,75 +183,3 @@ def _alive(actions: Sequence[Action]) -> Iterator[int]:
     for action in actions:
         n += 1 if action.op == "submit" else -1
         yield n
-
-
-def _manager(spark: Any, place: Path, max_queries: int | None = None) -> ReuseManager:
-    from riot_ops.reuse.spark.session import SparkBackend
-
-    return ReuseManager(SparkBackend(spark, place, trigger=TRIGGER, max_queries=max_queries))
-
-
-def _apart(
-    spark: Any, place: Path, flows: Mapping[str, Dataflow], actions: Sequence[Action], each_s: float, paced: Open
-) -> float:
-    """CPU seconds through a trace where each dataflow is a query of its own."""
-    spent = _spent()
-    running: dict[str, Any] = {}
-    watched = Watched()
-    for action in actions:
-        if action.op == "submit":
-            flow = flows[action.name]
-            sources = {node.id: paced(node.id) for node in flow.kind("source")}
-            sink, checkpoint = watched.sink(action.name), place / "apart" / action.name
-            running[action.name] = flow.start(spark, sources, sinks=sink, checkpoint=checkpoint, trigger=TRIGGER)
-        else:
-            running.pop(action.name).stop()
-        for query in running.values():
-            query.poll()
-        time.sleep(each_s)
-    return _spent() - spent
-
-
-def _spent() -> float:
-    """CPU seconds so far of this process and all below it, also of those that have ended."""
-    import psutil
-
-    root = psutil.Process(os.getpid())
-    total = 0.0
-    for process in (root, *root.children(recursive=True)):
-        try:
-            found = process.cpu_times()
-        except psutil.Error:  # it has ended
-            continue
-        total += found.user + found.system + found.children_user + found.children_system
-    return total
-
-
-def _equal(
-    name: str,
-    spark: Any,
-    place: Path,
-    flows: Mapping[str, Dataflow],
-    opened: Callable[..., Source],
-    messages: int = 200,
-) -> Measure:
-    """Whether each gets together what it gets by itself, also where queries have become one."""
-    gate, messages = place / "gate", 200
-    manager = _manager(spark, place / "equal")
-    sinks = {}
-    for flow in flows.values():
-        sinks[flow.name] = MemorySink()
-        sources = {node.id: Gate(opened(node.id, messages), gate) for node in flow.kind("source")}
-        manager.submit(flow, sources, sinks[flow.name])
-    gate.touch()
-    manager.defragment()
-    whole = manager.backend.wait(120)  # type: ignore[attr-defined]
-    manager.close()
-    equal, rows = whole, 0
-    for flow in flows.values():
-        result = flow.run({node.id: opened(node.id, messages) for node in flow.kind("source")})
-        for stream in {*(e.source for n in flow.kind("sink") for e in flow.inputs(n.id)), ERRORS_STREAM}:
-            wanted = Counter(map(exact, result[stream].to_pylist()))
-            equal &= wanted == Counter(map(exact, sinks[flow.name].table(stream).to_pylist()))
-            rows += wanted.total()
-    return Measure(name, int(equal), "truth", f"{rows:,} records of {len(flows)} dataflows on Spark", 1)

@@ -41,6 +41,9 @@ def bench(
     workload: Annotated[list[str] | None, typer.Option(help="Of reuse: riot (default) or opmw.")] = None,
     backend: Annotated[str | None, typer.Option(help="Of reuse: local (default), null or spark.")] = None,
     many: Annotated[int | None, typer.Option(min=1, help="Of reuse: so many dataflows over one stream.")] = None,
+    carried: Annotated[
+        bool, typer.Option("--carried", help="Of reuse on Spark: how many dataflows two cores carry.")
+    ] = False,
     suite: Annotated[
         str | None,
         typer.Option(
@@ -70,6 +73,7 @@ def bench(
         "workload": workload,
         "backend": backend,
         "many": many,
+        "carried": carried or None,
         "suite": suite,
         "program": program,
         "scale": scale,

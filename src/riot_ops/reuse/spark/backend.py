@@ -362,6 +362,10 @@ class FragmentsBackend:
             found = figures(self._fragments, self._carriers, self._where, self._care.failure)
             return {**found, "interrupted_s": [round(seconds, 3) for seconds in self._interrupted]}
 
+    def micro_batches(self) -> dict[str, int]:
+        """How many micro-batches each query has done."""
+        return {name: fragment.topic.head().batch + 1 for name, fragment in self._fragments.items()}
+
     # -- running -----------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> bool:
