@@ -1,0 +1,174 @@
+"""The two ways to run dataflows on Spark: each as a query of its own, and together."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from riot_ops.bench.measure import Measure
+from riot_ops.core.sink import MemorySink, Sink
+from riot_ops.core.source import Offset, Source, WrappedSource
+from riot_ops.dataflow import Dataflow
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.manager import ReuseManager
+from riot_ops.testing import exact
+
+__all__ = ["TRIGGER_S", "Apart", "Opened", "Side", "Together", "equal", "spent"]
+
+#: Seconds from one micro-batch of a query to the next, on both sides.
+TRIGGER_S = 1.0
+#: A query that has done so many is up.
+FEW_BATCHES = 2
+
+Opened = Callable[[str], Source]
+
+
+class Side(Protocol):
+    """A way to run dataflows."""
+
+    def submit(self, flow: Dataflow, sink: Sink) -> None:
+        """One comes."""
+
+    def remove(self, name: str) -> None:
+        """One goes."""
+
+    def poll(self) -> None:
+        """Hand over what there is, where nobody else does."""
+
+    def up(self) -> bool:
+        """Whether all queries have done some micro-batches."""
+
+    def batches(self) -> int:
+        """How many micro-batches those queries have done that are there."""
+
+
+class Apart:
+    """Each dataflow is a query."""
+
+    def __init__(self, spark: Any, place: Path, opened: Opened) -> None:
+        self._spark, self._place, self._opened = spark, place, opened
+        self._running: dict[str, Any] = {}
+
+    def submit(self, flow: Dataflow, sink: Sink) -> None:
+        sources = {node.id: self._opened(node.id) for node in flow.kind("source")}
+        checkpoint = self._place / f"{len(list(self._place.glob('*')))}"
+        self._running[flow.name] = flow.start(
+            self._spark, sources, sinks=sink, checkpoint=checkpoint, trigger=f"{TRIGGER_S:g} seconds"
+        )
+
+    def remove(self, name: str) -> None:
+        self._running.pop(name).stop()
+
+    def poll(self) -> None:
+        for query in self._running.values():
+            query.poll()
+
+    def up(self) -> bool:
+        return all(len(query.micro_batches) >= FEW_BATCHES for query in self._running.values())
+
+    def batches(self) -> int:
+        return sum(len(query.micro_batches) for query in self._running.values())
+
+    def close(self) -> None:
+        """Stop all."""
+        for name in list(self._running):
+            self.remove(name)
+
+
+class Together:
+    """A manager runs them."""
+
+    def __init__(self, spark: Any, place: Path, opened: Opened, **options: Any) -> None:
+        from riot_ops.reuse.spark.session import SparkBackend
+
+        self._opened = opened
+        self.backend = SparkBackend(spark, place, trigger=f"{TRIGGER_S:g} seconds", **options)
+        self.manager = ReuseManager(self.backend)
+
+    def submit(self, flow: Dataflow, sink: Sink, name: str | None = None) -> None:
+        sources = {node.id: self._opened(node.id) for node in flow.kind("source")}
+        self.manager.submit(flow, sources, sink, name=name)
+
+    def remove(self, name: str) -> None:
+        self.manager.remove(name)
+
+    def poll(self) -> None:
+        pass
+
+    def up(self) -> bool:
+        return all(n >= FEW_BATCHES for n in self.backend.micro_batches().values())
+
+    def batches(self) -> int:
+        return sum(self.backend.micro_batches().values())
+
+    def close(self) -> None:
+        """Stop all."""
+        self.manager.close()
+
+
+def spent() -> float:
+    """CPU seconds so far of this process and all below it, also of those that have ended."""
+    import psutil
+
+    root = psutil.Process(os.getpid())
+    total = 0.0
+    for process in (root, *root.children(recursive=True)):
+        try:
+            found = process.cpu_times()
+        except psutil.Error:  # it has ended
+            continue
+        total += found.user + found.system + found.children_user + found.children_system
+    return total
+
+
+class Gate(WrappedSource):
+    """A source that gives nothing until a file is there: so all dataflows begin with its first message."""
+
+    def __init__(self, source: Source, file: Path) -> None:
+        super().__init__(source)
+        self.file = file
+
+    def description(self) -> dict[str, Any] | None:
+        return self.source.description()
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        return self.source.latest(start, limit) if self.file.exists() else start
+
+    def finished(self, offset: Offset) -> bool:
+        return self.file.exists() and self.source.finished(offset)
+
+
+def equal(
+    name: str,
+    spark: Any,
+    place: Path,
+    flows: Mapping[str, Dataflow],
+    opened: Callable[..., Source],
+    messages: int = 200,
+) -> Measure:
+    """Whether each gets together what it gets by itself, also where queries have become one."""
+    gate = place / "gate"
+    side = Together(spark, place / "equal", lambda stream: Gate(opened(stream, messages), gate))
+    sinks = {}
+    for flow in flows.values():
+        sinks[flow.name] = MemorySink()
+        side.submit(flow, sinks[flow.name])
+    gate.touch()
+    side.manager.defragment()
+    whole = side.backend.wait(120)
+    side.close()
+    same, rows = whole, 0
+    for flow in flows.values():
+        result = flow.run({node.id: opened(node.id, messages) for node in flow.kind("source")})
+        for stream in _ends(flow):
+            wanted = Counter(map(exact, result[stream].to_pylist()))
+            same &= wanted == Counter(map(exact, sinks[flow.name].table(stream).to_pylist()))
+            rows += wanted.total()
+    return Measure(name, int(same), "truth", f"{rows:,} records of {len(flows)} dataflows on Spark", 1)
+
+
+def _ends(flow: Dataflow) -> Iterator[str]:
+    yield from {*(e.source for n in flow.kind("sink") for e in flow.inputs(n.id)), ERRORS_STREAM}

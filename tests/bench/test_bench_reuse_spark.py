@@ -1,0 +1,198 @@
+"""The suite that measures what sharing saves on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from riot_ops.bench import reuse, reuse_carried, reuse_sides, reuse_spark
+from riot_ops.core.errors import ConfigError
+from riot_ops.reuse.traces import Action, sequence
+from riot_ops.reuse.workloads import riot21
+
+
+class Scripted:
+    """A side that takes so many CPU seconds per second and dataflow, and so many for an action."""
+
+    def __init__(self, clock, each, action, shared=0.0):
+        self.clock, self.each, self.action, self.shared = clock, each, action, shared
+        self.there, self.sinks, self.done = [], {}, 0
+
+    def submit(self, flow, sink):
+        self.there.append(flow)
+        self.sinks[flow] = sink
+        self.clock.cpu += self.action
+
+    def remove(self, name):
+        self.there.remove(name)
+
+    def poll(self):
+        for flow in self.there:
+            self.sinks[flow].function("out", pa.record_batch({"seq": pa.array([int(self.clock.now)])}))
+
+    def up(self):
+        return True
+
+    def batches(self):
+        return int(self.clock.now) * len(self.there)
+
+    def cores(self):
+        return self.shared * bool(self.there) + self.each * len(self.there)
+
+
+class Clock:
+    now = cpu = 0.0
+    side = None
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.cpu += seconds * self.side.cores()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    for module in (reuse_spark, reuse_carried):
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(module, "spent", lambda: clock.cpu)
+    return clock
+
+
+def went(clock, side, between=4.0):
+    clock.side = side
+    actions = [Action(0, "submit", "a"), Action(1, "submit", "b"), Action(2, "remove", "a"), Action(3, "remove", "b")]
+    watched = reuse_spark.Watched()
+    return reuse_spark.course(side, {"a": "a", "b": "b"}, actions, between, watched), watched
+
+
+def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
+    apart, _ = went(clock, Scripted(clock, 0.5, 2.0))
+    assert apart.cores == pytest.approx([0.5, 1.0, 0.5, 0.0]) and apart.acting == pytest.approx([2, 2, 0, 0])
+    assert apart.took(60) == pytest.approx(4 + 60 * 2.0) and apart.seconds == pytest.approx(16)
+    together, watched = went(clock, Scripted(clock, 0.0, 3.0, shared=0.6))
+    assert together.cores == pytest.approx([0.6, 0.6, 0.6, 0.0]) and set(watched.times) == {"a", "b"}
+    found = {m.measure: m for m in reuse_spark._compared("x", "", "", apart, together, 2, 0.25)}
+    assert found["x/cpu-reduction"].value == pytest.approx(1 - 1.8 / 2) and found["x/cpu-reduction"].reach == 0.25
+    assert found["x/cpu-reduction-60s"].value == pytest.approx(1 - (6 + 108) / (4 + 120))
+    assert found["x/cross-over"].value == pytest.approx(0.1) and not found["x/cross-over"].met
+    assert [found[f"x/cores/together/{i}"].value for i in (1, 4)] == pytest.approx([0.6, 0.0])
+    assert found["x/micro-batch-ms/apart"].value == pytest.approx(1e3 * 8 / apart.batches)
+    [better] = [
+        m
+        for m in reuse_spark._compared("x", "-defragmented", "", apart, together, 2, 0.25)
+        if "reduction-d" in m.measure
+    ]
+    assert better.reach == 0.51
+
+
+def test_silence_around_actions_is_what_is_longer_than_usual():
+    watched = reuse_spark.Watched()
+    watched.times = {"a": [0.0, 1.0, 2.0, 5.0, 6.0], "b": [0.0, 1.2, 2.0]}
+    assert watched.longest([(3.0, 3.5)]) == pytest.approx(1800)
+    assert watched.longest([(0.2, 0.4)]) == 0.0, "it is longer at other times"
+    assert watched.longest([]) == 0.0
+
+
+def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
+    flows = {"city-kalman": next(flow for flow in riot21() if flow.name == "city-kalman")}
+
+    class Same:
+        def __init__(self, spark, place, opened):
+            self.opened, self.manager, self.backend = opened, self, self
+
+        def submit(self, flow, sink):
+            self.flow, self.sink = flow, sink
+
+        def defragment(self):
+            self.flow.run({node.id: self.opened(node.id) for node in self.flow.kind("source")}, sinks=self.sink)
+
+        def wait(self, timeout_s):
+            return True
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(reuse_sides, "Together", Same)
+    lengths = itertools.cycle([50])
+
+    def opened(stream, messages):
+        return reuse.riot_source(stream, next(lengths))
+
+    assert reuse_sides.equal("x", None, tmp_path, flows, opened).value == 1
+    lengths = itertools.cycle([50, 49])
+    assert reuse_sides.equal("x", None, tmp_path, flows, opened).value == 0
+
+
+def test_what_two_cores_carry_is_told_by_processor_time(clock, monkeypatch):
+    sides = []
+
+    def opened(each, shared):
+        def make(spark, place, paced, **options):
+            side = Scripted(clock, each, 1.0, shared)
+            side.manager = side.backend = side
+            side.defragment, side.micro_batches, side.close = (lambda: None), (lambda: {"f0": 1}), side.there.clear
+            sides.append(side)
+            clock.side = side
+            return side
+
+        return make
+
+    monkeypatch.setattr(reuse_carried, "spark_session", lambda cores: contextlib.nullcontext())
+    monkeypatch.setattr(reuse_carried, "Apart", opened(0.5, 0.0))
+    monkeypatch.setattr(reuse_carried, "Together", opened(0.01, 0.2))
+    flows = dict.fromkeys("abcd")
+    flows = {name: name for name in flows}
+    found = {m.measure: m.value for m in reuse_carried.carried("x", flows, True, None)}
+    assert found["x/apart"] == pytest.approx(4) and found["x/together"] == pytest.approx(2 * 4 / 0.24)
+    assert found["x/ratio"] == pytest.approx(2 / 0.24)
+    assert len(sides) == 4, "three at a time"
+
+
+def test_options_are_checked():
+    with pytest.raises(ConfigError, match="'spark', got 'local'"):
+        list(reuse.measures(carried=True))
+    with pytest.raises(ConfigError, match="at_once must be >= 1, got 0"):
+        list(reuse.measures(backend="spark", at_once=0))
+
+
+def test_at_once_and_quick_say_how_many_run(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        reuse_spark,
+        "measures",
+        lambda name, few, actions, quick, opened: asked.append((name, [*few], len(actions), quick)) or iter(()),
+    )
+    for options in ({"at_once": 2}, {}, {"quick": True}, {"quick": True, "at_once": 2}):
+        list(reuse.measures(trace=("seq",), backend="spark", **options))
+    names = [flow.name for flow in riot21()]
+    assert [few for _, few, _, _ in asked] == [names[:2], names[:7], names[:3], names[:2]]
+    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (14, False), (6, True), (4, True)]
+
+
+@pytest.mark.spark
+def test_a_trace_on_spark(spark, monkeypatch, tmp_path):
+    monkeypatch.setattr(reuse_spark, "spark_session", lambda cores: contextlib.nullcontext(spark))
+    for module, name, value in (
+        (reuse_spark, "BETWEEN", (9.0, 0.5)),
+        (reuse_carried, "BOUNDARY", (20.0, 1.5)),
+        (reuse_carried, "TRIGGER_S", 0.3),
+        (reuse_sides, "TRIGGER_S", 0.3),
+    ):
+        monkeypatch.setattr(module, name, value)
+    flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-stats")}
+    found = {
+        m.measure.removeprefix("reuse/riot/seq/"): m
+        for m in reuse_spark.measures("reuse/riot/seq", flows, sequence([*flows]), True, reuse._source)
+    }
+    assert found["reuse/riot/outputs-equal"].value == 1
+    assert 0 < found["reuse/riot/boundary-latency-ms"].value < 20_000
+    for form in ("", "-defragmented"):
+        assert found[f"after-drain{form}"].value == 0 and -2 < found[f"cpu-reduction{form}"].value < 1
+        assert found[f"disruption-ms{form}"].value >= 0 and found[f"action-ms{form}"].value > 0
+    assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value > 0
