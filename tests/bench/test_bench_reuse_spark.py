@@ -100,7 +100,7 @@ def test_silence_around_actions_is_what_is_longer_than_usual():
 
 
 def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
-    flows = {"city-kalman": next(flow for flow in riot21() if flow.name == "city-kalman")}
+    flows = {"city-pred": next(flow for flow in riot21() if flow.name == "city-pred")}
 
     class Same:
         def __init__(self, spark, place, opened):

@@ -171,10 +171,10 @@ def test_who_joins_late_goes_on_after_a_kill(tmp_path):
 def test_stages_that_are_settled():
     flow = dataflow("x", kalman(), t.BlockAverage(by=("device", "kind"), window=3), t.BlockAverage(by=("kind",)))
     steps = lower(flow)
-    streams, sinks = ["in", "in@beats"], {step.id for step in steps}
+    streams = ["in", "in@beats"]
 
     def stages(n, settled=None, fuse="exact"):
-        plan = planned("x", steps[:n], streams, sinks, fuse, settled)
+        plan = planned("x", steps[:n], streams, {s.id for s in steps[:n]}, fuse, settled)
         return [(stage.partition, [step.id for step in stage.steps]) for stage in plan.stages]
 
     assert [len(ids) for _, ids in stages(3)] == [1, 1, 1], "two shuffles"

@@ -127,9 +127,9 @@ def measures(
             ("-defragmented", ", queries that hang together made one", MOST_QUERIES),
         ):
             watched = Watched()
-            with closing(Together(spark, place / f"together{form}", paced, max_queries=most)) as side:
-                together = course(side, flows, actions, between, watched)
-                stats = side.manager.stats()
+            with closing(Together(spark, place / f"together{form}", paced, max_queries=most)) as shared:
+                together = course(shared, flows, actions, between, watched)
+                stats = shared.manager.stats()
             yield from _compared(name, form, words, apart, together, max(_alive(actions)), steps.total)
             silent = "by how much longer than usual a sink is silent around an action"
             yield Measure(

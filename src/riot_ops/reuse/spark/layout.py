@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.cloudpickle import dumps, loads
-
 from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.plan import Plan
 from riot_ops.reuse.spark.control import Control, write_bytes
+from riot_ops.runtime.spark.parcels import opened, packed
 
 __all__ = ["Layout", "Layouts"]
 
@@ -64,7 +63,7 @@ class Layouts:
 
     def add(self, name: str, layout: Layout) -> None:
         """Have one more."""
-        data: bytes = dumps(layout)  # type: ignore[no-untyped-call]
+        data = packed(layout)
         write_bytes(self.folder / name, self._signature(name, data) + data)
 
     def of(self, control: Control) -> Layout:
@@ -84,7 +83,7 @@ class Layouts:
         signature, data = data[:SIGNED_BYTES], data[SIGNED_BYTES:]
         if not hmac.compare_digest(signature, self._signature(name, data)):
             raise ConnectorError(f"{path} is damaged, or not of this query")
-        found: Layout = loads(data)
+        found: Layout = opened(data)
         return found
 
     def _signature(self, name: str, data: bytes) -> bytes:

@@ -57,7 +57,8 @@ class Left:
                 sources = {reading: source_of(members, again) for reading, members in spec.sources.items()}
                 steps = [known[step] for step in spec.steps if step in known]
                 found[name] = Fragment(self._fragments / name, spec, steps, sources)
-                found[name].forget(step for step in spec.steps if step not in known)
+                if gone := [step for step in spec.steps if step not in known]:
+                    found[name].forget(gone)
         self.specs = {name: spec for name, spec in self.specs.items() if name not in found}
         return found
 

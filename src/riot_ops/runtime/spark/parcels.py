@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from riot_ops.runtime.spark.source import Reader
     from riot_ops.runtime.spark.stage import StageProcessor
 
-__all__ = ["packed_processor", "packed_sink", "packed_source"]
+__all__ = ["opened", "packed", "packed_processor", "packed_sink", "packed_source"]
 
 # types, not texts: Spark's worker asks the JVM to parse texts, in every task; and one state variable of as few
 # types as can be, as the JVM makes an encoder for each type of each variable in every task
@@ -40,6 +40,17 @@ GENERATION = StructType([StructField("generation", LongType())])
 DATA = StructType([StructField("data", BinaryType())])
 
 HELPER = "pyspark.sql.streaming.transform_with_state_driver_worker"
+
+
+def packed(what: Any) -> bytes:
+    """What workers of one's own get in another way than from Spark."""
+    data: bytes = dumps(what)  # type: ignore[no-untyped-call]
+    return data
+
+
+def opened(data: bytes) -> Any:
+    """The same again; only what is known to be one's own."""
+    return loads(data)
 
 
 def packed_source(name_of_source: str, reader: Reader) -> type[DataSource]:
