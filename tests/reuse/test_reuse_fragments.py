@@ -72,7 +72,7 @@ def test_together_each_gets_what_it_gets_alone(seed, tmp_path):  # P15
     for i in range(4):
         users.try_submit(choose, f"d{i}")
     (tmp_path / "gate").touch()
-    assert users.backend.wait(20)
+    assert users.backend.wait(60)
     for name in users.flows:
         users.check(name)
     for name in users.flows:
@@ -99,7 +99,7 @@ def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(seed, tmp_path
             assert all(not part[stream] - whole[stream] for stream in part)
         elif users.try_submit(choose, f"d{i}"):
             alive.append(f"d{i}")
-    assert users.backend.wait(20)
+    assert users.backend.wait(60)
     for name in alive:
         users.check(name)
     users.manager.close()
@@ -119,7 +119,7 @@ def test_all_go_on_after_the_process_was_killed(seed, tmp_path):
         users.manager._log.close()
         users.open()
         assert users.manager.names == list(users.flows)
-    assert users.backend.wait(20)
+    assert users.backend.wait(60)
     for name in users.flows:
         users.check(name)
     users.manager.close()
@@ -148,7 +148,7 @@ def test_fragments_become_one_while_records_come(seed, tmp_path):  # P15, P18
             users.backend.kill()
             users.manager._log.close()
             users.open()
-    assert users.backend.wait(20)
+    assert users.backend.wait(60)
     for name in users.flows:
         users.check(name)
     users.manager.close()
