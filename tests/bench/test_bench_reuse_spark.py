@@ -180,7 +180,7 @@ def test_a_trace_on_spark(spark, monkeypatch, tmp_path):
     monkeypatch.setattr(reuse_spark, "spark_session", lambda cores: contextlib.nullcontext(spark))
     for module, name, value in (
         (reuse_spark, "BETWEEN", (9.0, 0.5)),
-        (reuse_carried, "BOUNDARY", (20.0, 1.5)),
+        (reuse_carried, "MESSAGES", (400, 10)),
         (reuse_carried, "TRIGGER_S", 0.3),
         (reuse_sides, "TRIGGER_S", 0.3),
     ):
