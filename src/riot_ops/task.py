@@ -17,10 +17,20 @@ import pyarrow as pa
 from riot_ops.core.clock import Clock
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.operator import Due, KeyedOperator, Operator, Requirement, State, StateField, StatelessOperator
+from riot_ops.core.operator import (
+    Due,
+    FilterOperator,
+    KeyedOperator,
+    Operator,
+    Requirement,
+    State,
+    StateField,
+    StatelessOperator,
+)
 from riot_ops.core.order import next_sub, with_next_sub, with_tick_places
 from riot_ops.core.parameters import parameters_from_json
-from riot_ops.kernels.arrow import float_column, replace_column, with_field
+from riot_ops.kernels.arrow import replace_column, with_field
+from riot_ops.kernels.selection import Rows, floats, whole
 from riot_ops.runtime.session import Session
 
 __all__ = [
@@ -28,6 +38,7 @@ __all__ = [
     "Clock",
     "DeadLetters",
     "Due",
+    "FilterTask",
     "KeyedTask",
     "Requirement",
     "State",
@@ -123,6 +134,11 @@ class StatelessTask(StatelessOperator, Task):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FilterTask(FilterOperator, StatelessTask):
+    """A task that leaves records out and changes none: subclasses have ``passes(batch, dead)``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeyedTask(KeyedOperator, Task):
     """A task with state per key: subclasses have ``state_fields()`` and ``update(batch, slots, state, dead)``.
 
@@ -133,12 +149,13 @@ class KeyedTask(KeyedOperator, Task):
     """
 
 
-def finite(batch: pa.RecordBatch, field: str, dead: DeadLetters) -> pa.RecordBatch:
+def finite(batch: Rows, field: str, dead: DeadLetters) -> Rows:
     """The records without those whose number in a field is infinite, which are rejected."""
-    values, _ = float_column(batch.column(field))
+    values, _ = floats(batch, field)
     infinite = np.isinf(values)
     if not infinite.any():
         return batch
+    batch = whole(batch)
     dead.reject(batch, infinite, "not_finite", f"{field} is infinite")
     return batch.filter(pa.array(~infinite))
 

@@ -28,6 +28,7 @@ from riot_ops.core.parameters import check_parameters, parameters_to_json
 
 __all__ = [
     "Due",
+    "FilterOperator",
     "KeyedOperator",
     "Operator",
     "Requirement",
@@ -188,6 +189,20 @@ class StatelessOperator(Operator):
         yield self.apply(batch, dead)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilterOperator(StatelessOperator):
+    """A task that leaves records out and changes none: whoever runs it may copy those that pass later, or never."""
+
+    @abstractmethod
+    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+        """Which rows pass; None where the parameters ask for more than that, and :meth:`apply` does it."""
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        passes = self.passes(batch, dead)
+        assert passes is not None
+        return batch if passes.all() else batch.filter(pa.array(passes))
+
+
 @dataclass(frozen=True)
 class Due:
     """What a keyed task gives because time has come.
@@ -226,6 +241,8 @@ class KeyedOperator(Operator):
     #: Whether one state serves all keys, by holding rows back in its field ``held`` (of dtype
     #: ``rows``): they come again before the rows of the next batch. Keys then leave nothing behind.
     pooled: ClassVar[bool] = False
+    #: Whether :meth:`admit` and :meth:`update` may be given a :class:`~riot_ops.kernels.selection.Selection` for a batch.
+    selects: ClassVar[bool] = False
 
     by: tuple[str, ...] = ()
     ttl: timedelta | None = None

@@ -161,17 +161,25 @@ def _words(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
 class HashMemo:
     """Key hashes of the columns seen, so that tasks over the same columns share them.
 
-    Columns are recognised by their buffers, which the memo keeps alive.
+    Columns are recognised by their buffers, and batches by themselves; the memo keeps them alive.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[list[pa.Array], U64, U64]] = {}
+        self._known: dict[tuple[Any, ...], tuple[list[Any], U64, U64]] = {}
 
     def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
         """As :func:`hash_columns`; the result must not be changed."""
         place = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
         if place not in self._known:
             self._known[place] = (columns, *hash_columns(columns, n))
+        return self._known[place][1:]
+
+    def of(self, batch: pa.RecordBatch, fields: tuple[str, ...]) -> tuple[U64, U64]:
+        """The same of some fields of a batch: several tasks that read it need not look at its columns."""
+        place = (id(batch), fields)
+        if place not in self._known:
+            columns = [batch.column(name) for name in fields]
+            self._known[place] = ([batch], *self.hash_columns(columns, batch.num_rows))
         return self._known[place][1:]
 
     def share(self, other: HashMemo) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.operator import KeyedOperator, StatelessOperator, applied
+from riot_ops.core.operator import FilterOperator, KeyedOperator, StatelessOperator, applied
 from riot_ops.core.order import TICK_PLACES, is_sub, subs
 from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step
 from riot_ops.graph.marks import Marks
@@ -19,6 +19,7 @@ from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column, spread
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.ordering import are_sorted, order_of
+from riot_ops.kernels.selection import Rows, Selection, kept, whole
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "as_others", "in_order", "merged", "numbered"]
@@ -70,6 +71,8 @@ class Engine:
         self._kinds: dict[str, str] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._counts: dict[str, tuple[int, int]] = {}
+        #: Batches that are known to be in order, of which several steps may read one.
+        self._sorted: dict[int, pa.RecordBatch] = {}
         self.extend(steps)
 
     def extend(self, steps: Sequence[Step]) -> None:
@@ -99,7 +102,7 @@ class Engine:
 
         With ``flush`` all steps, or those that are named, give what they hold, as their stream has ended.
         """
-        made: Batches = {}
+        made: dict[str, list[Any]] = {}
         ending = flush if isinstance(flush, Collection) else self.states if flush else ()
         for step in self.steps:
             if step.id in self.resting:
@@ -138,36 +141,43 @@ class Engine:
         for stream in self.outputs:
             found = made.get(stream, []) if stream in made else [b for b in inputs.get(stream, []) if b.num_rows]
             if found:
-                results[stream] = found
+                results[stream] = [whole(b) for b in found]
         errors = [b for dead in self._dead.values() for b in dead.take()]
         if errors:
             results[ERRORS_STREAM] = errors
         self._memo.clear()
+        self._sorted.clear()
         return results
 
     def _reads(
-        self, step: Step, stream: str, inputs: Mapping[str, list[pa.RecordBatch]], made: Batches
-    ) -> list[pa.RecordBatch]:
+        self, step: Step, stream: str, inputs: Mapping[str, list[pa.RecordBatch]], made: Mapping[str, list[Any]]
+    ) -> list[Any]:
         own = made.get(stream, [])
         if stream not in inputs or (self.entries is not None and step.id not in self.entries.get(stream, ())):
             return own
         return [*inputs[stream], *own]
 
     def _run(
-        self, step: Step, batches: list[pa.RecordBatch], marks: Sequence[pa.RecordBatch] = ()
-    ) -> list[pa.RecordBatch]:
+        self, step: Step, batches: Sequence[Rows], marks: Sequence[pa.RecordBatch] = ()
+    ) -> list[Any]:
         if not batches and not marks:
             return []
         operator: Any = step.operator
         kind = self._kinds[step.id]
+        if kind != "keyed" or len(batches) != 1 or step.numbered:
+            batches = [whole(b) for b in batches]
         if kind == "marks":
             return [operator.apply(b) for b in batches]
         dead = self._dead[step.id]
         if step.numbered:
             batches = [numbered(b, step.numbered) for b in batches]
         before = dead.count
+        results: list[Any]
         if kind == "plumbing":
             results = [operator.apply(b, dead) for b in batches]
+        elif kind == "filter":
+            passing = ((b, operator.passes(b, dead)) for b in batches)
+            results = [operator.apply(b, dead) if passes is None else kept(b, passes) for b, passes in passing]
         elif kind == "stateless":
             results = [out for b in batches for out in applied(operator, b, dead)]
         else:
@@ -175,7 +185,7 @@ class Engine:
             due = None
             made = state.aligned(batches) if self.order == ARRIVAL else None
             if made is None:
-                batch = merged_in_order(batches, self.order) if batches else None
+                batch = self._in_order(batches) if batches else None
                 made, due = state.process(batch, dead, marks, self.order[0])
             if made is not None and operator.clock() is not None and step.schema is not None:
                 made = numbered(made, [name for name in TICK_PLACES if name in step.schema.names])
@@ -187,6 +197,17 @@ class Engine:
         taken = sum(b.num_rows for b in batches)
         self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
         return [_without_instance(operator, out) for out in results]
+
+    def _in_order(self, batches: Sequence[Any]) -> Rows:
+        if len(batches) > 1:
+            return merged_in_order(batches, self.order)
+        batch = batches[0]
+        all_of_it = batch.batch if isinstance(batch, Selection) else batch
+        if id(all_of_it) not in self._sorted:
+            if (ordered := in_order(all_of_it, self.order)) is not all_of_it:
+                return ordered if batch is all_of_it else in_order(whole(batch), self.order)
+            self._sorted[id(all_of_it)] = all_of_it
+        return batch
 
     def _flushed(self, step: Step) -> list[pa.RecordBatch]:
         dead = self._dead[step.id]
@@ -247,6 +268,8 @@ def _kind(operator: Any) -> str:
         return "marks"
     if isinstance(operator, (Route, Intake)):
         return "plumbing"
+    if isinstance(operator, FilterOperator):
+        return "filter"
     return "stateless" if isinstance(operator, StatelessOperator) else "keyed"
 
 
@@ -284,10 +307,10 @@ def _missing(rows: int, field: pa.Field) -> pa.Array:
     return pa.array(np.zeros(rows, np.int64)) if is_sub(field.name) else pa.nulls(rows, field.type)
 
 
-def _without_instance(operator: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _without_instance(operator: Any, batch: Rows) -> Rows:
     if isinstance(operator, Route) or INSTANCE not in batch.schema.names:
         return batch
-    return batch.drop_columns([INSTANCE])
+    return whole(batch).drop_columns([INSTANCE])
 
 
 def aligned(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

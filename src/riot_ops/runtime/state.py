@@ -23,6 +23,7 @@ from riot_ops.graph.marks import StreamTime, marks_of
 from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers
+from riot_ops.kernels.selection import Rows, Selection, whole
 from riot_ops.kernels.timestamps import microseconds
 from riot_ops.runtime.due import due_records, still, with_fields
 from riot_ops.runtime.snapshot import (
@@ -83,7 +84,7 @@ class KeyedState:
         return [out for out in self.process(batch, dead) if out is not None]
 
     def process(
-        self, batch: pa.RecordBatch | None, dead: DeadLetters, marks: Sequence[pa.RecordBatch] = (), first: str = "seq"
+        self, batch: Rows | None, dead: DeadLetters, marks: Sequence[pa.RecordBatch] = (), first: str = "seq"
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Run the task over a batch whose rows are in order, and tell it of the time that passes.
 
@@ -91,13 +92,21 @@ class KeyedState:
         which both are in order. Returns what came of the rows, and what was due.
         """
         if batch is not None:
-            batch = as_batch(self.task, "admit", self.task.admit(batch, dead))
-        ticks = None if self.time is None else self._ticks(batch, marks, first)
+            batch = self._admitted(batch, dead)
+        ticks = None if self.time is None else self._ticks(None if batch is None else whole(batch), marks, first)
         made, due = self._processed(batch, ticks, dead)
         if made is not None:
             self._names = made.schema.names
         self._forget()
         return made, due
+
+    def _admitted(self, batch: Rows, dead: DeadLetters) -> Rows:
+        given = self._for_task(batch)
+        admitted: Rows = self.task.admit(given, dead)
+        return batch if admitted is given else as_batch(self.task, "admit", admitted)
+
+    def _for_task(self, batch: Rows) -> Any:
+        return batch if self.task.selects else whole(batch)
 
     def _ticks(self, batch: pa.RecordBatch | None, marks: Sequence[pa.RecordBatch], first: str) -> Ticks:
         assert self.time is not None
@@ -108,16 +117,16 @@ class KeyedState:
         return self.time.ticks(batch, marks, first)
 
     def _processed(
-        self, batch: pa.RecordBatch | None, ticks: Ticks | None, dead: DeadLetters
+        self, batch: Rows | None, ticks: Ticks | None, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         if self.task.pooled:
-            return None if batch is None else self._update_pool(batch, dead), None
+            return None if batch is None else self._update_pool(whole(batch), dead), None
         if ticks is None or not self._period:
             return None if batch is None else self._update(batch, ticks, dead), None
         if not self._moves:
-            return self._in_turn(batch, ticks, dead)
+            return self._in_turn(None if batch is None else whole(batch), ticks, dead)
         slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
-        made, due = self.task.advance(batch, slots, self.arrays, ticks, dead)
+        made, due = self.task.advance(None if batch is None else whole(batch), slots, self.arrays, ticks, dead)
         if due is None or not due.slots.size:
             return made, None
         self._touched[due.slots] = True
@@ -160,16 +169,18 @@ class KeyedState:
         assert self.time is not None
         return due_records(due, ticks, self._delay, self.time.seq, self.keys(), self.index.hashes[0])
 
-    def _update(self, batch: pa.RecordBatch, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
-        if batch.num_rows == 0 and not self.key_fields:
-            return as_batch(self.task, "update", self.task.update(batch, np.empty(0, np.int64), self.arrays, dead))
-        slots = self._slots(batch, ticks)
-        return as_batch(self.task, "update", self.task.update(batch, slots, self.arrays, dead))
+    def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
+        unkeyed = batch.num_rows == 0 and not self.key_fields
+        slots = np.empty(0, np.int64) if unkeyed else self._slots(batch, ticks)
+        return as_batch(self.task, "update", self.task.update(self._for_task(batch), slots, self.arrays, dead))
 
-    def _slots(self, batch: pa.RecordBatch, ticks: Ticks | None) -> npt.NDArray[np.int64]:
+    def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """The slots of a batch's keys, with room in the arrays for them."""
-        columns = [batch.column(name) for name in self.key_fields]
-        h1, h2 = (self._memo or HashMemo()).hash_columns(columns, batch.num_rows)
+        memo = self._memo or HashMemo()
+        if isinstance(batch, Selection):
+            h1, h2 = (h[batch.rows] for h in memo.of(batch.batch, self.key_fields))
+        else:
+            h1, h2 = memo.of(batch, self.key_fields)
         before = self.index.size
         if self.index.ttl and ticks is not None:
             seen = ticks.at_rows(batch.num_rows)
@@ -270,11 +281,11 @@ class KeyedState:
         arrays = sum(a.nbytes for a in self.arrays.values() if isinstance(a, np.ndarray))
         return int(arrays) + self.index.nbytes + self._touched.nbytes + sum(int(k.nbytes) for k in self._keys)
 
-    def _add_keys(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], before: int) -> None:
+    def _add_keys(self, batch: Rows, slots: npt.NDArray[np.int64], before: int) -> None:
         if self.key_fields:
             rows = np.empty(self.index.size - before, np.int64)
             first_rows(slots, before, rows)
-            self._keys.append(batch.select(list(self.key_fields)).take(pa.array(rows)))
+            self._keys.append(batch.select(list(self.key_fields)).take(rows))
             if len(self._keys) > 256:
                 self.keys()
         self._reserve(self.index.size)

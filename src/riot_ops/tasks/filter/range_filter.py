@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from riot_ops.core.schema import stream_schema
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.strings import code_of
-from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column
+from riot_ops.task import Case, FilterTask, Requirement, register, replace_column
 
 __all__ = ["RangeFilter"]
 
@@ -39,7 +39,7 @@ def in_range(values: Any, valid: Any, codes: Any, lower: Any, upper: Any, out: A
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class RangeFilter(StatelessTask):
+class RangeFilter(FilterTask):
     """Drop readings outside the valid range of their kind, or blank them for a later repair.
 
     A value passes iff ``min <= value <= max``, both ends included.
@@ -120,31 +120,31 @@ class RangeFilter(StatelessTask):
             return frozenset()
         return frozenset({self.value} if self.by is not None else {name for name, _, _ in self.ranges})
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        ranges = self.ranges
-        lower, upper = _limits(ranges)
-        if self.by is not None:
-            codes = code_of(batch.column(self.by), [name for name, _, _ in ranges])
-            return self._settle(batch, {self.value: _passes(batch.column(self.value), codes, lower, upper)}, dead)
-        passes = {}
-        for c, (name, _, _) in enumerate(ranges):
-            codes = np.full(batch.num_rows, c, np.int32)
-            passes[name] = _passes(batch.column(name), codes, lower, upper)
-        return self._settle(batch, passes, dead)
+    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+        if self.on_fail == "null":
+            return None
+        left: npt.NDArray[np.bool_] | None = None
+        for name, ok in self._judged(batch):
+            before, left = left, ok if left is None else left & ok
+            if self.on_fail == "reject":  # by the first of its fields that is wrong
+                wrong = ~ok if before is None else before & ~ok
+                dead.reject(batch, wrong, "out_of_range", f"{name} is out of its range")
+        return left
 
-    def _settle(
-        self, batch: pa.RecordBatch, passes: Mapping[str, npt.NDArray[np.bool_]], dead: DeadLetters
-    ) -> pa.RecordBatch:
-        """Drop, reject or blank what did not pass, by column."""
+    def _judged(self, batch: pa.RecordBatch) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        """By column that is judged, which of its values pass."""
+        ranges = self.ranges
+        if self.by is None:
+            for name, low, high in ranges:
+                yield name, _within(batch.column(name), low, high)
+        else:
+            codes = code_of(batch.column(self.by), [name for name, _, _ in ranges])
+            yield self.value, _passes(batch.column(self.value), codes, *_limits(ranges))
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         if self.on_fail != "null":
-            keep = functools.reduce(np.logical_and, passes.values())
-            if self.on_fail == "reject":
-                left = np.ones(keep.size, np.bool_)
-                for name, ok in passes.items():  # by the first of its fields that is wrong
-                    dead.reject(batch, left & ~ok, "out_of_range", f"{name} is out of its range")
-                    left &= ok
-            return batch if keep.all() else batch.filter(pa.array(keep))
-        for name, ok in passes.items():
+            return super().apply(batch, dead)
+        for name, ok in self._judged(batch):
             if not ok.all():
                 column = batch.column(name)
                 blanked = pc.if_else(pa.array(ok), column, pa.scalar(None, column.type))
@@ -176,6 +176,14 @@ class RangeFilter(StatelessTask):
 def _limits(ranges: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """The lower and the upper bounds."""
     return readonly(np.array([low for _, low, _ in ranges])), readonly(np.array([high for _, _, high in ranges]))
+
+
+def _within(column: pa.Array, low: float, high: float) -> npt.NDArray[np.bool_]:
+    if pa.types.is_null(column.type):
+        return np.ones(len(column), np.bool_)
+    values, valid = float_column(column)
+    passes: npt.NDArray[np.bool_] = (values >= low) & (values <= high)
+    return passes | ~valid if valid.size else passes
 
 
 def _passes(

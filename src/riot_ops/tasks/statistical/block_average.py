@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
-from riot_ops.kernels.arrow import float_column, int_column
+from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.selection import Rows, floats, whole
 from riot_ops.kernels.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.windows import NEVER, slide, tumble
 from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column, with_field
@@ -87,6 +88,7 @@ class BlockAverage(ValueTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:1"
+    selects: ClassVar[bool] = True
 
     window: Count = READINGS
     mode: Literal["tumbling", "sliding", "growing"] = "tumbling"
@@ -122,9 +124,9 @@ class BlockAverage(ValueTask):
         return table.drop_columns(["rest"]).set_column(table.column_names.index("total"), "total", sums)
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: Rows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
+        values, _ = floats(batch, self.value)
         rows, means = np.empty(values.size, np.int64), np.empty(values.size)
         sums = state["total"], state["rest"], state["n"]
         if self.mode == "tumbling":
@@ -141,7 +143,7 @@ class BlockAverage(ValueTask):
             if "event_time" in batch.schema.names:
                 times, timed = microseconds(batch.column("event_time"))
                 state["time"][slots[read]] = np.where(timed, times, NEVER)[read]
-        taken = batch if found == values.size else batch.take(pa.array(rows[:found]))
+        taken = whole(batch) if found == values.size else batch.take(rows[:found])
         return self._output(taken, means[:found], counts[:found])
 
     def _output(
@@ -184,7 +186,7 @@ class BlockAverage(ValueTask):
         yield Case(cls(window=3, mode="growing", by=("key",)), batch)
 
 
-def _note(batch: pa.RecordBatch, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:
+def _note(batch: Rows, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:
     """Keep the numbers of the last record at each place of the state."""
     for name in ORDER:
         if name in batch.schema.names:

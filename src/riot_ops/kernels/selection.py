@@ -1,0 +1,109 @@
+"""Some rows of a batch, copied only where somebody wants them.
+
+Of a small batch a call of Arrow's costs more than its rows do. So what a filter lets through is at first the batch and the
+numbers of the rows; a step that reads one of its columns, or few of its rows, need not have the others copied, and what
+is known of the batch, such as the hashes of its keys, is known of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.kernels.arrow import float_column, readonly
+
+__all__ = ["SMALL", "Rows", "Selection", "floats", "kept", "whole"]
+
+#: Most rows of a batch that counts as small.
+SMALL = 1024
+
+Floats = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]
+
+
+class Selection:
+    """Rows of a batch, which looks like a batch of them.
+
+    Parameters
+    ----------
+    batch : record batch
+    rows : array of int64
+        Their numbers, rising.
+
+    Examples
+    --------
+    >>> some = Selection(pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": [1.0, 2.0, 3.0]}), np.array([0, 2]))
+    >>> some.num_rows, some.column("key").to_pylist(), floats(some, "value")[0].tolist()
+    (2, ['a', 'c'], [1.0, 3.0])
+    >>> some.take(np.array([1])).to_pylist()
+    [{'key': 'c', 'value': 3.0}]
+    """
+
+    __slots__ = ("_floats", "_whole", "batch", "rows")
+
+    def __init__(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> None:
+        self.batch = batch
+        self.rows = rows
+        self._floats: dict[str, Floats] = {}
+        self._whole: pa.RecordBatch | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return self.rows.size
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.batch.schema
+
+    def column(self, name: str) -> pa.Array:
+        """The values of a field."""
+        return self.batch.column(name).take(self.rows) if self._whole is None else self._whole.column(name)
+
+    def floats(self, name: str) -> Floats:
+        """The values of a field as :func:`float_column` gives them."""
+        if name not in self._floats:
+            values, valid = float_column(self.batch.column(name))
+            self._floats[name] = readonly(values[self.rows]), readonly(valid[self.rows]) if valid.size else valid
+        return self._floats[name]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Some of the rows."""
+        return self.batch.take(self.rows[rows]) if rows.size else self.batch.slice(0, 0)
+
+    def select(self, names: list[str]) -> Selection:
+        """Some of the fields."""
+        return Selection(self.batch.select(names), self.rows)
+
+    def whole(self) -> pa.RecordBatch:
+        """A batch of these rows alone."""
+        if self._whole is None:
+            self._whole = self.batch.take(self.rows) if self.rows.size else self.batch.slice(0, 0)
+        return self._whole
+
+
+#: Records of a stream.
+Rows = pa.RecordBatch | Selection
+
+
+def whole(rows: Rows) -> pa.RecordBatch:
+    """The records as a batch."""
+    return rows.whole() if isinstance(rows, Selection) else rows
+
+
+def kept(batch: pa.RecordBatch, passes: npt.NDArray[np.bool_]) -> Rows:
+    """The rows that pass: of a small batch copied later, if at all.
+
+    >>> kept(pa.RecordBatch.from_pydict({"n": [1, 2]}), np.array([False, True])).num_rows
+    1
+    """
+    if batch.num_rows > SMALL:
+        return batch if passes.all() else batch.filter(pa.array(passes))
+    rows = passes.nonzero()[0]
+    return batch if rows.size == batch.num_rows else Selection(batch, rows)
+
+
+def floats(rows: Rows, name: str) -> Floats:
+    """A column of numbers as :func:`float_column` gives it."""
+    return rows.floats(name) if isinstance(rows, Selection) else float_column(rows.column(name))
