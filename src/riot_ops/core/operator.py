@@ -9,7 +9,6 @@ operator that can also run itself.
 from __future__ import annotations
 
 import dataclasses
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.fits import FITS
-from riot_ops.core.parameters import check_parameters, parameters_to_json
+from riot_ops.core.parameters import check_parameters, parameters_to_json, registry_name
 
 __all__ = [
     "Due",
@@ -35,10 +34,7 @@ __all__ = [
     "State",
     "StateField",
     "StatelessOperator",
-    "applied",
-    "as_batch",
     "clocks",
-    "registry_name",
 ]
 
 Requirement = Literal["number", "text", "any"]
@@ -195,7 +191,7 @@ class FilterOperator(StatelessOperator):
 
     @abstractmethod
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
-        """Which rows pass; None where the parameters ask for more than that, and :meth:`apply` does it."""
+        """Which rows pass; None where the parameters ask for more, which an :meth:`apply` of its own then does."""
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         passes = self.passes(batch, dead)
@@ -241,7 +237,7 @@ class KeyedOperator(Operator):
     #: Whether one state serves all keys, by holding rows back in its field ``held`` (of dtype
     #: ``rows``): they come again before the rows of the next batch. Keys then leave nothing behind.
     pooled: ClassVar[bool] = False
-    #: Whether :meth:`admit` and :meth:`update` may be given a :class:`~riot_ops.kernels.selection.Selection` for a batch.
+    #: Whether :meth:`admit` and :meth:`update` take a :class:`~riot_ops.kernels.selection.Selection` for a batch.
     selects: ClassVar[bool] = False
 
     by: tuple[str, ...] = ()
@@ -378,25 +374,3 @@ def clocks(task: Operator) -> list[Clock]:
     own = task.clock()
     aging = [] if task.ttl is None else [Clock(max(task.ttl // 16, timedelta.resolution))]
     return [*aging, *([] if own is None else [own])]
-
-
-def applied(task: StatelessOperator, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-    """What a task makes of a batch, at least one; :class:`ConfigError` where that is no batch."""
-    for made in task.batches(batch, dead):
-        yield as_batch(task, "apply", made)
-
-
-def as_batch(task: Operator, method: str, made: Any) -> pa.RecordBatch:
-    """What a method of a task returned, where it is a batch."""
-    if isinstance(made, pa.RecordBatch):
-        return made
-    raise ConfigError(
-        f"{type(task).__name__}.{method} returned {'None' if made is None else f'a {type(made).__name__}'}; "
-        "it must return a pyarrow.RecordBatch, without rows where there is no output"
-    )
-
-
-def registry_name(kind: type[Any]) -> str:
-    """The name of a class in snake case."""
-    words = kind.__name__.replace("SenML", "Senml")
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()

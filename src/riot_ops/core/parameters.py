@@ -32,6 +32,7 @@ __all__ = [
     "duration",
     "parameters_from_json",
     "parameters_to_json",
+    "registry_name",
 ]
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -182,3 +183,9 @@ def parameters_to_json(owner: Any, label: str) -> dict[str, Any]:
             "importable by name or passed beside the descriptor"
         ) from None
     return msgspec.json.decode(encoded)  # type: ignore[no-any-return]
+
+
+def registry_name(kind: type[Any]) -> str:
+    """The name of a class in snake case."""
+    words = kind.__name__.replace("SenML", "Senml")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import registry_name
+from riot_ops.core.parameters import registry_name
 
 __all__ = [
     "Offset",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from riot_ops.kernels.arrow import NO_MASK, byte_spans, float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import load8
+from riot_ops.kernels.selection import Rows, Selection
 
 __all__ = ["HashMemo", "hash_columns", "hash_strings", "murmur3_x64_128"]
 
@@ -174,12 +175,15 @@ class HashMemo:
             self._known[place] = (columns, *hash_columns(columns, n))
         return self._known[place][1:]
 
-    def of(self, batch: pa.RecordBatch, fields: tuple[str, ...]) -> tuple[U64, U64]:
-        """The same of some fields of a batch: several tasks that read it need not look at its columns."""
-        place = (id(batch), fields)
+    def of(self, rows: Rows, fields: tuple[str, ...]) -> tuple[U64, U64]:
+        """The same of some fields of records: who reads a batch that is known, or a part of it, looks at no column."""
+        if isinstance(rows, Selection):
+            h1, h2 = self.of(rows.batch, fields)
+            return h1[rows.rows], h2[rows.rows]
+        place = (id(rows), fields)
         if place not in self._known:
-            columns = [batch.column(name) for name in fields]
-            self._known[place] = ([batch], *self.hash_columns(columns, batch.num_rows))
+            columns = [rows.column(name) for name in fields]
+            self._known[place] = ([rows], *self.hash_columns(columns, rows.num_rows))
         return self._known[place][1:]
 
     def share(self, other: HashMemo) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.operator import FilterOperator, KeyedOperator, StatelessOperator, applied
+from riot_ops.core.operator import FilterOperator, KeyedOperator, StatelessOperator
 from riot_ops.core.order import TICK_PLACES, is_sub, subs
+from riot_ops.core.results import applied, passing
 from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -157,9 +158,7 @@ class Engine:
             return own
         return [*inputs[stream], *own]
 
-    def _run(
-        self, step: Step, batches: Sequence[Rows], marks: Sequence[pa.RecordBatch] = ()
-    ) -> list[Any]:
+    def _run(self, step: Step, batches: Sequence[Rows], marks: Sequence[pa.RecordBatch] = ()) -> list[Any]:
         if not batches and not marks:
             return []
         operator: Any = step.operator
@@ -176,8 +175,8 @@ class Engine:
         if kind == "plumbing":
             results = [operator.apply(b, dead) for b in batches]
         elif kind == "filter":
-            passing = ((b, operator.passes(b, dead)) for b in batches)
-            results = [operator.apply(b, dead) if passes is None else kept(b, passes) for b, passes in passing]
+            told = [(b, passing(operator, b, dead)) for b in batches]
+            results = [operator.apply(b, dead) if passes is None else kept(b, passes) for b, passes in told]
         elif kind == "stateless":
             results = [out for b in batches for out in applied(operator, b, dead)]
         else:

@@ -11,8 +11,9 @@ import pyarrow as pa
 from riot_ops.core.casting import is_text, type_of
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator, applied
+from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import TICK_PLACES, is_sub
+from riot_ops.core.results import applied
 from riot_ops.intake.inputs import one_batch
 from riot_ops.intake.step import FIXED, from_records, taken
 from riot_ops.kernels.arrow import joined

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import StateError
-from riot_ops.core.operator import Operator, StateField
+from riot_ops.core.operator import KeyedOperator, Operator, StateField
 
 __all__ = [
     "META",
@@ -26,11 +26,14 @@ __all__ = [
     "pack_snapshot",
     "reference",
     "snapshot_of",
+    "state_identity",
     "task_identity",
     "to_ipc",
     "unpack_snapshot",
 ]
 
+#: How snapshots are written.
+FORMAT = "1"
 #: Who wrote the snapshot, among the metadata of its rows.
 META = b"riot_ops.state"
 #: The fields of the task's output, among those of its keys.
@@ -123,6 +126,12 @@ def check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any], where: s
         f"({'; '.join(changed) or 'another state layout'}); use the old ones or start with a "
         "new checkpoint"
     )
+
+
+def state_identity(task: KeyedOperator, kind: str) -> dict[str, Any]:
+    """What a snapshot (full or delta) tells of the task that wrote it."""
+    fields = {name: [field.dtype, field.shape] for name, field in task.state_fields().items()}
+    return {"format": FORMAT, "kind": kind, **task_identity(task), "fields": fields}
 
 
 def task_identity(task: Operator) -> dict[str, Any]:

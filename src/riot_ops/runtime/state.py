@@ -18,12 +18,13 @@ import pyarrow as pa
 from riot_ops.core.clock import END, NEVER, StepClock, Ticks, common_resolution, in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
-from riot_ops.core.operator import Due, KeyedOperator, as_batch, clocks
+from riot_ops.core.operator import Due, KeyedOperator, clocks
+from riot_ops.core.results import as_batch
 from riot_ops.graph.marks import StreamTime, marks_of
 from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers
-from riot_ops.kernels.selection import Rows, Selection, whole
+from riot_ops.kernels.selection import Rows, picked, whole
 from riot_ops.kernels.timestamps import microseconds
 from riot_ops.runtime.due import due_records, still, with_fields
 from riot_ops.runtime.snapshot import (
@@ -31,13 +32,11 @@ from riot_ops.runtime.snapshot import (
     decode_field,
     encode_field,
     snapshot_of,
-    task_identity,
+    state_identity,
     unpack_snapshot,
 )
 
 __all__ = ["KeyedState"]
-
-SNAPSHOT_FORMAT = "1"
 
 
 class KeyedState:
@@ -92,20 +91,17 @@ class KeyedState:
         which both are in order. Returns what came of the rows, and what was due.
         """
         if batch is not None:
-            batch = self._admitted(batch, dead)
-        ticks = None if self.time is None else self._ticks(None if batch is None else whole(batch), marks, first)
+            admitted = self.task.admit(given := self._as_asked(batch), dead)
+            batch = batch if admitted is given else as_batch(self.task, "admit", admitted)
+        ticks = None if self.time is None else self._ticks(whole(batch), marks, first)
         made, due = self._processed(batch, ticks, dead)
         if made is not None:
             self._names = made.schema.names
         self._forget()
         return made, due
 
-    def _admitted(self, batch: Rows, dead: DeadLetters) -> Rows:
-        given = self._for_task(batch)
-        admitted: Rows = self.task.admit(given, dead)
-        return batch if admitted is given else as_batch(self.task, "admit", admitted)
-
-    def _for_task(self, batch: Rows) -> Any:
+    def _as_asked(self, batch: Rows) -> Any:
+        """What the task takes for a batch."""
         return batch if self.task.selects else whole(batch)
 
     def _ticks(self, batch: pa.RecordBatch | None, marks: Sequence[pa.RecordBatch], first: str) -> Ticks:
@@ -124,9 +120,9 @@ class KeyedState:
         if ticks is None or not self._period:
             return None if batch is None else self._update(batch, ticks, dead), None
         if not self._moves:
-            return self._in_turn(None if batch is None else whole(batch), ticks, dead)
+            return self._in_turn(whole(batch), ticks, dead)
         slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
-        made, due = self.task.advance(None if batch is None else whole(batch), slots, self.arrays, ticks, dead)
+        made, due = self.task.advance(whole(batch), slots, self.arrays, ticks, dead)
         if due is None or not due.slots.size:
             return made, None
         self._touched[due.slots] = True
@@ -172,15 +168,11 @@ class KeyedState:
     def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
         unkeyed = batch.num_rows == 0 and not self.key_fields
         slots = np.empty(0, np.int64) if unkeyed else self._slots(batch, ticks)
-        return as_batch(self.task, "update", self.task.update(self._for_task(batch), slots, self.arrays, dead))
+        return as_batch(self.task, "update", self.task.update(self._as_asked(batch), slots, self.arrays, dead))
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """The slots of a batch's keys, with room in the arrays for them."""
-        memo = self._memo or HashMemo()
-        if isinstance(batch, Selection):
-            h1, h2 = (h[batch.rows] for h in memo.of(batch.batch, self.key_fields))
-        else:
-            h1, h2 = memo.of(batch, self.key_fields)
+        h1, h2 = (self._memo or HashMemo()).of(batch, self.key_fields)
         before = self.index.size
         if self.index.ttl and ticks is not None:
             seen = ticks.at_rows(batch.num_rows)
@@ -228,8 +220,7 @@ class KeyedState:
     def _left(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
         dead = DeadLetters(self.task.name()) if dead is None else dead
         if self.task.pooled:
-            held = self.arrays["held"][0]
-            if held is None:
+            if (held := self.arrays["held"][0]) is None:
                 return None
             slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
             return self.task.end(held, slots, self.arrays, dead)
@@ -266,8 +257,7 @@ class KeyedState:
             return pa.RecordBatch.from_pydict({})
         if len(self._keys) > 1:
             # a key field without any value may come without a type (from a session) before it comes with one
-            table = pa.concat_tables([pa.table(k) for k in self._keys], promote_options="default")
-            self._keys = [pa.concat_batches(table.to_batches())]
+            self._keys = [joined(self._keys)]
         return self._keys[0]
 
     @property
@@ -285,7 +275,7 @@ class KeyedState:
         if self.key_fields:
             rows = np.empty(self.index.size - before, np.int64)
             first_rows(slots, before, rows)
-            self._keys.append(batch.select(list(self.key_fields)).take(rows))
+            self._keys.append(picked(batch, rows, self.key_fields))
             if len(self._keys) > 256:
                 self.keys()
         self._reserve(self.index.size)
@@ -407,5 +397,4 @@ class KeyedState:
         self._saved = self.index.size
 
     def _identity(self, kind: str) -> dict[str, Any]:
-        fields = {n: [f.dtype, f.shape] for n, f in self.fields.items()}
-        return {"format": SNAPSHOT_FORMAT, "kind": kind, **task_identity(self.task), "fields": fields}
+        return state_identity(self.task, kind)

@@ -1,6 +1,6 @@
 """The operators: one task per file."""
 
-from riot_ops.task import KeyedTask, StatelessTask, Task, ValueTask, find_task, register
+from riot_ops.task import FilterTask, KeyedTask, StatelessTask, Task, ValueTask, find_task, register
 from riot_ops.tasks.filter.bloom_filter import BloomFilterCheck
 from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
 from riot_ops.tasks.filter.deduplicate import Deduplicate
@@ -130,6 +130,7 @@ __all__ = [
     "ErrorEstimate",
     "ExponentialAverage",
     "FilterFunction",
+    "FilterTask",
     "FlatMapFunction",
     "FloorTime",
     "GeoLookup",

@@ -12,12 +12,17 @@ import sys
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.results import passing
+from riot_ops.kernels.selection import Selection, kept
+from riot_ops.kernels.selection import whole as all_of
 from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState
-from riot_ops.task import Case, KeyedTask
+from riot_ops.runtime.state_table import state_table
+from riot_ops.task import Case, FilterTask, KeyedTask
 from riot_ops.testing.running import Rows, Run, by_keys, clocked, exact, only, picklers, same, uncompiled, whole
 
 __all__ = [
@@ -27,6 +32,7 @@ __all__ = [
     "check_input_is_not_mutated",
     "check_key_independence",
     "check_output_is_not_mutated",
+    "check_selection",
     "check_session_equals_bulk",
 ]
 
@@ -89,6 +95,31 @@ def _check_deltas(task: KeyedTask, batch: pa.RecordBatch, wanted: Any) -> None:
     end = [] if flushed is None else flushed.to_pylist()
     got = [exact(r) for r in rows], [exact(r) for r in end], sorted(exact(r) for r in errors)
     same(got, wanted, "restored from deltas")
+
+
+@only(lambda case: isinstance(case.task, KeyedTask | FilterTask))
+def check_selection(case: Case) -> None:
+    """Rows picked out of a batch, as a filter hands them on, give what a batch of them gives."""
+    task, batch = case.task, case.batch
+    if isinstance(task, FilterTask):
+        here, there = DeadLetters(task.name()), DeadLetters(task.name())
+        if (passes := passing(task, batch, here)) is not None:
+            wanted = exact(task.apply(batch, there).to_pylist())
+            assert exact(all_of(kept(batch, passes)).to_pylist()) == wanted, "other rows pass than apply returns"
+            assert exact([e.to_pylist() for e in here.take()]) == exact([e.to_pylist() for e in there.take()])
+    elif isinstance(task, KeyedTask):
+        twice = batch.take(pa.array(np.arange(batch.num_rows).repeat(2)))
+        some = Selection(twice, np.arange(batch.num_rows) * 2 + 1)
+        same(*(_all_of_it(task, rows) for rows in (some, batch)), "picked rows")
+
+
+def _all_of_it(task: KeyedTask, rows: Any) -> tuple[list[str], list[str], list[str]]:
+    state, dead = KeyedState(task), DeadLetters(task.name())
+    out = [exact(row) for made in state.process(rows, dead) if made is not None for row in made.to_pylist()]
+    table = exact(state_table([state.snapshot()]).to_pylist())
+    left = state.flush(dead)
+    end = [] if left is None else [exact(row) for row in left.to_pylist()]
+    return out, [*end, table], sorted(exact(row) for e in dead.take() for row in e.to_pylist())
 
 
 @only(

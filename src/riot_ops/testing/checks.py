@@ -16,6 +16,7 @@ from riot_ops.testing.behaviour import (
     check_input_is_not_mutated,
     check_key_independence,
     check_output_is_not_mutated,
+    check_selection,
     check_session_equals_bulk,
 )
 from riot_ops.testing.declarations import (
@@ -49,6 +50,7 @@ CHECKS: tuple[Check, ...] = (
     check_input_is_not_mutated,
     check_output_is_not_mutated,
     check_any_split,
+    check_selection,
     check_key_independence,
     check_session_equals_bulk,
     check_determinism,

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,14 +17,14 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Probability
 from riot_ops.core.paths import local_path
 from riot_ops.sketches.bloom import BloomFilter
-from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
+from riot_ops.task import Case, FilterTask, Requirement, register, replace_column, with_field
 
 __all__ = ["BloomFilterCheck", "blank", "check_hashable", "inline_filter", "stored_filter"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class BloomFilterCheck(StatelessTask):
+class BloomFilterCheck(FilterTask):
     """Drop, blank or mark records whose field is surely not in a trained set.
 
     A value passes iff all its bits are set in the filter, see :class:`riot_ops.sketches.bloom.BloomFilter`:
@@ -112,15 +114,16 @@ class BloomFilterCheck(StatelessTask):
             return stored_filter(self.model)
         return inline_filter(self.members or (), self.false_positive_rate)
 
+    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+        return self.filter.contains(batch.column(self.field)) if self.on_fail == "drop" else None
+
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        if self.on_fail == "drop":
+            return super().apply(batch, dead)
         found = self.filter.contains(batch.column(self.field))
         if self.on_fail == "flag":
             return replace_column(batch, self.output, pa.array(found))
-        if found.all():
-            return batch
-        if self.on_fail == "drop":
-            return batch.filter(pa.array(found))
-        return blank(batch, self.value, found)
+        return batch if found.all() else blank(batch, self.value, found)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -9,20 +9,21 @@ from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.xxhash import SPARK_SEED, xxh64
-from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["HashSample"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class HashSample(StatelessTask):
+class HashSample(FilterTask):
     """Pass a share of the records, chosen by a hash: the same ones in each run, and in every engine that has the hash.
 
     A record passes iff ``H(seed, field) < share 2^64``, where H is XXH64 of the eight bytes of the number, begun with
@@ -80,18 +81,18 @@ class HashSample(StatelessTask):
         if not pa.types.is_integer(kind) and not pa.types.is_null(kind):
             raise ConfigError(f"{self.name()} needs whole numbers in the field {self.field!r}, it has {kind}")
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
         column = batch.column(self.field)
         below = math.ceil(self.share * 2.0**64)  # the product is exact
         if pa.types.is_null(column.type) or not below:
-            return batch.slice(0, 0)
+            return np.zeros(batch.num_rows, np.bool_)
         if pa.types.is_uint64(column.type):
             column = column.view(pa.int64())
         hashes = xxh64(int_column(column), xxh64(np.array([self.seed]), SPARK_SEED)[0])
-        passes = hashes <= np.uint64(below - 1)
+        passes: npt.NDArray[np.bool_] = hashes <= np.uint64(below - 1)
         if column.null_count:
             passes &= np.asarray(column.is_valid())
-        return batch if passes.all() else batch.filter(pa.array(passes))
+        return passes
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.strings import contain
-from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["SubstringFilter"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class SubstringFilter(StatelessTask):
+class SubstringFilter(FilterTask):
     """Pass the records whose text contains another one, letter by letter; or those whose text does not.
 
     Parameters
@@ -76,16 +77,16 @@ class SubstringFilter(StatelessTask):
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text"}
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
         column = batch.column(self.field)
         if pa.types.is_null(column.type):
-            return batch if self.keep_null else batch.slice(0, 0)
+            return np.full(batch.num_rows, self.keep_null)
         passes = contain(column, self.text) if self.text else np.ones(len(column), np.bool_)
         if self.invert:
             passes = ~passes
         if column.null_count:
             passes = np.where(column.is_valid(), passes, self.keep_null)
-        return batch if passes.all() else batch.filter(pa.array(passes))
+        return passes
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -7,19 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
-from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["ValueFilter"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ValueFilter(StatelessTask):
+class ValueFilter(FilterTask):
     """Pass the records whose field has one of a few values: languages, kinds, a flag.
 
     Parameters
@@ -86,16 +88,16 @@ class ValueFilter(StatelessTask):
             raise ConfigError(f"{self.name()} needs a number or truth value in the field {self.field!r}, it has {kind}")
         return schema
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
         column = batch.column(self.field)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if pa.types.is_null(column.type):
-            return batch if self.keep_null else batch.slice(0, 0)
+            return np.full(batch.num_rows, self.keep_null)
         passes = pc.is_in(column, value_set=self._value_set(column.type))
         if self.keep_null and column.null_count:
             passes = pc.or_(passes, column.is_null())
-        return batch if passes.true_count == batch.num_rows else batch.filter(passes)
+        return np.asarray(passes)
 
     def _value_set(self, kind: pa.DataType) -> pa.Array:
         """The values that a column of this type can have."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, short
-from riot_ops.task import Case, StatelessTask, register
+from riot_ops.task import Case, FilterTask, register
 from riot_ops.tasks.functions.function_results import Collector, Row
 from riot_ops.tasks.functions.function_task import FunctionTask
 
@@ -20,7 +21,7 @@ __all__ = ["FilterFunction", "filter_"]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FilterFunction(FunctionTask, StatelessTask):
+class FilterFunction(FunctionTask, FilterTask):
     """Pass the records for which a plain Python function returns True.
 
     Parameters
@@ -67,7 +68,7 @@ class FilterFunction(FunctionTask, StatelessTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset()
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
         collect = Collector(batch.schema)
         keep = np.zeros(batch.num_rows, np.bool_)
         for i, row in enumerate(batch.to_pylist()):
@@ -77,7 +78,7 @@ class FilterFunction(FunctionTask, StatelessTask):
                     raise RecordError(f"the function returned {short(passed)}, not True or False", reason="wrong_type")
                 keep[i] = passed
         collect.reject(batch, dead)
-        return batch if keep.all() else batch.filter(pa.array(keep))
+        return keep
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

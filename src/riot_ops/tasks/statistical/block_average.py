@@ -15,7 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.selection import Rows, floats, whole
+from riot_ops.kernels.selection import Rows, floats, picked, whole
 from riot_ops.kernels.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.windows import NEVER, slide, tumble
 from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column, with_field
@@ -123,9 +123,7 @@ class BlockAverage(ValueTask):
         sums = pa.array((parts[0] + parts[1]) / self._scale)
         return table.drop_columns(["rest"]).set_column(table.column_names.index("total"), "total", sums)
 
-    def update(
-        self, batch: Rows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
-    ) -> pa.RecordBatch:
+    def update(self, batch: Rows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> pa.RecordBatch:
         values, _ = floats(batch, self.value)
         rows, means = np.empty(values.size, np.int64), np.empty(values.size)
         sums = state["total"], state["rest"], state["n"]
@@ -143,13 +141,10 @@ class BlockAverage(ValueTask):
             if "event_time" in batch.schema.names:
                 times, timed = microseconds(batch.column("event_time"))
                 state["time"][slots[read]] = np.where(timed, times, NEVER)[read]
-        taken = whole(batch) if found == values.size else batch.take(rows[:found])
-        return self._output(taken, means[:found], counts[:found])
-
-    def _output(
-        self, batch: pa.RecordBatch, means: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
-    ) -> pa.RecordBatch:
-        return replace_column(replace_column(batch, self.target, means), "count", pa.array(counts))
+        taken = whole(batch) if found == values.size else picked(batch, rows[:found])
+        # no mean is NaN, as no reading is infinite and no sum of them overflows
+        taken = replace_column(taken, self.target, pa.array(means[:found]))
+        return replace_column(taken, "count", pa.array(counts[:found]))
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         if not self.partial:
