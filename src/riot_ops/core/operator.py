@@ -189,6 +189,9 @@ class StatelessOperator(Operator):
 class FilterOperator(StatelessOperator):
     """A task that leaves records out and changes none: whoever runs it may copy those that pass later, or never."""
 
+    #: Whether :meth:`passes` takes a :class:`~riot_ops.kernels.selection.Selection` for a batch.
+    selects: ClassVar[bool] = False
+
     @abstractmethod
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
         """Which rows pass; None where the parameters ask for more, which an :meth:`apply` of its own then does."""

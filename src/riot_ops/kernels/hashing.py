@@ -179,7 +179,7 @@ class HashMemo:
         """The same of some fields of records: who reads a batch that is known, or a part of it, looks at no column."""
         if isinstance(rows, Selection):
             h1, h2 = self.of(rows.batch, fields)
-            return h1[rows.rows], h2[rows.rows]
+            return (h1, h2) if rows.rows is None else (h1[rows.rows], h2[rows.rows])
         place = (id(rows), fields)
         if place not in self._known:
             columns = [rows.column(name) for name in fields]

@@ -2,7 +2,7 @@
 
 Of a small batch a call of Arrow's costs more than its rows do. So what a filter lets through is at first the batch and
 the numbers of the rows: a step that reads one of its columns, or few of its rows, need not have the others copied, and
-what is known of the batch, such as the hashes of its keys, is known of the rows.
+what has been found out about the batch, such as the numbers in a column, is known of the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ __all__ = ["SMALL", "Rows", "Selection", "floats", "kept", "picked", "whole"]
 
 #: Most rows of a batch that counts as small.
 SMALL = 1024
-
 #: What :meth:`pyarrow.RecordBatch.take` calls, at two thirds of the cost for few rows.
 _TAKE = pc.get_function("take")
 
@@ -34,8 +33,10 @@ class Selection:
     Parameters
     ----------
     batch : record batch
-    rows : array of int64
-        Their numbers, rising.
+    rows : array of int64, optional
+        Their numbers, rising; by default all.
+    of : Selection, optional
+        All rows of the batch, of which something may be known.
 
     Examples
     --------
@@ -45,17 +46,20 @@ class Selection:
     (2, ['a', 'c'], [1.0, 3.0])
     """
 
-    __slots__ = ("_floats", "_whole", "batch", "rows")
+    __slots__ = ("_floats", "_whole", "batch", "every", "num_rows", "ordered", "rows")
 
-    def __init__(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64] | None = None, of: Selection | None = None
+    ) -> None:
         self.batch = batch
         self.rows = rows
+        self.num_rows: int = batch.num_rows if rows is None else rows.size
+        #: All rows of the batch.
+        self.every: Selection = self if rows is None else of or Selection(batch)
+        #: Whether they are in order, once somebody has looked.
+        self.ordered: bool | None = None
         self._floats: dict[str, Floats] = {}
-        self._whole: pa.RecordBatch | None = None
-
-    @property
-    def num_rows(self) -> int:
-        return self.rows.size
+        self._whole: pa.RecordBatch | None = batch if rows is None else None
 
     @property
     def schema(self) -> pa.Schema:
@@ -67,14 +71,27 @@ class Selection:
 
     def floats(self, name: str) -> Floats:
         """The values of a field as :func:`float_column` gives them."""
-        if name not in self._floats:
-            values, valid = float_column(self.batch.column(name))
-            self._floats[name] = readonly(values[self.rows]), readonly(valid[self.rows]) if valid.size else valid
-        return self._floats[name]
+        found = self._floats.get(name)
+        if found is None:
+            if self.rows is None:
+                found = float_column(self.batch.column(name))
+            else:
+                values, valid = self.every.floats(name)
+                found = readonly(values[self.rows]), readonly(valid[self.rows]) if valid.size else valid
+            self._floats[name] = found
+        return found
+
+    def kept(self, passes: npt.NDArray[np.bool_]) -> Selection:
+        """Those of the rows that pass."""
+        places = passes.nonzero()[0]
+        if places.size == self.num_rows:
+            return self
+        return Selection(self.batch, places if self.rows is None else self.rows[places], self.every)
 
     def whole(self) -> pa.RecordBatch:
         """A batch of these rows alone."""
         if self._whole is None:
+            assert self.rows is not None
             self._whole = picked(self.batch, self.rows)
         return self._whole
 
@@ -88,16 +105,17 @@ def whole(rows: Rows | None) -> Any:
     return rows.whole() if isinstance(rows, Selection) else rows
 
 
-def kept(batch: pa.RecordBatch, passes: npt.NDArray[np.bool_]) -> Rows:
-    """The rows that pass: of a small batch copied later, if at all.
+def kept(rows: Rows, passes: npt.NDArray[np.bool_]) -> Rows:
+    """The records that pass: of a small batch copied later, if at all.
 
     >>> kept(pa.RecordBatch.from_pydict({"n": [1, 2]}), np.array([False, True])).num_rows
     1
     """
-    if batch.num_rows > SMALL:
-        return batch if passes.all() else batch.filter(pa.array(passes))
-    rows = passes.nonzero()[0]
-    return batch if rows.size == batch.num_rows else Selection(batch, rows)
+    if isinstance(rows, Selection):
+        return rows.kept(passes)
+    if rows.num_rows > SMALL:
+        return rows if passes.all() else rows.filter(pa.array(passes))
+    return Selection(rows).kept(passes)
 
 
 def picked(rows: Rows, places: npt.NDArray[np.int64], fields: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -107,8 +125,9 @@ def picked(rows: Rows, places: npt.NDArray[np.int64], fields: Sequence[str] | No
     >>> picked(Selection(batch, np.array([0, 2])), np.array([1]), ["key"]).to_pylist()
     [{'key': 'c'}]
     """
-    batch, places = (rows.batch, rows.rows[places]) if isinstance(rows, Selection) else (rows, places)
-    batch = batch if fields is None else batch.select(list(fields))
+    if isinstance(rows, Selection):
+        rows, places = rows.batch, places if rows.rows is None else rows.rows[places]
+    batch = rows if fields is None else rows.select(list(fields))
     return _TAKE.call([batch, pa.array(places)]) if places.size else batch.slice(0, 0)
 
 

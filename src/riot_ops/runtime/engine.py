@@ -20,7 +20,7 @@ from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column, spread
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.ordering import are_sorted, order_of
-from riot_ops.kernels.selection import Rows, Selection, kept, whole
+from riot_ops.kernels.selection import SMALL, Rows, Selection, kept, whole
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "as_others", "in_order", "merged", "numbered"]
@@ -72,8 +72,8 @@ class Engine:
         self._kinds: dict[str, str] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._counts: dict[str, tuple[int, int]] = {}
-        #: Batches that are known to be in order, of which several steps may read one.
-        self._sorted: dict[int, pa.RecordBatch] = {}
+        #: Small batches with what is found out about them, for all steps that read one.
+        self._seen: dict[int, Selection] = {}
         self.extend(steps)
 
     def extend(self, steps: Sequence[Step]) -> None:
@@ -147,7 +147,7 @@ class Engine:
         if errors:
             results[ERRORS_STREAM] = errors
         self._memo.clear()
-        self._sorted.clear()
+        self._seen.clear()
         return results
 
     def _reads(
@@ -163,7 +163,7 @@ class Engine:
             return []
         operator: Any = step.operator
         kind = self._kinds[step.id]
-        if kind != "keyed" or len(batches) != 1 or step.numbered:
+        if kind not in ("filter", "keyed") or step.numbered:
             batches = [whole(b) for b in batches]
         if kind == "marks":
             return [operator.apply(b) for b in batches]
@@ -175,14 +175,16 @@ class Engine:
         if kind == "plumbing":
             results = [operator.apply(b, dead) for b in batches]
         elif kind == "filter":
-            told = [(b, passing(operator, b, dead)) for b in batches]
-            results = [operator.apply(b, dead) if passes is None else kept(b, passes) for b, passes in told]
+            results = [self._filtered(operator, b, dead) for b in batches]
         elif kind == "stateless":
             results = [out for b in batches for out in applied(operator, b, dead)]
         else:
             state = self.states[step.id]
             due = None
-            made = state.aligned(batches) if self.order == ARRIVAL else None
+            made = None
+            if len(batches) > 1:
+                batches = [whole(b) for b in batches]
+                made = state.aligned(batches) if self.order == ARRIVAL else None
             if made is None:
                 batch = self._in_order(batches) if batches else None
                 made, due = state.process(batch, dead, marks, self.order[0])
@@ -200,13 +202,27 @@ class Engine:
     def _in_order(self, batches: Sequence[Any]) -> Rows:
         if len(batches) > 1:
             return merged_in_order(batches, self.order)
-        batch = batches[0]
-        all_of_it = batch.batch if isinstance(batch, Selection) else batch
-        if id(all_of_it) not in self._sorted:
-            if (ordered := in_order(all_of_it, self.order)) is not all_of_it:
-                return ordered if batch is all_of_it else in_order(whole(batch), self.order)
-            self._sorted[id(all_of_it)] = all_of_it
-        return batch
+        batch = self._known(batches[0])
+        if not isinstance(batch, Selection):
+            return in_order(batch, self.order)
+        every = batch.every
+        if every.ordered is None:
+            every.ordered = _is_in_order(every.batch, self.order)
+        return batch if every.ordered else in_order(whole(batch), self.order)
+
+    def _known(self, batch: Rows) -> Rows:
+        """A batch, where it is small with what is known of it."""
+        if isinstance(batch, Selection) or batch.num_rows > SMALL:
+            return batch
+        found = self._seen.get(id(batch))
+        if found is None:
+            found = self._seen[id(batch)] = Selection(batch)
+        return found
+
+    def _filtered(self, operator: FilterOperator, batch: Rows, dead: DeadLetters) -> Rows:
+        batch = self._known(batch)
+        passes = passing(operator, batch if operator.selects else whole(batch), dead)
+        return operator.apply(whole(batch), dead) if passes is None else kept(batch, passes)
 
     def _flushed(self, step: Step) -> list[pa.RecordBatch]:
         dead = self._dead[step.id]
@@ -359,10 +375,15 @@ def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = 
 
 def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
     """The rows sorted (stably) by the fields of the order that the batch has, and by their places in messages."""
-    columns = [int_column(batch.column(name)) for name in _order_fields(batch, order)]
-    if not columns or are_sorted(columns, batch.num_rows):
+    if _is_in_order(batch, order):
         return batch
+    columns = [int_column(batch.column(name)) for name in _order_fields(batch, order)]
     return batch.take(pa.array(np.lexsort(columns[::-1])))
+
+
+def _is_in_order(batch: pa.RecordBatch, order: tuple[str, ...]) -> bool:
+    columns = [int_column(batch.column(name)) for name in _order_fields(batch, order)]
+    return not columns or are_sorted(columns, batch.num_rows)
 
 
 def _order_fields(batch: pa.RecordBatch, order: tuple[str, ...]) -> tuple[str, ...]:

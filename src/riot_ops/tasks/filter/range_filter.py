@@ -19,6 +19,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import stream_schema
 from riot_ops.kernels.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.selection import Rows, floats, whole
 from riot_ops.kernels.strings import code_of
 from riot_ops.task import Case, FilterTask, Requirement, register, replace_column
 
@@ -89,6 +90,7 @@ class RangeFilter(FilterTask):
     category: ClassVar[str] = "Filter"
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
+    selects: ClassVar[bool] = True
 
     bounds: Any = "city"
     by: str | None = "obs_type"
@@ -120,7 +122,7 @@ class RangeFilter(FilterTask):
             return frozenset()
         return frozenset({self.value} if self.by is not None else {name for name, _, _ in self.ranges})
 
-    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+    def passes(self, batch: Rows, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
         if self.on_fail == "null":
             return None
         left: npt.NDArray[np.bool_] | None = None
@@ -128,15 +130,15 @@ class RangeFilter(FilterTask):
             before, left = left, ok if left is None else left & ok
             if self.on_fail == "reject":  # by the first of its fields that is wrong
                 wrong = ~ok if before is None else before & ~ok
-                dead.reject(batch, wrong, "out_of_range", f"{name} is out of its range")
+                dead.reject(whole(batch), wrong, "out_of_range", f"{name} is out of its range")
         return left
 
-    def _judged(self, batch: pa.RecordBatch) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    def _judged(self, batch: Rows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
         """By column that is judged, which of its values pass."""
         ranges = self.ranges
         if self.by is None:
             for name, low, high in ranges:
-                yield name, _within(batch.column(name), low, high)
+                yield name, _within(*floats(batch, name), low, high)
         else:
             codes = code_of(batch.column(self.by), [name for name, _, _ in ranges])
             yield self.value, _passes(batch.column(self.value), codes, *_limits(ranges))
@@ -178,10 +180,9 @@ def _limits(ranges: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.flo
     return readonly(np.array([low for _, low, _ in ranges])), readonly(np.array([high for _, _, high in ranges]))
 
 
-def _within(column: pa.Array, low: float, high: float) -> npt.NDArray[np.bool_]:
-    if pa.types.is_null(column.type):
-        return np.ones(len(column), np.bool_)
-    values, valid = float_column(column)
+def _within(
+    values: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_], low: float, high: float
+) -> npt.NDArray[np.bool_]:
     passes: npt.NDArray[np.bool_] = (values >= low) & (values <= high)
     return passes | ~valid if valid.size else passes
 
