@@ -7,7 +7,7 @@ what has been found out about the batch, such as the numbers in a column, is kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.kernels.arrow import float_column, readonly
+from riot_ops.kernels.arrow import float_column, readonly, replace_column
 
-__all__ = ["SMALL", "Rows", "Selection", "floats", "kept", "picked", "whole"]
+__all__ = ["SMALL", "Draft", "Rows", "Selection", "drafted", "finish", "floats", "kept", "names_of", "picked", "whole"]
 
 #: Most rows of a batch that counts as small.
 SMALL = 1024
+#: Most rows of several drafts that are made at once: who keeps one of them keeps the memory of all.
+PAGE = 64
 #: What :meth:`pyarrow.RecordBatch.take` calls, at two thirds of the cost for few rows.
 _TAKE = pc.get_function("take")
 
@@ -96,13 +98,107 @@ class Selection:
         return self._whole
 
 
+class Draft:
+    """A batch that is still to be made: rows of another one, in which some fields have other values.
+
+    Many that were made of one batch, see :func:`finish`, cost little more than one.
+
+    Parameters
+    ----------
+    batch : record batch
+    rows : array of int64
+        Their numbers.
+    fields : dict of str to array
+        The values, one for each of the rows and none missing.
+    """
+
+    __slots__ = ("_whole", "batch", "fields", "num_rows", "rows")
+
+    def __init__(
+        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        self.batch = batch
+        self.rows = rows
+        self.fields = fields
+        self.num_rows: int = rows.size
+        self._whole: pa.RecordBatch | None = None
+
+    def whole(self) -> pa.RecordBatch:
+        """The batch."""
+        if self._whole is None:
+            self._whole = _with(picked(self.batch, self.rows), self.fields)
+        return self._whole
+
+    def page(self) -> tuple[Any, ...]:
+        """What those have in common that can be made at once."""
+        return id(self.batch), *((name, values.dtype) for name, values in self.fields.items())
+
+
 #: Records of a stream.
 Rows = pa.RecordBatch | Selection
 
 
-def whole(rows: Rows | None) -> Any:
+def whole(rows: Rows | Draft | None) -> Any:
     """The records as a batch; None stays None."""
-    return rows.whole() if isinstance(rows, Selection) else rows
+    return rows.whole() if isinstance(rows, Selection | Draft) else rows
+
+
+def names_of(rows: Rows | Draft) -> list[str]:
+    """The names of the fields."""
+    if isinstance(rows, Draft):
+        own: list[str] = rows.batch.schema.names
+        return [*own, *(name for name in rows.fields if name not in own)]
+    names: list[str] = rows.schema.names
+    return names
+
+
+def drafted(
+    rows: Rows, places: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]
+) -> pa.RecordBatch | Draft:
+    """Some of the records with some fields written: of picked rows a batch that is made later.
+
+    The places rise; the values are those of :class:`Draft`.
+
+    >>> batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": [1.0, 2.0, 3.0]})
+    >>> drafted(batch, np.array([0, 2]), {"value": np.array([7.0, 8.0])}).to_pylist()
+    [{'key': 'a', 'value': 7.0}, {'key': 'c', 'value': 8.0}]
+    """
+    if isinstance(rows, Selection):
+        return Draft(rows.batch, places if rows.rows is None else rows.rows[places], fields)
+    return _with(rows if places.size == rows.num_rows else picked(rows, places), fields)
+
+
+def finish(drafts: Iterable[Draft]) -> None:
+    """Make the batches of many drafts: of each few in one go, as slices of one."""
+    pages: dict[tuple[Any, ...], list[Draft]] = {}
+    sizes: dict[tuple[Any, ...], int] = {}
+    for draft in drafts:
+        if draft._whole is None and draft.num_rows:
+            which = draft.page()
+            page = pages.setdefault(which, [])
+            page.append(draft)
+            sizes[which] = sizes.get(which, 0) + draft.num_rows
+            if sizes[which] >= PAGE:
+                _make(pages.pop(which))
+                del sizes[which]
+    for page in pages.values():
+        _make(page)
+
+
+def _make(page: list[Draft]) -> None:
+    first = page[0]
+    fields = {name: np.concatenate([draft.fields[name] for draft in page]) for name in first.fields}
+    batch = _with(picked(first.batch, np.concatenate([draft.rows for draft in page])), fields)
+    at = 0
+    for draft in page:
+        draft._whole = batch.slice(at, draft.num_rows)
+        at += draft.num_rows
+
+
+def _with(batch: pa.RecordBatch, fields: Mapping[str, npt.NDArray[Any]]) -> pa.RecordBatch:
+    for name, values in fields.items():
+        batch = replace_column(batch, name, pa.array(values))
+    return batch
 
 
 def kept(rows: Rows, passes: npt.NDArray[np.bool_]) -> Rows:

@@ -20,7 +20,7 @@ from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column, spread
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.ordering import are_sorted, order_of
-from riot_ops.kernels.selection import SMALL, Rows, Selection, kept, whole
+from riot_ops.kernels.selection import SMALL, Draft, Rows, Selection, finish, kept, names_of, whole
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["ARRIVAL", "EVENT_TIME", "Batches", "Engine", "aligned", "as_others", "in_order", "merged", "numbered"]
@@ -74,6 +74,8 @@ class Engine:
         self._counts: dict[str, tuple[int, int]] = {}
         #: Small batches with what is found out about them, for all steps that read one.
         self._seen: dict[int, Selection] = {}
+        #: What steps have put out that is still to be made.
+        self._drafts: list[tuple[str, Draft]] = []
         self.extend(steps)
 
     def extend(self, steps: Sequence[Step]) -> None:
@@ -138,6 +140,8 @@ class Engine:
                 self._dead[step.id].take()
                 continue
             made[step.id] = [b for b in out if b.num_rows]
+        finish(draft for _, draft in self._drafts)
+        self._schemas |= {id: draft.whole().schema for id, draft in self._drafts if draft.num_rows}
         results: Batches = {}
         for stream in self.outputs:
             found = made.get(stream, []) if stream in made else [b for b in inputs.get(stream, []) if b.num_rows]
@@ -148,6 +152,7 @@ class Engine:
             results[ERRORS_STREAM] = errors
         self._memo.clear()
         self._seen.clear()
+        self._drafts.clear()
         return results
 
     def _reads(
@@ -189,12 +194,14 @@ class Engine:
                 batch = self._in_order(batches) if batches else None
                 made, due = state.process(batch, dead, marks, self.order[0])
             if made is not None and operator.clock() is not None and step.schema is not None:
-                made = numbered(made, [name for name in TICK_PLACES if name in step.schema.names])
-            if made is not None:
+                made = numbered(whole(made), [name for name in TICK_PLACES if name in step.schema.names])
+            if isinstance(made, Draft):
+                self._drafts.append((step.id, made))
+            elif made is not None:
                 self._schemas[step.id] = made.schema
             results = [] if made is None else [made]
             if due is not None and due.num_rows:
-                results = [in_order(merged([*results, self._as_others(step, due)]), self.order)]
+                results = [in_order(merged([*map(whole, results), self._as_others(step, due)]), self.order)]
         taken = sum(b.num_rows for b in batches)
         self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
         return [_without_instance(operator, out) for out in results]
@@ -202,7 +209,7 @@ class Engine:
     def _in_order(self, batches: Sequence[Any]) -> Rows:
         if len(batches) > 1:
             return merged_in_order(batches, self.order)
-        batch = self._known(batches[0])
+        batch = self._known(batches[0] if isinstance(batches[0], Selection) else whole(batches[0]))
         if not isinstance(batch, Selection):
             return in_order(batch, self.order)
         every = batch.every
@@ -293,7 +300,7 @@ def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters:
     if not letters or isinstance(operator, (Route, Intake)) or not operator.derives():
         return letters
     accepted = 0
-    for out in results:  # the rows that come of one record follow one another
+    for out in map(whole, results):  # the rows that come of one record follow one another
         if out.num_rows and "seq" in out.schema.names:
             seq = int_column(out.column("seq"))
             parents = [seq, *(int_column(out.column(name)) for name in subs(out.schema.names)[:-1])]
@@ -323,7 +330,7 @@ def _missing(rows: int, field: pa.Field) -> pa.Array:
 
 
 def _without_instance(operator: Any, batch: Rows) -> Rows:
-    if isinstance(operator, Route) or INSTANCE not in batch.schema.names:
+    if isinstance(operator, Route) or INSTANCE not in names_of(batch):
         return batch
     return whole(batch).drop_columns([INSTANCE])
 

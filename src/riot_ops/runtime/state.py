@@ -24,7 +24,7 @@ from riot_ops.graph.marks import StreamTime, marks_of
 from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers
-from riot_ops.kernels.selection import Rows, picked, whole
+from riot_ops.kernels.selection import Draft, Rows, names_of, picked, whole
 from riot_ops.kernels.timestamps import microseconds
 from riot_ops.runtime.due import due_records, still, with_fields
 from riot_ops.runtime.snapshot import (
@@ -96,7 +96,7 @@ class KeyedState:
         ticks = None if self.time is None else self._ticks(whole(batch), marks, first)
         made, due = self._processed(batch, ticks, dead)
         if made is not None:
-            self._names = made.schema.names
+            self._names = names_of(made)
         self._forget()
         return made, due
 
@@ -166,9 +166,8 @@ class KeyedState:
         return due_records(due, ticks, self._delay, self.time.seq, self.keys(), self.index.hashes[0])
 
     def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
-        unkeyed = batch.num_rows == 0 and not self.key_fields
-        slots = np.empty(0, np.int64) if unkeyed else self._slots(batch, ticks)
-        return as_batch(self.task, "update", self.task.update(self._as_asked(batch), slots, self.arrays, dead))
+        made = self.task.update(self._as_asked(batch), self._slots(batch, ticks), self.arrays, dead)
+        return made if isinstance(made, Draft) else as_batch(self.task, "update", made)
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """The slots of a batch's keys, with room in the arrays for them."""

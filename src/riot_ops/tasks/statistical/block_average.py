@@ -15,10 +15,10 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.selection import Rows, floats, picked, whole
+from riot_ops.kernels.selection import Rows, drafted, floats
 from riot_ops.kernels.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.windows import NEVER, slide, tumble
-from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column, with_field
+from riot_ops.task import Case, State, StateField, ValueTask, register, with_field
 
 __all__ = ["BlockAverage"]
 
@@ -141,10 +141,8 @@ class BlockAverage(ValueTask):
             if "event_time" in batch.schema.names:
                 times, timed = microseconds(batch.column("event_time"))
                 state["time"][slots[read]] = np.where(timed, times, NEVER)[read]
-        taken = whole(batch) if found == values.size else picked(batch, rows[:found])
         # no mean is NaN, as no reading is infinite and no sum of them overflows
-        taken = replace_column(taken, self.target, pa.array(means[:found]))
-        return replace_column(taken, "count", pa.array(counts[:found]))
+        return drafted(batch, rows[:found], {self.target: means[:found], "count": counts[:found]})
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         if not self.partial:
