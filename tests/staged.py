@@ -19,8 +19,8 @@ from pyspark.cloudpickle import dumps, loads
 import riot_ops as ro
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.graph.plan import plan
+from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
-from riot_ops.runtime.engine import ARRIVAL
 from riot_ops.runtime.merging import merged
 from riot_ops.runtime.spark import stage as stages_of_spark
 from riot_ops.runtime.spark.adapters import labels_of

@@ -11,7 +11,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
-from riot_ops.runtime.engine import as_others
+from riot_ops.runtime.batches import as_others
 from riot_ops.task import KeyedTask, StateField, StatelessTask
 
 READINGS = [{"value": 1.0}]

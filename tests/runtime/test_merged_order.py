@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.runtime.engine import in_order, merged, merged_in_order
+from riot_ops.runtime.batches import in_order, merged, merged_in_order
 
 KINDS = {
     "seq": pa.int64(), "event_time": pa.timestamp("us", "UTC"), "sub": pa.int64(), "text": pa.string(),

@@ -19,7 +19,8 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.graph.lowering import lower
-from riot_ops.runtime.engine import ARRIVAL, Engine
+from riot_ops.runtime.batches import ARRIVAL
+from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.parallel import ENOUGH, Pipeline, available, reentrant
 from riot_ops.testing import ABORT, ScriptedSource, exact
 from tests.random_flows import SCHEMA, ordered, random_flow, random_input

@@ -16,7 +16,7 @@ from riot_ops import dataflows, streams
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.engine import ARRIVAL
+from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.spark import session
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
 from riot_ops.runtime.spark.session import LIGHT

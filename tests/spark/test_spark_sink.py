@@ -19,7 +19,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.sink import MemorySink
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.engine import ARRIVAL
+from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.spark import quiet
 from riot_ops.runtime.spark import sink as sinks
 from riot_ops.runtime.spark import stage as stages

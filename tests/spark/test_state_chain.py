@@ -16,7 +16,8 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import StateError
 from riot_ops.core.payload import encode
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.engine import ARRIVAL, Engine
+from riot_ops.runtime.batches import ARRIVAL
+from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.spark import stage as stages
 from riot_ops.runtime.spark.adapters import labels_of
 from riot_ops.runtime.spark.blocks import Block, blocks_of, blocks_to_batch, by_stream

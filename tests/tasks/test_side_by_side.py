@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.runtime.engine import in_order, merged
+from riot_ops.runtime.batches import in_order, merged
 from riot_ops.runtime.state import KeyedState
 
 NAMES = ("a", "b", "c")

@@ -112,7 +112,7 @@ class Draft:
         The values, one for each of the rows and none missing.
     """
 
-    __slots__ = ("_whole", "batch", "fields", "num_rows", "rows")
+    __slots__ = ("batch", "fields", "made", "num_rows", "rows")
 
     def __init__(
         self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]
@@ -121,13 +121,14 @@ class Draft:
         self.rows = rows
         self.fields = fields
         self.num_rows: int = rows.size
-        self._whole: pa.RecordBatch | None = None
+        #: The batch, once it is there.
+        self.made: pa.RecordBatch | None = None
 
     def whole(self) -> pa.RecordBatch:
         """The batch."""
-        if self._whole is None:
-            self._whole = _with(picked(self.batch, self.rows), self.fields)
-        return self._whole
+        if self.made is None:
+            self.made = _with(picked(self.batch, self.rows), self.fields)
+        return self.made
 
     def page(self) -> tuple[Any, ...]:
         """What those have in common that can be made at once."""
@@ -173,7 +174,7 @@ def finish(drafts: Iterable[Draft]) -> None:
     pages: dict[tuple[Any, ...], list[Draft]] = {}
     sizes: dict[tuple[Any, ...], int] = {}
     for draft in drafts:
-        if draft._whole is None and draft.num_rows:
+        if draft.made is None and draft.num_rows:
             which = draft.page()
             page = pages.setdefault(which, [])
             page.append(draft)
@@ -191,7 +192,7 @@ def _make(page: list[Draft]) -> None:
     batch = _with(picked(first.batch, np.concatenate([draft.rows for draft in page])), fields)
     at = 0
     for draft in page:
-        draft._whole = batch.slice(at, draft.num_rows)
+        draft.made = batch.slice(at, draft.num_rows)
         at += draft.num_rows
 
 

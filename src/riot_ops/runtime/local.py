@@ -19,10 +19,11 @@ from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
 from riot_ops.runtime.checkpoint import Checkpoint, Saved
 from riot_ops.runtime.claim import Claim
-from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine
+from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.identity import difference, identity
 from riot_ops.runtime.inbound import WAKE, Arrival, Inbound
 from riot_ops.runtime.merging import merged

@@ -27,7 +27,8 @@ from riot_ops.graph.lowering import BEATS, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.hashing import HashMemo
-from riot_ops.runtime.engine import Batches, Engine, merged_in_order, numbered
+from riot_ops.runtime.batches import merged_in_order, numbered
+from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["ENOUGH", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
 

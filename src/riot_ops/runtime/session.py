@@ -17,7 +17,7 @@ from riot_ops.core.results import applied
 from riot_ops.intake.inputs import one_batch
 from riot_ops.intake.step import FIXED, from_records, taken
 from riot_ops.kernels.arrow import joined
-from riot_ops.runtime.engine import as_others, in_order, merged, numbered
+from riot_ops.runtime.batches import as_others, in_order, merged, numbered
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]

@@ -23,7 +23,7 @@ from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, SourceFeed
 from riot_ops.reuse.spark.stage import FragmentStage
 from riot_ops.reuse.topic import Head, Place, Topic
 from riot_ops.reuse.topic_sink import TopicSink
-from riot_ops.runtime.engine import ARRIVAL
+from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.spark.adapters import labels_of
 
 __all__ = ["SPEC", "Fragment", "FragmentSpec", "Options", "Reads", "Running"]

@@ -23,7 +23,8 @@ from riot_ops.core.payload import decode
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
-from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, Engine, merged
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, merged
+from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.spark.blocks import (
     BLOCKS,
     LEFT_OVER,

@@ -25,7 +25,7 @@ from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
-from riot_ops.runtime.engine import aligned
+from riot_ops.runtime.batches import aligned
 
 __all__ = [
     "BLOCKS",

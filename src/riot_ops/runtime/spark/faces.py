@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructType
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
-from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME, in_order, merged
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, in_order, merged
 from riot_ops.runtime.spark.adapters import in_utc
 from riot_ops.runtime.spark.rejected import ERROR_COLUMN, apply_around, result_schema
 from riot_ops.runtime.state import KeyedState

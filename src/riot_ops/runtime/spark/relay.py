@@ -13,7 +13,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.payload import decode, encode
 from riot_ops.core.sink import Message, Sink, Writer
-from riot_ops.runtime.engine import aligned
+from riot_ops.runtime.batches import aligned
 
 __all__ = ["Relay"]
 

@@ -16,9 +16,9 @@ from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan
 from riot_ops.measure.probe import Probe
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.claim import Claim
-from riot_ops.runtime.engine import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.merging import merged
 from riot_ops.runtime.spark.adapters import labels_of, pack_stage_zero
 from riot_ops.runtime.spark.blocks import BLOCKS_DDL

@@ -29,7 +29,8 @@ from riot_ops.core.sink import Fan
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
-from riot_ops.runtime.engine import Engine, merged
+from riot_ops.runtime.batches import merged
+from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.identity import difference
 from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, by_stream, parted
 from riot_ops.runtime.spark.sink import Outlet
