@@ -22,7 +22,7 @@ __all__ = ["SMALL", "Draft", "Rows", "Selection", "drafted", "finish", "floats",
 #: Most rows of a batch that counts as small.
 SMALL = 1024
 #: Most rows of several drafts that are made at once: who keeps one of them keeps the memory of all.
-PAGE = 64
+PAGE = 128
 #: What :meth:`pyarrow.RecordBatch.take` calls, at two thirds of the cost for few rows.
 _TAKE = pc.get_function("take")
 
