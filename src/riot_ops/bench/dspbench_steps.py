@@ -18,6 +18,7 @@ from riot_ops.bench.measure import Measure
 from riot_ops.graph.lowering import Route, Step
 from riot_ops.graph.marks import Marks
 from riot_ops.intake.step import Intake
+from riot_ops.kernels.selection import Rows, whole
 from riot_ops.runtime.engine import Engine
 
 __all__ = ["OperatorUse", "operator_measures", "operators"]
@@ -86,13 +87,13 @@ def _watched() -> Iterator[dict[str, OperatorUse]]:
         known = not isinstance(step.operator, (Intake, Marks, Route))
         return found.setdefault(step.name, OperatorUse()) if known else None
 
-    def timed_run(self: Engine, step: Step, batches: list[pa.RecordBatch], marks: Any = ()) -> list[pa.RecordBatch]:
+    def timed_run(self: Engine, step: Step, batches: Sequence[Rows], marks: Any = ()) -> list[Any]:
         begun = time.perf_counter()
         made = run(self, step, batches, marks)
         spent = time.perf_counter() - begun
         one = use(step)
         if one is not None:
-            one.add(batches, made, spent)
+            one.add([whole(b) for b in batches], [whole(b) for b in made], spent)
             if step.id in self.states:
                 one.state = self.states[step.id].nbytes
         return made

@@ -8,7 +8,7 @@ what has been found out about the batch, such as the numbers in a column, is kno
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -136,7 +136,7 @@ class Draft:
 
 
 #: Records of a stream.
-Rows = pa.RecordBatch | Selection
+Rows: TypeAlias = pa.RecordBatch | Selection
 
 
 def whole(rows: Rows | Draft | None) -> Any:

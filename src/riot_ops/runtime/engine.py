@@ -203,7 +203,7 @@ class Engine:
     def _in_order(self, batches: Sequence[Any]) -> Rows:
         if len(batches) > 1:
             return merged_in_order(batches, self.order)
-        batch = self._known(batches[0] if isinstance(batches[0], Selection) else whole(batches[0]))
+        batch = self._known(batches[0])
         if not isinstance(batch, Selection):
             return in_order(batch, self.order)
         every = batch.every
@@ -211,17 +211,20 @@ class Engine:
             every.ordered = is_in_order(every.batch, self.order)
         return batch if every.ordered else in_order(whole(batch), self.order)
 
-    def _known(self, batch: Rows) -> Rows:
+    def _known(self, batch: Rows | Draft) -> Rows:
         """A batch, where it is small with what is known of it."""
-        if isinstance(batch, Selection) or batch.num_rows > SMALL:
+        if isinstance(batch, Selection):
+            return batch
+        batch = whole(batch)
+        if batch.num_rows > SMALL:
             return batch
         found = self._seen.get(id(batch))
         if found is None:
             found = self._seen[id(batch)] = Selection(batch)
         return found
 
-    def _filtered(self, operator: FilterOperator, batch: Rows, dead: DeadLetters) -> Rows:
-        batch = self._known(batch)
+    def _filtered(self, operator: FilterOperator, given: Rows | Draft, dead: DeadLetters) -> Rows:
+        batch = self._known(given)
         passes = passing(operator, batch if operator.selects else whole(batch), dead)
         return operator.apply(whole(batch), dead) if passes is None else kept(batch, passes)
 
