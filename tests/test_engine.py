@@ -6,13 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
+from riot_ops.graph.lowering import lower
+from riot_ops.kernels import selection
+from riot_ops.runtime import engine as engines
 from riot_ops.runtime.batches import as_others
+from riot_ops.runtime.engine import Engine
 from riot_ops.task import KeyedTask, StateField, StatelessTask
+from riot_ops.testing.checks import exact
 
 READINGS = [{"value": 1.0}]
 
@@ -89,3 +95,55 @@ def test_what_came_of_no_record_has_the_fields_of_what_did():
     assert made.to_pylist() == [{"seq": 1, "sub": 0, "unit": None, "value": 2.0}]
     assert made.schema.types == schema.types
     assert [field.nullable for field in made.schema] == [False, False, True, False]
+
+
+def _late_or_at_once():
+    """A dataflow in which filters read filters, keyed steps read filters, and filters read keyed steps."""
+    t, flow = ro.tasks, ro.Dataflow("late")
+    readings = flow.source("in", schema=pa.schema([("seq", pa.int64()), ("key", pa.string()), ("value", pa.float64())]))
+    some = readings.to(t.RangeFilter(by=None, bounds={"value": (0, 10)}), id="some")
+    fewer = some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_fail="reject"), id="fewer")
+    means = fewer.to(t.BlockAverage(by=("key",), window=2, output="mean"), id="means")
+    named = means.to(t.ValueFilter(field="key", values=("s0", "s1")), id="named")
+    streams = [
+        *(some, fewer, means, named),
+        some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_fail="null"), id="mended"),
+        some.to(t.KalmanFilter(by=("key",)), id="smooth"),
+        readings.to(t.BlockAverage(window=3, partial=True), id="all"),
+        named.to(t.BlockAverage(value="mean", window=2, partial=True), id="top"),
+        ro.merge(fewer, some).to(t.BlockAverage(window=3), id="both"),
+        fewer.shuffle(2).to(t.RangeFilter(by=None, bounds={"value": (2, 9)}), id="spread"),
+    ]
+    for stream in streams:
+        flow.sink(f"{stream.id}-out", stream)
+    return Engine(lower(flow), [stream.id for stream in streams])
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_what_is_copied_late_is_what_is_copied_at_once(monkeypatch, size, backwards):
+    random = np.random.default_rng(3)
+    values = random.choice([0.5, 3.0, 7.0, 12.0, np.inf, np.nan], 60)
+    columns = {
+        "seq": range(60),
+        "key": [f"s{i % 3}" for i in range(60)],
+        "value": pa.array(values, mask=np.isnan(values)),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    found = []
+    for small in (1024, -1):
+        monkeypatch.setattr(selection, "SMALL", small)
+        monkeypatch.setattr(engines, "SMALL", small)
+        engine, rows = _late_or_at_once(), list[str]()
+        for start in range(0, 60, size):
+            part = batch.slice(start, size)
+            part = part.take(pa.array(np.arange(part.num_rows)[:: -1 if backwards else 1]))
+            for stream, made in engine.process({"in": [part]}).items():
+                rows += [f"{stream} {exact(row)}" for one in made for row in one.to_pylist()]
+        for stream, made in engine.process({}, flush=True).items():
+            rows += [f"{stream} at the end {exact(row)}" for one in made for row in one.to_pylist()]
+        found.append((rows, engine.counts(), engine.snapshot()))
+    late, at_once = found
+    assert late[0] == at_once[0]
+    assert late[1:] == at_once[1:]
+    assert {row.partition(" ")[0] for row in late[0]} == {*engine.outputs, "errors"}
