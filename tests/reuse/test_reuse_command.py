@@ -122,6 +122,30 @@ def test_a_dataflow_comes_and_goes(tmp_path, readings):
     assert "none is there" in call(folder, "list", code=2)
 
 
+def test_several_come_as_one_action_or_not_at_all(tmp_path, readings):
+    folder = tmp_path / "shared"
+    files = [written(tmp_path / f"{window}.json", flow(f"mean {window}", window)) for window in (2, 4, 5)]
+    source = ("--source", f"readings={readings}", "--owner", "ada")
+    with Serving(folder) as server:
+        told = call(folder, "submit", *files[:2], *source)
+        assert [line for line in told.splitlines() if line.startswith("mean")] == [
+            "mean 2: 0 of 3 steps run already",
+            "mean 4: 1 of 3 steps run already",
+        ]
+        assert "'mean 4' is running" in call(folder, "submit", files[2], files[1], *source, code=2)
+        assert "--name is for one file, got 3" in call(folder, "submit", *files, *source, "--name", "x", code=2)
+        assert "--explain is for one file, got 3" in call(folder, "submit", *files, *source, "--explain", code=2)
+        assert server.manager.names == ["mean 2", "mean 4"]
+        assert (folder / "control" / "log").read_text().count('"state":"intent"') == 1
+        again = written(tmp_path / "again.json", flow("mean 10", 10))
+        answers = json.loads(call(folder, "submit", files[2], again, *source, "--json"))
+        assert [answer["name"] for answer in answers] == ["mean 5", "mean 10"]
+        assert [one["owner"] for one in json.loads(call(folder, "list", "--json"))] == ["ada"] * 4
+        until(lambda: server.manager.stats()["rows"].get("mean 2") == 20)
+    with Serving(folder) as server:
+        assert server.manager.names == ["mean 2", "mean 4", "mean 5", "mean 10"]
+
+
 def test_what_is_refused_is_told_and_changes_nothing(tmp_path, readings):
     folder = tmp_path / "shared"
     file = written(tmp_path / "mean.json", flow())

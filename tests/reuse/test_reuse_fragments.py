@@ -116,7 +116,7 @@ def test_all_go_on_after_the_process_was_killed(seed, tmp_path):
     for _ in range(2):
         time.sleep(choose.random() * 0.3)
         users.backend.kill()
-        users.manager._log.close()
+        users.manager._journal.close()
         users.open()
         assert users.manager.names == list(users.flows)
     assert users.backend.wait(60)
@@ -146,7 +146,7 @@ def test_fragments_become_one_while_records_come(seed, tmp_path):  # P15, P18
         assert stats["fragments"] == stats["queries"] == stats["groups"] and stats["idle"] == 0
         if seed % 2:
             users.backend.kill()
-            users.manager._log.close()
+            users.manager._journal.close()
             users.open()
     assert users.backend.wait(60)
     for name in users.flows:

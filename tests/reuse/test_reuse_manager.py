@@ -329,9 +329,9 @@ class Failing(NullBackend):
         if self.fails == what:
             raise OSError("no more room")
 
-    def extend(self, addition, submission):
+    def extend(self, coming):
         self._maybe("extend")
-        return super().extend(addition, submission)
+        return super().extend(coming)
 
     def reduce(self, removal):
         self._maybe("reduce")
@@ -413,9 +413,10 @@ class Resting(NullBackend):
         super().__init__()
         self.resting = set()
 
-    def extend(self, addition, submission):
-        self.resting -= addition.woken
-        return super().extend(addition, submission)
+    def extend(self, coming):
+        for addition, _ in coming:
+            self.resting -= addition.woken
+        return super().extend(coming)
 
     def reduce(self, removal):
         self.resting -= set(removal.stopped)
@@ -499,7 +500,7 @@ def test_each_line_of_a_log_is_on_disk_before_the_next_thing_happens(tmp_path, m
     done = []
     backend = NullBackend()
     monkeypatch.setattr(log.os, "fsync", lambda file: done.append("disk"))
-    monkeypatch.setattr(backend, "extend", lambda *given: done.append("extend") or {})
+    monkeypatch.setattr(backend, "extend", lambda *given: done.append("extend") or [{}])
     ReuseManager(backend, log=tmp_path / "log").submit(chain(A))
     assert done[-4:] == ["disk", "extend", "disk", "disk"]
 
@@ -508,14 +509,14 @@ def test_what_cannot_be_logged_is_undone(tmp_path, monkeypatch):
     manager = ReuseManager(log=tmp_path / "log")
     manager.submit(chain(A, name="a"))
     before = manager.canonical(), manager.backend.running()
-    note = manager._log.note
+    note = manager._journal.log.note
 
     def full(state):
         if state == "enacted":
             raise ConnectorError("no room")
         note(state)
 
-    monkeypatch.setattr(manager._log, "note", full)
+    monkeypatch.setattr(manager._journal.log, "note", full)
     with pytest.raises(ConnectorError, match="no room"):
         manager.submit(chain(A, B, name="b"))
     assert (manager.canonical(), manager.backend.running()) == before

@@ -58,9 +58,17 @@ def serve(
 
 @app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(help="A dataflow's JSON, or {dataflow: …, sources: …, sinks: …}.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="A dataflow's JSON, or {dataflow: …, sources: …, sinks: …}; of several, all or none.",
+        ),
+    ],
     folder: Dir,
-    name: Annotated[str | None, typer.Option(help="By which it is removed; default: the dataflow's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of one file: by which it is removed; default: the dataflow's.")
+    ] = None,
     owner: Annotated[str | None, typer.Option(help="Whose it is; default: the user.")] = None,
     source: Annotated[list[str] | None, typer.Option(help="NAME=STREAM, NAME=FILE or NAME={JSON}, repeatedly.")] = None,
     sink: Annotated[
@@ -70,19 +78,24 @@ def submit(
     on_slow: Annotated[str, typer.Option(help="Sinks that do not keep up: detach, drop_oldest or block.")] = "detach",
     on_failure: Annotated[str, typer.Option(help="Where something fails: detach that branch, or stop.")] = "detach",
     fold: Annotated[bool, typer.Option("--fold", help="Let steps that do the same become one.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Only tell what would be shared.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Of one file: only tell what would be shared.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have the manager run a dataflow, and of it only what does not run yet."""
-    request = _request(file, named(source or [], "--source"), named(sink or [], "--sink"), out)
+    """Have the manager run dataflows, and of them only what does not run yet; options hold for all of them."""
+    for given, option in ((name is not None, "--name"), (explain, "--explain")):
+        if given and len(files) > 1:
+            raise ConfigError(f"{option} is for one file, got {len(files)}")
+    sources, sinks = named(source or [], "--source"), named(sink or [], "--sink")
+    requests = [_request(file, sources, sinks, out) for file in files]
     if explain:
-        del request["sinks"]
-        answer = _asked(folder, "explain", **request, fold=fold)
+        del requests[0]["sinks"]
+        answers = [_asked(folder, "explain", **requests[0], fold=fold)]
     else:
         more = {"owner": owner or getpass.getuser(), "on_slow": on_slow, "on_failure": on_failure, "fold": fold}
-        answer = _asked(folder, "submit", **request, **({} if name is None else {"name": name}), **more)
-    text = answer.pop("text")
-    print(json.dumps(answer) if as_json else text)
+        more |= {} if name is None else {"name": name}
+        answers = _asked(folder, "submit", dataflows=[{**request, **more} for request in requests])
+    texts = [answer.pop("text") for answer in answers]
+    print(json.dumps(answers if len(files) > 1 else answers[0]) if as_json else "\n".join(texts))
 
 
 def _request(file: Path, sources: dict[str, Any], sinks: dict[str, Any], out: Path | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from riot_ops.command.reuse_socket import Server, control_folder
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.paths import sync
 from riot_ops.dataflow import Dataflow
-from riot_ops.reuse import Backend, LocalBackend, ReuseManager
+from riot_ops.reuse import Backend, LocalBackend, Request, ReuseManager
 from riot_ops.runtime.claim import Claim
 
 __all__ = ["BACKENDS", "ReuseServer"]
@@ -121,23 +121,31 @@ class ReuseServer:
                 raise
             raise ConfigError(f"{do}: {error}") from None
 
-    def _submit(
+    def _submit(self, dataflows: Sequence[Mapping[str, Any]]) -> Any:
+        """Several dataflows as one action: each with its ``sources`` and ``sinks``, and what else a request tells."""
+        with self._lock:  # of two who take one name at once, what is kept is that of the first
+            requests = [self._request(**one) for one in dataflows]
+            for request, ends in requests:
+                if request.name not in self.manager.names:
+                    self._keep(str(request.name), ends)
+            answers = self.manager.submit_all(request for request, _ in requests)
+        return [
+            {**asdict(answer), "sinks": ends["written"], "text": str(answer)}
+            for answer, (_, ends) in zip(answers, requests, strict=True)
+        ]
+
+    def _request(
         self,
         dataflow: Mapping[str, Any],
         sources: Mapping[str, Any],
         sinks: Mapping[str, Any],
         name: str | None = None,
         **more: Any,
-    ) -> Any:
+    ) -> tuple[Request, dict[str, dict[str, Any]]]:
         flow = Dataflow.from_dict(dataflow)
         name = flow.name if name is None else name
-        with self._lock:  # of two who take one name at once, what is kept is that of the first
-            ends = self._ends(flow, name, sources, sinks)
-            bound = self._bound(flow, ends)
-            if name not in self.manager.names:
-                self._keep(name, ends)
-            answer = self.manager.submit(flow, *bound, name=name, **more)
-        return {**asdict(answer), "sinks": ends["written"], "text": str(answer)}
+        ends = self._ends(flow, name, sources, sinks)
+        return Request(flow, *self._bound(flow, ends), name=name, **more), ends
 
     def _explain(self, dataflow: Mapping[str, Any], sources: Mapping[str, Any], **more: Any) -> Any:
         flow = Dataflow.from_dict(dataflow)

@@ -8,6 +8,7 @@ from riot_ops.reuse.local import LocalBackend
 from riot_ops.reuse.manager import ReuseManager
 from riot_ops.reuse.outlets import Limits
 from riot_ops.reuse.reports import Explanation, Removed, Submitted
+from riot_ops.reuse.request import Request
 
 __all__ = [
     "Backend",
@@ -16,6 +17,7 @@ __all__ = [
     "LocalBackend",
     "NullBackend",
     "Removed",
+    "Request",
     "ReuseManager",
     "SparkBackend",
     "Submitted",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Backend", "NullBackend"]
+__all__ = ["Backend", "Coming", "NullBackend", "apart"]
+
+#: A dataflow that comes: what it adds to what runs, and what it is.
+Coming = tuple[Addition, Submission]
 
 
 class Backend(Protocol):
@@ -23,8 +26,11 @@ class Backend(Protocol):
     #: Whether it needs sources and sinks.
     reads: bool
 
-    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
-        """Run new steps and feed the newcomer's sinks; returns by source the first message that the newcomer sees."""
+    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
+        """Run new steps and feed the newcomers' sinks; returns by source the first message that each sees.
+
+        What one of them adds another may read, if it comes behind it.
+        """
 
     def reduce(self, removal: Removal) -> None:
         """End a dataflow's sinks, and the steps that only it used."""
@@ -57,6 +63,23 @@ class Backend(Protocol):
         """End everything."""
 
 
+def apart(coming: Sequence[Coming], fragment: Callable[[str], Any]) -> list[list[Coming]]:
+    """Dataflows that come at once, in parts that have nothing in common: no step, and no fragment of what runs."""
+    found: list[tuple[set[Any], list[Coming]]] = []
+    for one in coming:
+        steps = one[0].placed.values()
+        keys = {step if (of := fragment(step)) is None else ("", of) for step in steps}
+        near = [part for part in found if not keys.isdisjoint(part[0])]
+        if not near:
+            found.append((keys, [one]))
+            continue
+        first, *others = near
+        first[0].update(keys, *(part[0] for part in others))
+        first[1].extend([*(other for part in others for other in part[1]), one])
+        found = [part for part in found if not any(part is other for other in others)]
+    return [part for _, part in found]
+
+
 class NullBackend:
     """Runs nothing, but keeps books of the fragments that queries would be: to see what sharing saves."""
 
@@ -67,10 +90,12 @@ class NullBackend:
         self.fragments: list[set[str]] = []
         self.idle: set[str] = set()
 
-    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
-        if addition.new:
-            self.fragments.append({step.id for step in addition.new})
-        return {node.id: 0 for node in submission.flow.kind("source")}
+    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
+        places = {step: place for place, steps in enumerate(self.fragments) for step in steps} if coming[1:] else {}
+        for together in apart(coming, places.get):
+            new = {step.id for addition, _ in together for step in addition.new}
+            self.fragments += [new] if new else []
+        return [{node.id: 0 for node in submission.flow.kind("source")} for _, submission in coming]
 
     def reduce(self, removal: Removal) -> None:
         self.idle.update(removal.stopped)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.outlets import Limits, Outlet, Outlets
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.readings import Reading, opened, readings
@@ -96,46 +98,52 @@ class LocalBackend:
 
     # -- actions -----------------------------------------------------------------------------------
 
-    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
-        with self._between():
-            steps = placed_steps(submission.flow, addition.placed)
-            fresh = {step.id for step in addition.new}
-            wanted = readings(submission)
-            begun = {
-                name: opened(name, members, merging)
-                for name, _, members, merging in wanted.values()
-                if name not in self._readings
-            }
-            added = {s.id: s for s, node, _ in steps if addition.placed[node] in fresh and not self._engine.has(s.id)}
-            self._engine.extend(list(added.values()))
-            try:
-                outlet = self._outlets.open(submission)
-            except BaseException:
-                self._engine.drop(added)
-                raise
+    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
+        begun: dict[str, Reading] = {}
+        with self._between(), ExitStack() as undo:
+            found = []
+            for addition, submission in coming:
+                steps = placed_steps(submission.flow, addition.placed)
+                fresh = {step.id for step in addition.new}
+                for name, _, members, merging in readings(submission).values():
+                    if name not in self._readings and name not in begun:
+                        begun[name] = opened(name, members, merging)
+                added = {s.id: s for s, n, _ in steps if addition.placed[n] in fresh and not self._engine.has(s.id)}
+                self._engine.extend(list(added.values()))
+                undo.callback(self._engine.drop, added)
+                found.append((addition, submission, steps, self._outlets.open(submission)))
+                undo.callback(self._outlets.forget, submission.name)
+            undo.pop_all()
             # from here on nothing fails
-            self._engine.resting -= addition.woken
             self._readings |= begun
-            for step, node, label in steps:
-                needs = self._needs.setdefault(addition.placed[node], set())
-                if addition.placed[node] in fresh and step.id not in needs:
-                    needs.add(step.id)
-                    self._needed[step.id] += 1
-                if (outlet, label) not in self._labels.setdefault(step.id, []):
-                    self._labels[step.id].append((outlet, label))
-                    outlet.wanted.append((self._labels, step.id))
-            for new in addition.new:
-                above = (self._origins[one] for one in new.inputs)
-                self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
-            first = {}
-            for node, (name, member, _, _) in wanted.items():
-                self._readings[name].readers[member].add(addition.placed[node])
-                first[node] = self._readings[name].next[member]
-            for stream in submission.routes:
-                if stream != ERRORS_STREAM:
-                    self._ends.setdefault(addition.placed[stream], []).append((outlet, stream))
-                    outlet.wanted.append((self._ends, addition.placed[stream]))
-            return first
+            return [self._known(*one) for one in found]
+
+    def _known(
+        self, addition: Addition, submission: Submission, steps: list[tuple[Step, str, str]], outlet: Outlet
+    ) -> dict[str, int]:
+        """Note what a dataflow needs, and what is for it."""
+        fresh = {step.id for step in addition.new}
+        self._engine.resting -= addition.woken
+        for step, node, label in steps:
+            needs = self._needs.setdefault(addition.placed[node], set())
+            if addition.placed[node] in fresh and step.id not in needs:
+                needs.add(step.id)
+                self._needed[step.id] += 1
+            if (outlet, label) not in self._labels.setdefault(step.id, []):
+                self._labels[step.id].append((outlet, label))
+                outlet.wanted.append((self._labels, step.id))
+        for new in addition.new:
+            above = (self._origins[one] for one in new.inputs)
+            self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
+        first = {}
+        for node, (name, member, _, _) in readings(submission).items():
+            self._readings[name].readers[member].add(addition.placed[node])
+            first[node] = self._readings[name].next[member]
+        for stream in submission.routes:
+            if stream != ERRORS_STREAM:
+                self._ends.setdefault(addition.placed[stream], []).append((outlet, stream))
+                outlet.wanted.append((self._ends, addition.placed[stream]))
+        return first
 
     def reduce(self, removal: Removal) -> None:
         with self._between():

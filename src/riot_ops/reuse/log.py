@@ -10,13 +10,16 @@ import fcntl
 import json
 import os
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from riot_ops.core.errors import ConnectorError, StateError
+from riot_ops.core.errors import ConnectorError, RiotError, StateError
 from riot_ops.core.paths import make_folder, sync
+from riot_ops.reuse.errors import EnactError
 
-__all__ = ["ActionLog"]
+__all__ = ["ActionLog", "Journal"]
 
 STATES = ("intent", "enacted", "committed", "reverted")
 
@@ -113,6 +116,43 @@ class ActionLog:
     def close(self) -> None:
         """Let another manager have it."""
         self._file.close()
+
+
+class Journal:
+    """Writes actions to a log, where there is one."""
+
+    def __init__(self, log: ActionLog | None = None) -> None:
+        self.log = log
+
+    @contextmanager
+    def acting(self, do: str, what: Any) -> Iterator[None]:
+        """Around an action: the log knows of it before and after, and the back end's failures have one name."""
+        if self.log is not None:
+            self.log.intend(do, what)
+        try:
+            yield
+        except Exception as error:
+            if self.log is not None:
+                self.log.note("reverted")
+            if isinstance(error, RiotError):
+                raise
+            raise EnactError(f"{do}: the back end failed, and nothing has changed: {error}") from error
+        if self.log is not None:
+            self.log.note("committed")
+
+    def enacted(self, undo: Callable[[], None] = lambda: None) -> None:
+        """Note that the back end has done it; where that cannot be, it is undone."""
+        try:
+            if self.log is not None:
+                self.log.note("enacted")
+        except BaseException:
+            undo()
+            raise
+
+    def close(self) -> None:
+        """Let another manager have the log."""
+        if self.log is not None:
+            self.log.close()
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

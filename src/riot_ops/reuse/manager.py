@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
+from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.diagram import mermaid, svg
-from riot_ops.reuse.backend import Backend, NullBackend
-from riot_ops.reuse.checks import check_graph, check_twins
-from riot_ops.reuse.errors import DuplicateNameError, EnactError, UnknownDataflowError
+from riot_ops.reuse.backend import Backend, Coming, NullBackend
+from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
-from riot_ops.reuse.log import ActionLog
+from riot_ops.reuse.log import ActionLog, Journal
 from riot_ops.reuse.picture import running_graph
 from riot_ops.reuse.reports import Explanation, Removed, Submitted, explained, in_words
-from riot_ops.reuse.shared import Addition, Removal, Shared
-from riot_ops.reuse.submission import Submission, described, submitted
+from riot_ops.reuse.request import Request, checked
+from riot_ops.reuse.shared import Removal, Shared
+from riot_ops.reuse.submission import CHOICES, Submission, described, submitted
 
 __all__ = ["POLICIES", "ReuseManager"]
 
@@ -84,10 +84,10 @@ class ReuseManager:
         self._functions = functions or {}
         self._rebind = rebind
         self._shared = Shared()
-        #: The dataflows in the order in which they came, with their owners.
-        self._flows: dict[str, tuple[Submission, str | None]] = {}
+        #: The dataflows in the order in which they came.
+        self._flows: dict[str, Submission] = {}
         self._lock = threading.RLock()
-        self._log: ActionLog | None = None
+        self._journal = Journal()
         if log is not None:
             opened = ActionLog(local_path(log, "log"))
             try:
@@ -95,7 +95,7 @@ class ReuseManager:
             except BaseException:
                 opened.close()
                 raise
-            self._log = opened
+            self._journal = Journal(opened)
 
     # -- actions -----------------------------------------------------------------------------------
 
@@ -140,28 +140,63 @@ class ReuseManager:
         EnactError
             Where the back end failed; nothing has changed.
         """
+        more = {"owner": owner, "fold": fold, "on_slow": on_slow, "on_failure": on_failure}
+        return self.submit_all([Request(flow, sources, sinks, name=name, **more)])[0]
+
+    def submit_all(self, requests: Iterable[Request]) -> list[Submitted]:
+        """Run several dataflows as one action: all of them come, or none.
+
+        They share what they have in common as if they had come one by one, and what is new with them begins together:
+        on Spark as one query, or as many as have nothing in common.
+
+        Raises
+        ------
+        ConfigError
+            See :mod:`riot_ops.reuse.errors`; nothing has changed.
+        EnactError
+            Where the back end failed; nothing has changed.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> from riot_ops.reuse import Request, ReuseManager
+        >>> def above(name, limit):
+        ...     flow = ro.Dataflow(name)
+        ...     task = ro.tasks.RangeFilter(by=None, bounds={"value": (limit, 100)})
+        ...     return flow.sink("out", flow.source("city", schema={"value": "double"}).to(task, id="filter"))
+        >>> manager = ReuseManager()
+        >>> [one.group for one in manager.submit_all(Request(above(f"d{i}", i)) for i in range(3))]
+        [0, 0, 0]
+        >>> manager.stats()["steps"], manager.stats()["fragments"]
+        (7, 1)
+        """
         with self._lock:
-            addition, submission = self._planned(flow, sources, sinks, name, fold, on_slow, on_failure)
-            name = submission.name
-            what = None if self._log is None else described(submission, owner, addition.placed)
-            answer = explained(addition, self._shared)
-            with self._acting("submit", what):
-                first = self.backend.extend(addition, submission)
-                self._note("enacted", lambda: self._undo(addition))
-                group = self._shared.add(addition)
-                self._flows[name] = (submission, owner)
-            return Submitted(**vars(answer), group=group, first=first)
+            coming = self._planned(requests)
+            if not coming:
+                return []
+            kept = self._journal.log is not None
+            what = [described(submission, addition.placed) for addition, submission in coming] if kept else None
+            with self._journal.acting("submit", what):
+                firsts = self.backend.extend(coming)
+                self._journal.enacted(lambda: self._undo(coming))
+                found = []
+                for (addition, submission), first in zip(coming, firsts, strict=True):
+                    answer = explained(addition, self._shared)
+                    group = self._shared.add(addition)
+                    self._flows[submission.name] = submission
+                    found.append(Submitted(**vars(answer), group=group, first=first))
+            return found
 
     def remove(self, name: str) -> Removed:
         """End a dataflow, and the steps that nobody else uses."""
         with self._lock:
             self._known(name)
             removal = self._shared.removal(name)
-            with self._acting("remove", name):
+            with self._journal.acting("remove", name):
                 self.backend.reduce(removal)
                 self._shared.remove(removal)
                 del self._flows[name]
-                self._note("enacted")
+                self._journal.enacted()
             return Removed(name, removal.stopped, removal.kept)
 
     def pause(self, name: str) -> None:
@@ -178,18 +213,18 @@ class ReuseManager:
             if (name in self._shared.paused) == paused:
                 return
             rest = self._shared.rest(name, paused)
-            with self._acting("pause" if paused else "resume", name):
+            with self._journal.acting("pause" if paused else "resume", name):
                 self.backend.rest(rest)
                 self._shared.apply_rest(rest)
-                self._note("enacted")
+                self._journal.enacted()
 
     def defragment(self) -> None:
         """Have each group of steps that hang together run in one fragment."""
         with self._lock:
             groups = [frozenset(group.steps) for _, group in sorted(self._shared.groups.items())]
-            with self._acting("defragment", None):
+            with self._journal.acting("defragment", None):
                 self.backend.defragment(groups)
-                self._note("enacted")
+                self._journal.enacted()
 
     def explain(self, flow: Dataflow, sources: Any = None, sinks: Any = None, *, fold: bool = False) -> Explanation:
         """What :meth:`submit` would share; nothing changes."""
@@ -197,7 +232,8 @@ class ReuseManager:
             name = getattr(flow, "name", None)
             while name in self._flows:
                 name += "'"
-            return explained(self._planned(flow, sources, sinks, name, fold)[0], self._shared)
+            [(addition, _)] = self._planned([Request(flow, sources, sinks, name=name, fold=fold)])
+            return explained(addition, self._shared)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -225,12 +261,12 @@ class ReuseManager:
             return {
                 "dataflows": {
                     name: {
-                        "owner": owner,
+                        "owner": submission.owner,
                         "steps": len(shared.placed[name]),
                         "group": shared.home(name),
                         "paused": name in shared.paused,
                     }
-                    for name, (_, owner) in self._flows.items()
+                    for name, submission in self._flows.items()
                 },
                 "steps": len(shared.steps),
                 "steps_alone": len(placed),
@@ -274,8 +310,8 @@ class ReuseManager:
         with self._lock:
             shared = self._shared
             dataflows = [
-                {**described(submission, owner, shared.placed[name]), "paused": name in shared.paused}
-                for name, (submission, owner) in self._flows.items()
+                {**described(submission, shared.placed[name]), "paused": name in shared.paused}
+                for name, submission in self._flows.items()
             ]
             return {"format": FORMAT, "policy": self.policy, "dataflows": dataflows}
 
@@ -290,7 +326,7 @@ class ReuseManager:
                 raise ConfigError(f"the state is of policy {state.get('policy')!r}, this manager has {self.policy!r}")
             with self.backend.taking_up():
                 for what in state["dataflows"]:
-                    with self._acting("submit", {n: v for n, v in what.items() if n != "paused"}):
+                    with self._journal.acting("submit", [{n: v for n, v in what.items() if n != "paused"}]):
                         self._again(what)
             for name in (what["name"] for what in state["dataflows"] if what["paused"]):
                 self.pause(name)
@@ -300,15 +336,14 @@ class ReuseManager:
         name = what["name"]
         flow = Dataflow.from_dict(what["flow"], self._functions)
         sources, sinks = self._rebind(name, flow) if self._rebind is not None else (None, None)
-        submission, found = submitted(
-            name, flow, sources, sinks, self.backend.reads, what["on_slow"], what["on_failure"]
-        )
-        addition = self._shared.addition(name, found, at=what["placed"])
+        choices = {choice: what[choice] for choice in CHOICES}
+        submission, found = submitted(name, flow, sources, sinks, self.backend.reads, **choices)
+        [addition] = self._shared.additions({name: found}, at={name: what["placed"]})
         held = self.backend.running()
         fresh = tuple(step for step in addition.new if step.id not in held)
-        self.backend.extend(Addition(**{**vars(addition), "new": fresh}), submission)
+        self.backend.extend([(replace(addition, new=fresh), submission)])
         self._shared.add(addition)
-        self._flows[name] = (submission, what["owner"])
+        self._flows[name] = submission
 
     def _replay(self, log: ActionLog) -> None:
         """Bring books and back end to where the log ends."""
@@ -318,7 +353,7 @@ class ReuseManager:
                 continue
             do, what = action["do"], action["what"]
             if do == "submit":
-                alive[what["name"]] = {**what, "paused": False}
+                alive.update({one["name"]: {**one, "paused": False} for one in what})
             elif do == "remove":
                 del alive[what]
             elif do in ("pause", "resume"):
@@ -338,8 +373,7 @@ class ReuseManager:
         """End the back end; the log stays."""
         with self._lock:
             self.backend.close()
-            if self._log is not None:
-                self._log.close()
+            self._journal.close()
 
     # -- what actions have in common ---------------------------------------------------------------
 
@@ -347,54 +381,19 @@ class ReuseManager:
         if name not in self._flows:
             raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._flows)}")
 
-    def _planned(
-        self, flow: Dataflow, sources: Any, sinks: Any, name: str | None, fold: bool, *choices: str
-    ) -> tuple[Addition, Submission]:
+    def _planned(self, requests: Iterable[Request]) -> list[Coming]:
         """All checks, and what would change."""
-        if not isinstance(flow, Dataflow):
-            raise ConfigError(f"expected a Dataflow, got {type(flow).__name__}")
-        name = flow.name if name is None else name
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"a dataflow needs a name, got {name!r}")
-        if name in self._flows:
-            raise DuplicateNameError(f"a dataflow {name!r} is running; remove it first, or give this one another name")
-        check_graph(flow)
-        submission, found = submitted(name, flow, sources, sinks, self.backend.reads, *choices)
-        check_twins(flow, found, fold)
-        return self._shared.addition(name, found, self._allows), submission
+        found = checked(requests, self._flows, self.backend.reads)
+        additions = self._shared.additions({name: pieces for name, (_, pieces) in found.items()}, self._allows)
+        return [(one, submission) for one, (submission, _) in zip(additions, found.values(), strict=True)]
 
     def _allows(self, piece: Piece, step: str) -> bool:
         if self.backend.broken(step):
             return False
         return self.policy != "stateless" or not piece.stateful or self.backend.fresh(step)
 
-    @contextmanager
-    def _acting(self, do: str, what: Any) -> Iterator[None]:
-        """Around an action: the log knows of it before and after, and the back end's failures have one name."""
-        if self._log is not None:
-            self._log.intend(do, what)
-        try:
-            yield
-        except Exception as error:
-            if self._log is not None:
-                self._log.note("reverted")
-            if isinstance(error, RiotError):
-                raise
-            raise EnactError(f"{do}: the back end failed, and nothing has changed: {error}") from error
-        if self._log is not None:
-            self._log.note("committed")
-
-    def _note(self, state: str, undo: Callable[[], None] | None = None) -> None:
-        if self._log is None:
-            return
-        try:
-            self._log.note(state)
-        except BaseException:
-            if undo is not None:
-                undo()
-            raise
-
-    def _undo(self, addition: Addition) -> None:
+    def _undo(self, coming: Iterable[Coming]) -> None:
         """Have the back end forget what it has added."""
-        steps = tuple(step.id for step in addition.new)
-        self.backend.reduce(Removal(addition.name, steps, tuple(addition.reused.values()), addition.boundary))
+        for addition, _ in reversed([*coming]):
+            steps, kept = tuple(step.id for step in addition.new), tuple(addition.reused.values())
+            self.backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.woken))

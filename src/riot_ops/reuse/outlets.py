@@ -312,6 +312,10 @@ class Outlets:
         self._dropped.pop(submission.name, None)
         return outlet
 
+    def forget(self, name: str) -> None:
+        """The dataflow has not come after all."""
+        self.of.pop(name).delivery.halt()
+
     def close(self, name: str) -> Outlet | None:
         """The dataflow has ended: its sinks end when they have what is theirs, and nobody waits for slow ones."""
         outlet = self.of.pop(name, None)

@@ -44,8 +44,6 @@ class Addition:
         Streams from a step that runs to one that is new.
     woken : frozenset of str
         Shared steps that rest, as all who used them are paused, and go on.
-    groups : tuple of int
-        Groups of running steps that become one.
     """
 
     name: str
@@ -53,7 +51,6 @@ class Addition:
     new: tuple[Running, ...]
     boundary: tuple[tuple[str, str], ...] = ()
     woken: frozenset[str] = frozenset()
-    groups: tuple[int, ...] = ()
 
     @property
     def reused(self) -> dict[str, str]:
@@ -124,39 +121,41 @@ class Shared:
         self.version = 0
         self._next = 0
 
-    # -- a dataflow comes --------------------------------------------------------------------------
+    # -- dataflows come ----------------------------------------------------------------------------
 
-    def addition(
+    def additions(
         self,
-        name: str,
-        pieces: Mapping[str, Piece],
+        coming: Mapping[str, Mapping[str, Piece]],
         allows: Allows = lambda piece, step: True,
-        at: Mapping[str, str] | None = None,
-    ) -> Addition:
-        """What it would take to run these steps too; where it is known (``at``), by the steps that they had."""
-        placed: dict[str, str] = {}
-        new: dict[str, Running] = {}
+        at: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> list[Addition]:
+        """What it would take to run these dataflows too, each after those before it.
+
+        By name, the steps of each; where it is known (``at``), they become the steps that they had.
+        """
+        found = []
+        begun: set[str] = set()
         twins: dict[tuple[str, tuple[str, ...]], str] = {}  # what is new stands once as well
         number = self._next
-        for node, piece in pieces.items():
-            inputs = tuple(placed[above] for above in piece.inputs)
-            twin = at[node] if at is not None else self._twin(piece, inputs, allows)
-            if twin is None:
-                twin = twins.get((piece.signature, inputs)) or f"{piece.label}.{number}"
-            placed[node] = twin
-            if twin not in self.steps and twin not in new:
-                number += 1
-                new[twin] = Running(twin, piece, inputs)
-                twins[piece.signature, inputs] = twin
-        reused = dict.fromkeys(step for step in placed.values() if step not in new)
-        return Addition(
-            name,
-            placed,
-            tuple(new.values()),
-            tuple((above, step.id) for step in new.values() for above in step.inputs if above not in new),
-            frozenset() if name in self.paused else frozenset(step for step in reused if self.rests(step)),
-            tuple(dict.fromkeys(self.group_of[step] for step in reused)),
-        )
+        for name, pieces in coming.items():
+            placed: dict[str, str] = {}
+            new: dict[str, Running] = {}
+            for node, piece in pieces.items():
+                inputs = tuple(placed[above] for above in piece.inputs)
+                twin = at[name][node] if at is not None else self._twin(piece, inputs, allows)
+                if twin is None:
+                    twin = twins.get((piece.signature, inputs)) or f"{piece.label}.{number}"
+                placed[node] = twin
+                if twin not in self.steps and twin not in begun:
+                    number += 1
+                    begun.add(twin)
+                    new[twin] = Running(twin, piece, inputs)
+                    twins[piece.signature, inputs] = twin
+            boundary = ((above, step.id) for step in new.values() for above in step.inputs if above not in new)
+            woken = {step for step in placed.values() if step not in begun and self.rests(step)}
+            awake = frozenset(woken if name not in self.paused else ())
+            found.append(Addition(name, placed, tuple(new.values()), tuple(boundary), awake))
+        return found
 
     def _twin(self, piece: Piece, inputs: tuple[str, ...], allows: Allows) -> str | None:
         for step in self.index.get(piece.signature, ()):
@@ -167,6 +166,7 @@ class Shared:
     def add(self, addition: Addition) -> int:
         """Apply it; returns the group that the dataflow is in."""
         name = addition.name
+        groups = {self.group_of[step] for step in addition.placed.values() if step in self.group_of}
         self.placed[name] = dict(addition.placed)
         for step in addition.new:
             self.steps[step.id] = step
@@ -179,7 +179,7 @@ class Shared:
         for placed in addition.placed.values():
             self.users[placed].add(name)
         # the largest takes the others in
-        joined = sorted(addition.groups, key=lambda g: (-len(self.groups[g].steps), g))
+        joined = sorted(groups, key=lambda g: (-len(self.groups[g].steps), g))
         id = joined[0] if joined else self._fresh_group()
         group = self.groups[id]
         for other in joined[1:]:

@@ -14,11 +14,13 @@ from riot_ops.reuse.errors import DescriptorError
 from riot_ops.reuse.identity import Piece, pieces
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 
-__all__ = ["Submission", "described", "submitted"]
+__all__ = ["CHOICES", "Submission", "described", "submitted"]
 
 #: What becomes of a dataflow whose sinks do not keep up; of one in which something fails.
 ON_SLOW = ("detach", "drop_oldest", "block")
 ON_FAILURE = ("detach", "stop")
+#: What else is told of a dataflow.
+CHOICES = ("owner", "on_slow", "on_failure")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Submission:
         By sink; those that share one appear once.
     routes : dict of str to list of str
         By stream of the dataflow (``errors`` among them), the sinks in which it ends.
-    on_slow, on_failure : str
+    owner, on_slow, on_failure : str
         See :meth:`riot_ops.reuse.ReuseManager.submit`.
     """
 
@@ -44,6 +46,7 @@ class Submission:
     sources: Mapping[str, Any] = field(default_factory=dict)
     sinks: Mapping[str, Sink] = field(default_factory=dict)
     routes: Mapping[str, list[str]] = field(default_factory=dict)
+    owner: str | None = None
     on_slow: str = "detach"
     on_failure: str = "detach"
 
@@ -59,8 +62,7 @@ def submitted(
     sources: Any,
     sinks: Any,
     reads: bool,
-    on_slow: str = "detach",
-    on_failure: str = "detach",
+    **choices: Any,
 ) -> tuple[Submission, dict[str, Piece]]:
     """A dataflow with what is passed to it, and its steps as others may share them."""
     bound = bind_sources(flow, sources) if sources is not None or reads else {}
@@ -70,10 +72,10 @@ def submitted(
         kinds = dict.fromkeys((n.id for n in flow.kind("sink")), sinks if sinks is not None else MemorySink())
     kept = Dataflow(flow.name, merging=flow.merging)  # whatever becomes of the user's own
     kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
-    return Submission(name, kept, bound, targets, routes, on_slow, on_failure), pieces(kept, bound, kinds)
+    return Submission(name, kept, bound, targets, routes, **choices), pieces(kept, bound, kinds)
 
 
-def described(submission: Submission, owner: str | None, placed: Mapping[str, str]) -> dict[str, Any]:
+def described(submission: Submission, placed: Mapping[str, str]) -> dict[str, Any]:
     """A dataflow with the steps that it has, as data."""
     name, flow = submission.name, submission.flow
     for node in flow.nodes.values():
@@ -87,5 +89,4 @@ def described(submission: Submission, owner: str | None, placed: Mapping[str, st
         steps = {"flow": flow.to_dict(), "placed": dict(placed)}
     except ConfigError as error:
         raise DescriptorError(f"the dataflow {name!r} cannot be kept as data: {error}") from None
-    choices = {"on_slow": submission.on_slow, "on_failure": submission.on_failure}
-    return {"name": name, "owner": owner, **choices, **steps}
+    return {"name": name, **{choice: getattr(submission, choice) for choice in CHOICES}, **steps}

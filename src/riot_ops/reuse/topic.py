@@ -140,6 +140,13 @@ class Topic:
         """Note where the writer stands."""
         self._write(self.folder / HEAD, head)
 
+    def stamp(self) -> int:
+        """A number that changes when the writer stands elsewhere."""
+        try:
+            return (self.folder / HEAD).stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     def end(self) -> None:
         """Say that nothing more will come."""
         self._write(self.folder / END, {})

@@ -8,20 +8,21 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
-from riot_ops.reuse.shared import Addition, Removal, Rest
+from riot_ops.reuse.backend import Coming, apart
+from riot_ops.reuse.shared import Removal, Rest
 from riot_ops.reuse.spark.care import Care, watch
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
-from riot_ops.reuse.spark.defragment import clusters, connected, held, joined, seed, stood
+from riot_ops.reuse.spark.defragment import clusters, connected, have_done, held, joined, seed, stood
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
-from riot_ops.reuse.spark.making import Made, joining, made
+from riot_ops.reuse.spark.making import Made, first_messages, joining, made
 from riot_ops.reuse.spark.meeting import meeting
 from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Place
@@ -68,7 +69,7 @@ class FragmentsBackend:
         self._where: dict[str, str | None] = {}
         #: What was there before, until it is taken up or goes.
         self._left = Left(self.folder / "fragments", self.folder / "dataflows")
-        self._again: list[tuple[Addition, Submission]] | None = None
+        self._again: list[Coming] | None = None
         self._number = self._left.number
         self._interrupted: list[float] = []  # seconds
         self._lock = threading.RLock()
@@ -80,85 +81,89 @@ class FragmentsBackend:
 
     # -- actions -----------------------------------------------------------------------------------
 
-    def extend(self, addition: Addition, submission: Submission) -> dict[str, int]:
+    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
         with self._lock:
             if self._again is not None:
-                self._again.append((addition, submission))
-                return dict.fromkeys(submission.sources, 0)
+                self._again += coming
+                return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
             self._left.forget()
-            self._number += 1
-            where = self.folder / "fragments" / f"f{self._number}"
-            new = made(addition, submission, where, self._where, self._fragments)
-            found = joining(new, self._fragments, self._fuse) if self.join else None
-            if found is not None:
-                return self._joined(addition, submission, *found)
-            if new.fragment is not None:
-                new.fragment.lay_out(self._fuse)
+            found: list[Made] = []
+            grown: dict[str, Fragment] = {}
+            for together in apart(coming, self._where.get):
+                self._number += 1
+                where = self.folder / "fragments" / f"f{self._number}"
+                new = made(together, where, self._where, self._fragments)
+                taken = joining(new, {**self._fragments, **grown}, self._fuse) if self.join else None
+                if taken is not None:
+                    new, grown[taken[1].name] = taken
+                elif new.fragment is not None:
+                    new.fragment.lay_out(self._fuse)
+                found.append(new)
+            fresh = [new.fragment for new in found if new.fragment is not None]
+            before = {name: self._fragments[name] for name in grown}
+            for fragment in grown.values():
+                fragment.hand_out()
+            self._fragments |= grown
             try:
-                first = self._launched(addition, submission, new)
+                first = self._launched(coming, found)
+                for fragment in grown.values():
+                    fragment.save()
             except BaseException:
-                if new.fragment is not None:
-                    for name in new.fragment.spec.topics:
-                        self._fragments[name].topic.leave(new.fragment.name)
-                    new.fragment.remove()
+                for name, fragment in grown.items():
+                    self._fragments[name] = before[name].without(fragment)
+                for fragment in fresh:
+                    for name in fragment.spec.topics:
+                        self._fragments[name].topic.leave(fragment.name)
+                    fragment.remove()
                 self._refresh()
                 raise
             if self.max_queries is not None and len(self._fragments) > self.max_queries:
                 try:
                     self.defragment(connected(self._fragments, self._where))
-                except (RiotError, OSError) as error:  # the dataflow has come
+                except (RiotError, OSError) as error:  # the dataflows have come
                     _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
             return first
 
-    def _joined(self, addition: Addition, submission: Submission, new: Made, grown: Fragment) -> dict[str, int]:
-        """Have the new steps in a fragment that runs."""
-        before = self._fragments[grown.name]
-        grown.hand_out()
-        self._fragments[grown.name] = grown
-        try:
-            first = self._launched(addition, submission, new)
-            grown.save()
-            return first
-        except BaseException:
-            before.query, before.layouts = grown.query, grown.layouts
-            self._fragments[grown.name] = before
-            before.forget({*grown.spec.steps} - {*before.spec.steps})
-            self._refresh()
-            raise
-
-    def _launched(self, addition: Addition, submission: Submission, new: Made) -> dict[str, int]:
-        """Start what is new at one place of all that it reads."""
-        file = self._file(submission.name)
-        above = {*new.wanted, *(new.fragment.spec.topics if new.fragment is not None else ())} & self._fragments.keys()
-        since = {name: self._fragments[name].topic.head().batch + 1 for name in above}
+    def _launched(self, coming: Sequence[Coming], found: Sequence[Made]) -> list[dict[str, int]]:
+        """Start what is new, each part at one place of all that it reads."""
+        since = {name: self._fragments[name].topic.head().batch + 1 for new in found for name in new.above}
+        waiting = f"new-{self._number}"
         for name, batch in since.items():  # nothing is trimmed meanwhile
-            self._fragments[name].topic.join("new-" + file.stem, batch)
-        carrier: Carrier | None = None
+            self._fragments[name].topic.join(waiting, batch)
+        carriers: dict[str, Carrier] = {}
+        firsts: dict[str, dict[str, int]] = {}
         try:
-            begins = self._begins(self._refresh(new), since)
-            at = {name: begins[name][0] if name in begins else 0 for name in new.wanted}
-            if new.fragment is not None:
-                for name in new.fragment.spec.topics:
-                    self._fragments[name].topic.join(new.fragment.name, begins[name][0])
-                new.fragment.follow(begins)
-                new.fragment.save()
-            carrier = self._carrier(submission, new, Delivered(submission.name, dict(addition.placed), 0, at), False)
-            if new.fragment is not None:
-                new.fragment.query = self._launch(new.fragment)
+            versions = self._refresh(found)
+            for new in found:
+                begins = self._begins(versions, {name: since[name] for name in new.above})
+                if new.fragment is not None:
+                    for name in new.fragment.spec.topics:
+                        self._fragments[name].topic.join(new.fragment.name, begins[name][0])
+                    new.fragment.follow(begins)
+                    new.fragment.save()
+                at = {name: batch for name, (batch, _) in begins.items()}
+                for addition, submission in (one for one in coming if one[1].name in new.wanted):
+                    begun = {name: at.get(name, 0) for name in new.wanted[submission.name]}
+                    state = Delivered(submission.name, dict(addition.placed), 0, begun)
+                    carriers[submission.name] = self._carrier(submission, new, state, False)
+                    firsts[submission.name] = first_messages(addition, submission, begins.values())
+            for fragment in (new.fragment for new in found if new.fragment is not None):
+                fragment.query = self._launch(fragment)
         except BaseException:
-            if carrier is not None:
+            for carrier in carriers.values():
                 carrier.give_up()
             raise
         finally:
-            for name in above:
-                self._fragments[name].topic.leave("new-" + file.stem)
-        self._where |= new.where
-        if new.fragment is not None:
-            self._fragments[new.fragment.name] = new.fragment
-        self._carriers[submission.name] = carrier
-        carrier.start()
-        placed = {node.id: addition.placed[node.id] for node in submission.flow.kind("source")}
-        return {node: max((p.next.get(s, 0) for _, p in begins.values()), default=0) for node, s in placed.items()}
+            for name in since:
+                self._fragments[name].topic.leave(waiting)
+        for new in found:
+            self._where |= new.where
+            if new.fragment is not None:
+                self._fragments[new.fragment.name] = new.fragment
+        self._carriers |= carriers
+        for carrier in carriers.values():
+            carrier.start()
+        return [firsts[submission.name] for _, submission in coming]
 
     def _begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
         """Wait until the fragments do what they were told: from which batches on, at one place of all of them."""
@@ -205,7 +210,7 @@ class FragmentsBackend:
                 fresh[-1].tell(self._wanted(carriers, group))
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
             with contextlib.suppress(ConnectorError):  # then it takes longer
-                self._until(lambda: _batches(fresh, 1), names, lambda: "it is not up")
+                self._until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
             begun = time.monotonic()
             held(old, begun + self.patience_s, lambda: self._care.check(names))
 
@@ -237,7 +242,7 @@ class FragmentsBackend:
             gone.remove()
         self._refresh()
         with contextlib.suppress(ConnectorError):
-            self._until(lambda: _batches(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
+            self._until(lambda: have_done(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
         self._interrupted.append(time.monotonic() - begun)
 
     def _until(self, what: Callable[[], T | None], names: Iterable[str], why: Callable[[], str]) -> T:
@@ -255,7 +260,7 @@ class FragmentsBackend:
         asked = (w.streams for one in carriers if not one.paused and not one.over for _, w in one.topics.values())
         return {stream for streams in asked for stream in streams} & group
 
-    def _refresh(self, new: Made | None = None) -> dict[str, int]:
+    def _refresh(self, fresh: Iterable[Made] = ()) -> dict[str, int]:
         """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
         for carrier in self._carriers.values():
@@ -263,8 +268,8 @@ class FragmentsBackend:
                 for name, (_, found) in carrier.topics.items():
                     wanted[name].update(found.streams)
         fragments = dict(self._fragments)
-        if new is not None:
-            for name, asked in new.wanted.items():
+        for new in fresh:
+            for name, asked in (one for each in new.wanted.values() for one in each.items()):
                 wanted.setdefault(name, set()).update(asked.streams)
             if new.fragment is not None:
                 fragments[new.fragment.name] = new.fragment
@@ -277,7 +282,7 @@ class FragmentsBackend:
 
     def _carrier(self, submission: Submission, new: Made, state: Delivered, again: bool) -> Carrier:
         fragments = {**self._fragments, **({} if new.fragment is None else {new.fragment.name: new.fragment})}
-        topics = {name: (fragments[name].topic, wanted) for name, wanted in new.wanted.items()}
+        topics = {name: (fragments[name].topic, wanted) for name, wanted in new.wanted[submission.name].items()}
         bounds = self.behind_bytes, self.patience_s
         return Carrier(self._file(submission.name), submission, topics, state, self._news, *bounds, again)
 
@@ -297,7 +302,7 @@ class FragmentsBackend:
             finally:
                 self._again = None
 
-    def _take_up(self, again: list[tuple[Addition, Submission]]) -> None:
+    def _take_up(self, again: list[Coming]) -> None:
         """Let all go on that was there and is still wanted; what is not goes."""
         self._fragments.update(self._left.fragments(again))
         used = {step for addition, _ in again for step in addition.placed.values()}
@@ -306,14 +311,15 @@ class FragmentsBackend:
         lost = []
         for addition, submission in again:
             state = self._left.dataflow(self._file(submission.name))
-            new = made(addition, submission, self.folder, self._where, self._fragments)
+            new = made([(addition, submission)], self.folder, self._where, self._fragments)
+            wanted = new.wanted[submission.name]
             if state is not None:  # what others were replaced by has been carried up to there
                 replaced = {name for name, fragment in self._fragments.items() if fragment.spec.replaces}
                 state.at = {**dict.fromkeys(replaced, 0), **state.at}
-            if state is None or new.fragment is not None or not new.wanted.keys() <= state.at.keys():
+            if state is None or new.fragment is not None or not wanted.keys() <= state.at.keys():
                 lost.append((addition, submission))
                 continue
-            state.at = {name: state.at[name] for name in new.wanted}
+            state.at = {name: state.at[name] for name in wanted}
             self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
             self._carriers[submission.name] = self._carrier(submission, new, state, True)
         kept = {carrier.reader for carrier in self._carriers.values()}
@@ -328,8 +334,8 @@ class FragmentsBackend:
             fragment.query = self._launch(fragment)
         for carrier in self._carriers.values():
             carrier.start()
-        for addition, submission in lost:
-            self.extend(addition, submission)
+        if lost:
+            self.extend(lost)
 
     # -- queries that fail -------------------------------------------------------------------------
 
@@ -392,8 +398,3 @@ class FragmentsBackend:
             for carrier in self._carriers.values():
                 carrier.close()
             self._claim.release()
-
-
-def _batches(fragments: Iterable[Fragment], n: int) -> bool | None:
-    """Whether each has done so many micro-batches, or None."""
-    return all(one.topic.head().batch + 1 >= n for one in fragments) or None

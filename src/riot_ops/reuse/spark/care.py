@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.spark.carrier import Carrier
@@ -88,7 +87,7 @@ def watch(
     turn = 0
     while not stop.wait(POLL_SECONDS):
         turn += 1
-        heads = {name: _changed(f.folder / "topic" / "head.json") for name, f in list(fragments.items())}
+        heads = {name: fragment.topic.stamp() for name, fragment in list(fragments.items())}
         if heads != seen:
             seen = heads
             with news:
@@ -100,10 +99,3 @@ def watch(
                     carrier.look()
             finally:
                 lock.release()
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

@@ -18,7 +18,7 @@ from riot_ops.reuse.topic import Place
 from riot_ops.runtime.repartition import repartitioned
 from riot_ops.runtime.spark.adapters import labels_of
 
-__all__ = ["clusters", "connected", "held", "joined", "seed", "stood"]
+__all__ = ["clusters", "connected", "have_done", "held", "joined", "seed", "stood"]
 
 POLL_SECONDS = 0.02
 
@@ -72,6 +72,11 @@ def held(fragments: Sequence[Fragment], until: float, check: Callable[[], None])
         if time.monotonic() > until:
             raise ConnectorError(f"the queries {', '.join(waiting)} did not come to rest")
         time.sleep(POLL_SECONDS)
+
+
+def have_done(fragments: Iterable[Fragment], n: int) -> bool | None:
+    """Whether each has done so many micro-batches, or None."""
+    return all(one.topic.head().batch + 1 >= n for one in fragments) or None
 
 
 def joined(name: str, folder: Path, group: frozenset[str], old: Sequence[Fragment]) -> Fragment:

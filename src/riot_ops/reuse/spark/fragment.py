@@ -227,6 +227,12 @@ class Fragment:
             return None
         return grown if _same_shape(self.plan(), grown.plan()) else None
 
+    def without(self, grown: Fragment) -> Fragment:
+        """Itself again, with the query of one that took more in, whose steps do not come after all."""
+        self.query, self.layouts = grown.query, grown.layouts
+        self.forget({*grown.spec.steps} - {*self.spec.steps})
+        return self
+
     def lay_out(self, fuse: Literal["exact", "coarse"]) -> None:
         """Plan its stages; whatever comes to be in it may be forwarded some day."""
         self.spec.settled = self.spec.settled or len(self.spec.steps)

@@ -6,12 +6,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.shared import Addition
 from riot_ops.reuse.spark.carrier import Carrier, Delivered
 from riot_ops.reuse.spark.fragment import SPEC, Fragment
 from riot_ops.reuse.spark.making import source_of
-from riot_ops.reuse.submission import Submission
 
 __all__ = ["Left"]
 
@@ -47,7 +46,7 @@ class Left:
         nodes = (step for spec in self.specs.values() for step in spec.nodes)
         return {*nodes, *(step for one in self._files.values() for step in one.placed.values())}
 
-    def fragments(self, again: Sequence[tuple[Addition, Submission]]) -> dict[str, Fragment]:
+    def fragments(self, again: Sequence[Coming]) -> dict[str, Fragment]:
         """Take up the fragments in which dataflows that come again have steps."""
         known = {step.id: step for add, sub in again for step, _, _ in placed_steps(sub.flow, add.placed)}
         used = {step for addition, _ in again for step in addition.placed.values()}

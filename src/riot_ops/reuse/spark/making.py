@@ -1,8 +1,8 @@
-"""What a dataflow that comes needs: which steps run in a fragment of its own, and what it wants of which topics."""
+"""What dataflows that come need: which steps run in a fragment of their own, and what they want of which topics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +13,7 @@ from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
+from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.readings import opened, readings
 from riot_ops.reuse.shared import Addition
@@ -20,75 +21,79 @@ from riot_ops.reuse.spark.carrier import Wanted
 from riot_ops.reuse.spark.control import reads
 from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Reads
 from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.topic import Place
 
-__all__ = ["Made", "joining", "made", "source_of"]
+__all__ = ["Made", "first_messages", "joining", "made", "source_of"]
 
 
 @dataclass
 class Made:
-    """What is new with a dataflow, and not there yet.
+    """What is new with dataflows, and not there yet.
 
     Attributes
     ----------
     fragment : Fragment or None
-        Its new steps.
+        Their new steps.
     where : dict of str to (str or None)
         By step that the manager knows and that is new, the fragment that has it; of sinks none.
-    wanted : dict of str to Wanted
-        By fragment, what its sinks want of that.
+    wanted : dict of str to dict of str to Wanted
+        By dataflow, and by fragment, what its sinks want of that.
     """
 
     fragment: Fragment | None
     where: dict[str, str | None]
-    wanted: dict[str, Wanted]
+    wanted: dict[str, dict[str, Wanted]]
+
+    @property
+    def above(self) -> set[str]:
+        """The other fragments of which they want something."""
+        own = self.fragment
+        named = {name for wanted in self.wanted.values() for name in wanted}
+        return named if own is None else {*named, *own.spec.topics} - {own.name}
 
 
 def made(
-    addition: Addition,
-    submission: Submission,
+    coming: Sequence[Coming],
     folder: Path,
     where: Mapping[str, str | None],
     fragments: Mapping[str, Fragment],
 ) -> Made:
-    """What a dataflow needs, where these steps are in these fragments; a new one is to have this folder."""
-    for node, source in submission.sources.items():
-        if not source.replayable:
-            raise ConfigError(
-                f"the source {node!r} is an iterator, which can be read once, but Spark reads records again; "
-                "pass a list, a table or a path"
-            )
+    """What dataflows need, where these steps are in these fragments; a new one is to have this folder."""
     name = folder.name
     held: dict[str, str] = {}
     own: dict[str, Step] = {}
-    labels: dict[str, dict[str, list[str]]] = {}
-    for step, node, label in placed_steps(submission.flow, addition.placed):
-        holder = _holder(step, addition.placed[node], where, fragments)
-        if holder is None:
-            own[step.id] = step
-        held[step.id] = holder or name
-        if isinstance(step.operator, Intake):
-            held[step.id + BEATS] = held[step.id]
-        found = labels.setdefault(held[step.id], {}).setdefault(step.id, [])
-        if label not in found:
-            found.append(label)
-    wanted = {one: Wanted({}, named) for one, named in labels.items()}
-    for stream in submission.routes:
-        if stream != ERRORS_STREAM:
-            running = addition.placed[stream]
-            wanted[held[running]].streams.setdefault(running, []).append(stream)
-    new = {step.id for step in addition.new}
-    placed: dict[str, str | None] = {id: held.get(id) for id in addition.placed.values() if id in new}
-    if not own:
-        return Made(None, placed, wanted)
     sources: dict[str, dict[str, list[str]]] = {}
     begun: dict[str, Source] = {}
-    for node, (reading, member, members, merging) in readings(submission).items():
-        if (step_id := addition.placed[node]) in own:
-            if reading not in sources:
-                begun[reading] = opened(reading, members, merging).source
-                sources[reading] = {one: [] for one in members}
-            if step_id not in sources[reading][member]:
-                sources[reading][member].append(step_id)
+    wanted: dict[str, dict[str, Wanted]] = {}
+    placed: dict[str, str | None] = {}
+    for addition, submission in coming:
+        _check_sources(submission)
+        named = wanted.setdefault(submission.name, {})
+        for step, node, label in placed_steps(submission.flow, addition.placed):
+            holder = name if step.id in own else _holder(step, addition.placed[node], where, fragments)
+            if holder is None:
+                own[step.id] = step
+            held[step.id] = holder or name
+            if isinstance(step.operator, Intake):
+                held[step.id + BEATS] = held[step.id]
+            found = named.setdefault(held[step.id], Wanted({}, {})).labels.setdefault(step.id, [])
+            if label not in found:
+                found.append(label)
+        for stream in submission.routes:
+            if stream != ERRORS_STREAM:
+                running = addition.placed[stream]
+                named[held[running]].streams.setdefault(running, []).append(stream)
+        new = {step.id for step in addition.new}
+        placed |= {id: held.get(id) for id in addition.placed.values() if id in new}
+        for node, (reading, member, members, merging) in readings(submission).items():
+            if (step_id := addition.placed[node]) in own:
+                if reading not in sources:
+                    begun[reading] = opened(reading, members, merging).source
+                    sources[reading] = {one: [] for one in members}
+                if step_id not in sources[reading][member]:
+                    sources[reading][member].append(step_id)
+    if not own:
+        return Made(None, placed, wanted)
     spec = FragmentSpec(name, list(own), [s for s in own if s in addition.placed.values()], sources, {}, {})
     fragment = Fragment(folder, spec, list(own.values()), begun)
     for stream in sorted(fragment.outside({*own})):
@@ -111,14 +116,25 @@ def joining(
     own = new.fragment.name
     for name, fragment in fragments.items():
         if fragment.failure is None and (grown := fragment.taking_in(new.fragment, fuse)) is not None:
-            wanted = {one: found for one, found in new.wanted.items() if one != own}
-            for found in (new.wanted.get(own), new.wanted.get(name)):
-                if found is not None:
-                    there = wanted.setdefault(name, Wanted({}, {}))
-                    wanted[name] = Wanted(there.streams | found.streams, there.labels | found.labels)
+            wanted = {}
+            for dataflow, asked in new.wanted.items():
+                wanted[dataflow] = {one: found for one, found in asked.items() if one != own}
+                for found in (asked.get(own), asked.get(name)):
+                    if found is not None:
+                        there = wanted[dataflow].setdefault(name, Wanted({}, {}))
+                        wanted[dataflow][name] = Wanted(there.streams | found.streams, there.labels | found.labels)
             where = {step: name if holder == own else holder for step, holder in new.where.items()}
             return Made(None, where, wanted), grown
     return None
+
+
+def _check_sources(submission: Submission) -> None:
+    for node, source in submission.sources.items():
+        if not source.replayable:
+            raise ConfigError(
+                f"the source {node!r} is an iterator, which can be read once, but Spark reads records again; "
+                "pass a list, a table or a path"
+            )
 
 
 def _holder(step: Step, node: str, where: Mapping[str, str | None], fragments: Mapping[str, Fragment]) -> str | None:
@@ -129,7 +145,14 @@ def _holder(step: Step, node: str, where: Mapping[str, str | None], fragments: M
     return next((one for one in beside if one is not None and step.id in fragments[one].spec.origins), None)
 
 
-def source_of(members: Mapping[str, list[str]], again: Sequence[tuple[Addition, Submission]]) -> Source:
+def first_messages(addition: Addition, submission: Submission, begins: Iterable[tuple[int, Place]]) -> dict[str, int]:
+    """By source of a dataflow, the first message that it sees, where it begins at these places of topics."""
+    seen = [place.next for _, place in begins]
+    sources = {node.id: addition.placed[node.id] for node in submission.flow.kind("source")}
+    return {node: max((one.get(step, 0) for one in seen), default=0) for node, step in sources.items()}
+
+
+def source_of(members: Mapping[str, list[str]], again: Sequence[Coming]) -> Source:
     """What a reading of these steps reads, as it was given again."""
     wanted = {step for steps in members.values() for step in steps}
     for addition, submission in again:

@@ -1,0 +1,63 @@
+"""What somebody wants to run, and whether it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflow import Dataflow
+from riot_ops.reuse.checks import check_graph, check_twins
+from riot_ops.reuse.errors import DuplicateNameError
+from riot_ops.reuse.identity import Piece
+from riot_ops.reuse.submission import CHOICES, Submission, submitted
+
+__all__ = ["Request", "checked"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A dataflow that somebody wants to run, for :meth:`riot_ops.reuse.ReuseManager.submit_all`.
+
+    Parameters
+    ----------
+    flow, sources, sinks, name, owner, fold, on_slow, on_failure
+        As for :meth:`riot_ops.reuse.ReuseManager.submit`.
+    """
+
+    flow: Dataflow
+    sources: Any = None
+    sinks: Any = None
+    _: KW_ONLY
+    name: str | None = None
+    owner: str | None = None
+    fold: bool = False
+    on_slow: Literal["detach", "drop_oldest", "block"] = "detach"
+    on_failure: Literal["detach", "stop"] = "detach"
+
+
+def checked(
+    requests: Iterable[Request], running: Collection[str], reads: bool
+) -> dict[str, tuple[Submission, Mapping[str, Piece]]]:
+    """By name, what is asked for and its steps; raises what is wrong with it, where dataflows of these names run."""
+    found: dict[str, tuple[Submission, Mapping[str, Piece]]] = {}
+    for one in requests:
+        if not isinstance(one, Request):
+            raise ConfigError(f"expected a Request, got {type(one).__name__}")
+        flow = one.flow
+        if not isinstance(flow, Dataflow):
+            raise ConfigError(f"expected a Dataflow, got {type(flow).__name__}")
+        name = flow.name if one.name is None else one.name
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a dataflow needs a name, got {name!r}")
+        if name in running:
+            raise DuplicateNameError(f"a dataflow {name!r} is running; remove it first, or give this one another name")
+        if name in found:
+            raise DuplicateNameError(f"two of the dataflows are named {name!r}; give one of them another name")
+        check_graph(flow)
+        choices = {choice: getattr(one, choice) for choice in CHOICES}
+        submission, pieces = submitted(name, flow, one.sources, one.sinks, reads, **choices)
+        check_twins(flow, pieces, one.fold)
+        found[name] = submission, pieces
+    return found
