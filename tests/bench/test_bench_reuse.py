@@ -70,12 +70,12 @@ def test_many_dataflows_over_one_stream(monkeypatch):
     assert pace.value > 0 and pace.reach == 0.95 * 500 * 4
     size = found["reuse/many/4/bytes-per-dataflow"]
     assert size.reach == 1 << 20 and size.at_most and found["reuse/many/4/submit-ms"].value > 0
-    with pytest.raises(ConfigError, match="'local', got 'null'"):
+    with pytest.raises(ConfigError, match="'local' or 'spark', got 'null'"):
         list(reuse.measures(many=4, backend="null"))
 
 
 def test_latency_counts_from_when_the_message_was_due():
-    latencies = reuse_many._Latencies()
+    latencies = reuse_many.Latencies()
     latencies.begin = time.time() - 10
     latencies.sink().function("out", pa.record_batch({"seq": pa.array([0, 4500])}))
     early, late = latencies.since(0)
@@ -86,7 +86,7 @@ def test_latency_counts_from_when_the_message_was_due():
 def test_each_of_many_dataflows_has_a_filter_of_its_own_and_one_parser_for_all():
     manager = ReuseManager()
     for i in range(5):
-        manager.submit(reuse_many._flow(i, 5))
+        manager.submit(reuse_many.flow(i, 5))
     assert manager.stats()["steps"] == 2 + 3 * 5 and manager.stats()["sources"] == 1
 
 

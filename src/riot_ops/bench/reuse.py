@@ -68,7 +68,7 @@ def measures(
         ``null`` counts steps alone. ``spark`` runs the first ``at_once`` dataflows of a workload as queries, each by
         itself and together; in the quick form three of them.
     many : int, optional
-        In place of the others: so many dataflows over one stream, in process.
+        In place of the others: so many dataflows over one stream, in process or on Spark.
     carried : bool, default False
         In place of the others, on Spark: how many dataflows at 100 messages per second two cores carry, each as a query
         and together.
@@ -79,9 +79,9 @@ def measures(
         stream, and share as much as all do.
     """
     if many is not None:
-        if backend != "local":
-            raise ConfigError(f"many dataflows are measured with the back end 'local', got {backend!r}")
-        yield from reuse_many.many(many, quick)
+        if backend not in ("local", "spark"):
+            raise ConfigError(f"many dataflows are measured with the back end 'local' or 'spark', got {backend!r}")
+        yield from reuse_many.many(many, quick, backend)
         return
     if carried and backend != "spark":
         raise ConfigError(f"what two cores carry is measured with the back end 'spark', got {backend!r}")

@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,76 +15,153 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops import tasks as t
+from riot_ops.bench.data import needs
 from riot_ops.bench.measure import Measure
+from riot_ops.bench.sparks import folder, spark_session
+from riot_ops.connectors.mqtt.client import MqttConnection
 from riot_ops.connectors.mqtt.memory import MemoryBroker
+from riot_ops.connectors.mqtt.publisher import Outgoing, publisher
 from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.core.errors import ConnectorError
 from riot_ops.core.schema import RAW
 from riot_ops.core.sink import CallbackSink
 from riot_ops.dataflow import Dataflow
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.kernels.arrow import int_column
-from riot_ops.reuse import LocalBackend, ReuseManager
+from riot_ops.measure.processes import ProcessTree
+from riot_ops.reuse import LocalBackend, Request, ReuseManager
+from riot_ops.testing.services import Mosquitto
 
 __all__ = ["many"]
 
+TOPIC = "readings"
 RATE = 500
 SENSORS = 50
 #: Seconds before it counts, and for which it does, in the full and in the quick form.
 WARM, COUNTED = (10.0, 3.0), (30.0, 5.0)
+#: On Spark: how often queries look for records, and how long one of the dataflows runs before.
+TRIGGER, FIRST_SECONDS = "0.2 seconds", 8.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def many(n: int, quick: bool = False) -> Iterator[Measure]:
+def many(n: int, quick: bool = False, backend: str = "local") -> Iterator[Measure]:
     """So many dataflows over one subscription, each a filter of its own on one field, and averages by sensor.
 
-    A process publishes 500 messages per second in its own thread; the latency of a result is from when the message that
-    led to it was due to when the dataflow's sink has it.
+    500 messages per second are published in a thread of their own; the latency of a result is from when the message
+    that led to it was due to when the dataflow's sink has it. All come as one action.
     """
     warm, counted = WARM[quick], COUNTED[quick]
-    lines = [{"payload": b'{"sensor": "s", "value": 90}', "event_time": None}] * 100
-    _flow(0, n).run(MemorySource(lines, RAW), sinks=_Latencies().sink())  # which loads all code
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"memory://many-{n}"
-        source = MqttSource(url=url, topics=("readings",), client_id="many", spool=str(Path(folder) / "spool"))
-        source.open()
-        latencies = _Latencies()
-        manager = ReuseManager(backend := LocalBackend(epoch_s=1.0))
-        gc.collect()
-        before, begin = _memory(), time.process_time()
-        for i in range(n):
-            manager.submit(_flow(i, n), source, latencies.sink())
+    with (in_process if backend == "local" else on_spark)(n) as (manager, source, send, memory, ready):
+        latencies = Latencies()
+        before, begin = memory(), time.process_time()
+        manager.submit_all(Request(flow(i, n), source, latencies.sink()) for i in range(n))
         submitted = 1e3 * (time.process_time() - begin) / n
-        backend.start()
-        with _publishing(MemoryBroker.of(url)) as started:
+        ready()
+        with publishing(send) as started:
             latencies.begin = started
             time.sleep(warm)
-            since, messages = time.time(), backend.stats()["messages"]
+            since, messages = time.time(), _messages(manager)
             time.sleep(counted)
-            took, messages = time.time() - since, backend.stats()["messages"] - messages
+            took, messages = time.time() - since, _messages(manager) - messages
+            bytes_each = (memory() - before) / n
         found = latencies.since(since)
-        bytes_each = (_memory() - before) / n
-        manager.close()
     name = f"reuse/many/{n}"
     p50, p95 = np.quantile(found, [0.5, 0.95]) if found.size else (np.inf, np.inf)
     what = f"{RATE} messages/s, results of {counted:g} s; p50 {p50:.0f} ms"
     yield Measure(f"{name}/p95-ms", float(p95), "ms", what, 1000, at_most=True)
     kept_up = f"{messages / took:.0f} messages/s, each for {n} dataflows"
     yield Measure(f"{name}/records-per-s", messages / took * n, "records/s", kept_up, 0.95 * RATE * n)
-    yield Measure(f"{name}/bytes-per-dataflow", bytes_each, "bytes", "memory of the process", 1 << 20, at_most=True)
+    held = "memory of the process" if backend == "local" else "memory of driver, JVM and workers beyond that for one"
+    yield Measure(f"{name}/bytes-per-dataflow", bytes_each, "bytes", held, 1 << 20, at_most=True)
     yield Measure(f"{name}/submit-ms", submitted, "ms", "CPU time of submitting one")
 
 
-def _flow(i: int, n: int) -> Dataflow:
-    flow = Dataflow(f"d{i}")
-    lines = flow.source("readings").to(
-        t.ParseJSON(fields={"sensor": ("sensor", "string"), "value": ("value", "double")}), id="parse"
-    )
-    passing = lines.to(t.RangeFilter(by=None, bounds={"value": (25 + 50 * i / n, 1000)}), id="filter")
-    return flow.sink("out", passing.to(t.BlockAverage(by=("sensor",), window=10), id="average"))
+def _messages(manager: ReuseManager) -> int:
+    """How many messages the dataflows have taken."""
+    return sum(n for step, n in manager.stats()["records"].items() if step.startswith("readings."))
+
+
+#: A manager, the source, what sends messages to it, the bytes in use, and what waits until the source takes messages.
+Setting = tuple[ReuseManager, MqttSource, Callable[[list[bytes]], None], Callable[[], float], Callable[[], None]]
 
 
 @contextmanager
-def _publishing(broker: MemoryBroker) -> Iterator[float]:
+def in_process(n: int) -> Iterator[Setting]:
+    """A broker and a back end in this process."""
+    lines = [{"payload": b'{"sensor": "s", "value": 90}', "event_time": None}] * 100
+    flow(0, n).run(MemorySource(lines, RAW), sinks=Latencies().sink())  # which loads all code
+    with tempfile.TemporaryDirectory() as place:
+        url = f"memory://many-{n}"
+        broker = MemoryBroker.of(url)
+        source = MqttSource(url=url, topics=(TOPIC,), client_id="many", spool=str(Path(place) / "spool"))
+        source.open()
+        backend = LocalBackend(epoch_s=1.0)
+        manager = ReuseManager(backend)
+        gc.collect()
+
+        def send(messages: list[bytes]) -> None:
+            for message in messages:
+                broker.publish(TOPIC, message)
+
+        yield manager, source, send, _memory, backend.start
+        manager.close()
+
+
+@contextmanager
+def on_spark(n: int) -> Iterator[Setting]:
+    """A Mosquitto beside us, and queries in a session on two cores that has run one of the dataflows before."""
+    needs("this benchmark", "mqtt", "paho.mqtt.client")
+    from riot_ops.reuse.spark.session import SparkBackend
+
+    with folder() as place, spark_session(2) as spark, Mosquitto() as broker, ProcessTree(every_s=1.0) as tree:
+        connection = MqttConnection(url=broker.url, client_id="many-out")
+
+        def opened(name: str) -> tuple[ReuseManager, MqttSource, Callable[[], None]]:
+            manager = ReuseManager(SparkBackend(spark, place / name, trigger=TRIGGER))
+            spool = place / f"{name}-spool"
+            source = MqttSource(url=broker.url, topics=(TOPIC,), client_id=name, spool=str(spool))
+            return manager, source, lambda: _wait_for(spool / "subscription.json")
+
+        def send(messages: list[bytes]) -> None:
+            given = [Outgoing(TOPIC, one) for one in messages]
+            publisher(connection).publish(given, qos=1, retain=False, expiry_s=None)
+
+        def memory() -> float:
+            return float(tree.usage().memory[-3:].mean())
+
+        manager, source, ready = opened("one")
+        manager.submit(flow(0, n), source, Latencies().sink())
+        ready()
+        with publishing(send):
+            time.sleep(FIRST_SECONDS)
+            used = memory()
+        manager.close()
+        manager, source, ready = opened("many")
+        yield manager, source, send, lambda: memory() if manager.names else used, ready
+        manager.close()
+
+
+def _wait_for(file: Path) -> None:
+    """Until the source has subscribed, which a process of Spark's does."""
+    limit = time.monotonic() + 60
+    while not file.exists():
+        if time.monotonic() > limit:
+            raise ConnectorError("the source has not subscribed within 60 s")
+        time.sleep(0.05)
+
+
+def flow(i: int, n: int) -> Dataflow:
+    """One of n dataflows."""
+    made = Dataflow(f"d{i}")
+    lines = made.source("readings").to(
+        t.ParseJSON(fields={"sensor": ("sensor", "string"), "value": ("value", "double")}), id="parse"
+    )
+    passing = lines.to(t.RangeFilter(by=None, bounds={"value": (25 + 50 * i / n, 1000)}), id="filter")
+    return made.sink("out", passing.to(t.BlockAverage(by=("sensor",), window=10), id="average"))
+
+
+@contextmanager
+def publishing(send: Callable[[list[bytes]], None]) -> Iterator[float]:
     """Publish at the pace; gives when the first message is due."""
     over = threading.Event()
     begin = time.time()
@@ -93,11 +170,10 @@ def _publishing(broker: MemoryBroker) -> Iterator[float]:
     def publish() -> None:
         i = 0
         while not over.is_set():
-            due = int((time.time() - begin) * RATE)
-            while i < due:
-                text = b'{"sensor": "s%d", "value": %.3f}' % (i % SENSORS, values[i % len(values)])
-                broker.publish("readings", text)
-                i += 1
+            due = range(i, int((time.time() - begin) * RATE))
+            if due:
+                send([b'{"sensor": "s%d", "value": %.3f}' % (k % SENSORS, values[k % len(values)]) for k in due])
+            i = max(i, due.stop)
             time.sleep(0.002)
 
     thread = threading.Thread(target=publish, daemon=True)
@@ -109,7 +185,7 @@ def _publishing(broker: MemoryBroker) -> Iterator[float]:
         thread.join()
 
 
-class _Latencies:
+class Latencies:
     """When results came, and of which messages."""
 
     def __init__(self) -> None:
@@ -128,5 +204,5 @@ class _Latencies:
         return np.concatenate(late) if late else np.empty(0)
 
 
-def _memory() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+def _memory() -> float:
+    return float(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE)
