@@ -157,7 +157,7 @@ class FakeSpark(FragmentsBackend):
         self._watch.join()
         for fragment in self._fragments.values():
             fragment.stop()
-        for carrier in self._carriers.values():
+        for carrier in self._carriers.all():
             carrier.close()
         self._claim.release()
         self._patch.stop()

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
-from riot_ops.reuse.topic import Topic
+from riot_ops.reuse.topic import Topic, TopicFile
 
-__all__ = ["Throttled", "TopicSource"]
+__all__ = ["Throttled", "TopicSource", "read_file"]
 
 
 class TopicSource(Source):
@@ -64,7 +64,7 @@ class TopicSource(Source):
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         """Whole batches where there are enough of them, else parts of their files."""
         files = [
-            [number, file.stream, file.path, file.size]
+            [number, file.stream, file.path, file.size, file.rows]
             for number in range(start["batch"], end["batch"])
             for file in self.topic.marker(number).files
             if file.stream in self.schemas
@@ -75,11 +75,12 @@ class TopicSource(Source):
     def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
         """The records of a part: a batch of the topic at once, by stream."""
         found: dict[int, dict[str, list[pa.RecordBatch]]] = {}
-        for number, stream, path, size in split["files"]:
+        for number, *file in split["files"]:
             if number not in found and found:
                 yield from found.values()
                 found = {}
-            found.setdefault(number, {}).setdefault(stream, []).extend(self._records(stream, path, size))
+            one = TopicFile(*file)
+            found.setdefault(number, {}).setdefault(one.stream, []).extend(self._records(one))
         yield from found.values()
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -100,26 +101,34 @@ class TopicSource(Source):
     def _rows(self, number: int) -> int:
         return sum(file.rows for file in self.topic.marker(number).files if file.stream in self.schemas)
 
-    def _records(self, stream: str, path: str, size: int) -> list[pa.RecordBatch]:
+    def _records(self, file: TopicFile) -> list[pa.RecordBatch]:
         """The batches of a file, as its stream has them."""
-        where = self.topic.folder / path
-        try:
-            if (there := where.stat().st_size) != size:
-                raise ConnectorError(
-                    f"the topic {self.topic.folder} is damaged: {path} has {there:,} bytes instead of {size:,}"
-                )
-            with pa.memory_map(str(where)) as file:
-                table = pa.ipc.open_file(file).read_all()
-        except FileNotFoundError:
-            raise ConnectorError(f"the topic {self.topic.folder} is damaged: {path} is not there") from None
-        except (OSError, pa.ArrowInvalid) as error:
-            raise ConnectorError(f"the topic {self.topic.folder} is damaged: {path}: {error}") from error
-        schema = self.schemas[stream]
-        if schema is None:
-            return [batch for batch in table.to_batches() if batch.num_rows]
-        if missing := sorted(set(schema.names) - set(table.schema.names)):
-            raise ConnectorError(f"the topic {self.topic.folder} has no field {missing[0]!r} in stream {stream!r}")
-        return [b for b in table.select(schema.names).cast(schema).to_batches() if b.num_rows]
+        schema = self.schemas[file.stream]
+        batches = read_file(self.topic, file)
+        if schema is None or not batches:
+            return batches
+        if missing := sorted(set(schema.names) - set(batches[0].schema.names)):
+            raise ConnectorError(f"the topic {self.topic.folder} has no field {missing[0]!r} in stream {file.stream!r}")
+        table = pa.Table.from_batches(batches)
+        return list(table.select(schema.names).cast(schema).to_batches())
+
+
+def read_file(topic: Topic, file: TopicFile) -> list[pa.RecordBatch]:
+    """The batches in a file of a topic, none of them empty."""
+    where = topic.folder / file.path
+    try:
+        if (there := where.stat().st_size) != file.size:
+            raise ConnectorError(
+                f"the topic {topic.folder} is damaged: {file.path} has {there:,} bytes instead of {file.size:,}"
+            )
+        with pa.memory_map(str(where)) as mapped:
+            reader = pa.ipc.open_file(mapped)
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    except FileNotFoundError:
+        raise ConnectorError(f"the topic {topic.folder} is damaged: {file.path} is not there") from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ConnectorError(f"the topic {topic.folder} is damaged: {file.path}: {error}") from error
+    return [batch for batch in batches if batch.num_rows]
 
 
 class Throttled(WrappedSource):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import logging
 import threading
 import time
@@ -16,15 +15,16 @@ from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import Coming, apart
 from riot_ops.reuse.shared import Removal, Rest
+from riot_ops.reuse.spark.bringing import bring, go_on
 from riot_ops.reuse.spark.care import Care, watch
-from riot_ops.reuse.spark.carrier import Carrier, Delivered
+from riot_ops.reuse.spark.carrier import Carrier, Carriers
 from riot_ops.reuse.spark.defragment import clusters, connected, have_done, held, joined, seed, stood
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, first_messages, joining, made
 from riot_ops.reuse.spark.meeting import meeting
-from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.spark.recipient import Progress, Recipient
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.claim import Claim
 
@@ -53,7 +53,7 @@ class FragmentsBackend:
         join: bool = True,
     ) -> None:
         self.folder = local_path(folder, "folder").absolute()
-        self.patience_s, self.behind_bytes = patience_s, behind_bytes
+        self.patience_s = patience_s
         self.max_queries, self.join = max_queries, join
         self._options = options
         self._fuse = fuse
@@ -63,7 +63,8 @@ class FragmentsBackend:
         self._claim = Claim([self.folder])
         #: In the order in which they came: each reads topics of earlier ones alone.
         self._fragments: dict[str, Fragment] = {}
-        self._carriers: dict[str, Carrier] = {}
+        self._recipients: dict[str, Recipient] = {}
+        self._carriers = Carriers(behind_bytes, patience_s)
         self._care = Care(self._fragments, self._launch, self._users, tries)
         #: By step that the manager knows, the fragment that has it; of sinks none.
         self._where: dict[str, str | None] = {}
@@ -73,9 +74,8 @@ class FragmentsBackend:
         self._number = self._left.number
         self._interrupted: list[float] = []  # seconds
         self._lock = threading.RLock()
-        self._news = threading.Condition()
         self._stop = threading.Event()
-        watched = self._fragments, self._carriers, self._care, self._news, self._lock, self._stop
+        watched = self._fragments, self._carriers, self._care, self._lock, self._stop
         self._watch = threading.Thread(target=watch, args=watched, daemon=True, name="riot_ops-reuse-watch")
         self._watch.start()
 
@@ -130,7 +130,8 @@ class FragmentsBackend:
         waiting = f"new-{self._number}"
         for name, batch in since.items():  # nothing is trimmed meanwhile
             self._fragments[name].topic.join(waiting, batch)
-        carriers: dict[str, Carrier] = {}
+        recipients: list[Recipient] = []
+        carriers: list[Carrier] = []
         firsts: dict[str, dict[str, int]] = {}
         try:
             versions = self._refresh(found)
@@ -141,17 +142,22 @@ class FragmentsBackend:
                         self._fragments[name].topic.join(new.fragment.name, begins[name][0])
                     new.fragment.follow(begins)
                     new.fragment.save()
-                at = {name: batch for name, (batch, _) in begins.items()}
+                own = len(recipients)
                 for addition, submission in (one for one in coming if one[1].name in new.wanted):
-                    begun = {name: at.get(name, 0) for name in new.wanted[submission.name]}
-                    state = Delivered(submission.name, dict(addition.placed), 0, begun)
-                    carriers[submission.name] = self._carrier(submission, new, state, False)
+                    progress = Progress(dict(addition.placed))
+                    recipients.append(Recipient(submission, new.wanted[submission.name], progress))
                     firsts[submission.name] = first_messages(addition, submission, begins.values())
+                at = {name: batch for name, (batch, _) in begins.items()}
+                fragments = {**self._fragments, **({} if new.fragment is None else {new.fragment.name: new.fragment})}
+                carriers += bring(self.folder / "dataflows", recipients[own:], fragments, at, self._carriers)
             for fragment in (new.fragment for new in found if new.fragment is not None):
                 fragment.query = self._launch(fragment)
         except BaseException:
-            for carrier in carriers.values():
-                carrier.give_up()
+            for one in recipients:
+                one.delivery.halt()
+                self._carriers.of.pop(one.name, None)
+            for carrier in carriers:
+                carrier.forget()
             raise
         finally:
             for name in since:
@@ -160,8 +166,8 @@ class FragmentsBackend:
             self._where |= new.where
             if new.fragment is not None:
                 self._fragments[new.fragment.name] = new.fragment
-        self._carriers |= carriers
-        for carrier in carriers.values():
+        self._recipients |= {one.name: one for one in recipients}
+        for carrier in carriers:
             carrier.start()
         return [firsts[submission.name] for _, submission in coming]
 
@@ -173,9 +179,10 @@ class FragmentsBackend:
 
     def reduce(self, removal: Removal) -> None:
         with self._lock:
-            carrier = self._carriers.pop(removal.name, None)
-            if carrier is not None:
-                carrier.end()
+            gone = self._recipients.pop(removal.name, None)
+            if gone is not None:
+                self._carriers.of[gone.name].end(gone)
+                del self._carriers.of[gone.name]
             self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
             for fragment in reversed(list(self._fragments.values())):
                 if not self._where.keys() & fragment.spec.nodes:
@@ -187,7 +194,7 @@ class FragmentsBackend:
 
     def rest(self, rest: Rest) -> None:
         with self._lock:
-            self._carriers[rest.name].pause(rest.paused)
+            self._carriers.of[rest.name].pause(self._recipients[rest.name], rest.paused)
             self._refresh()
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
@@ -199,7 +206,8 @@ class FragmentsBackend:
     def _replaced(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:
         """Have fragments replaced by one for each group of steps."""
         names = {one.name for one in old}
-        carriers = [one for one in self._carriers.values() if names & one.topics.keys()]
+        concerned = [one for one in self._recipients.values() if names & one.wanted.keys()]
+        of = self._carriers.of
         fresh: list[Fragment] = []
         try:
             for group in groups:
@@ -207,7 +215,7 @@ class FragmentsBackend:
                 name = f"f{self._number}"
                 fresh.append(joined(name, self.folder / "fragments" / name, group, old))
                 fresh[-1].lay_out(self._fuse)
-                fresh[-1].tell(self._wanted(carriers, group))
+                fresh[-1].tell(self._wanted(concerned, group))
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
             with contextlib.suppress(ConnectorError):  # then it takes longer
                 self._until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
@@ -215,7 +223,7 @@ class FragmentsBackend:
             held(old, begun + self.patience_s, lambda: self._care.check(names))
 
             def late() -> str:
-                return ", ".join(one.submission.name for one in carriers if one.behind())
+                return ", ".join(one.name for one in concerned if not one.over and of[one.name].behind())
 
             self._until(lambda: not late() or None, names, lambda: f"the sinks of {late()} do not keep up")
             for one in fresh:
@@ -234,9 +242,12 @@ class FragmentsBackend:
         for one in fresh:
             self._where |= dict.fromkeys(one.spec.nodes, one.name)
             self._fragments[one.name] = one
-            for carrier in carriers:
-                if self._where[next(s for s in carrier.state.placed.values() if self._where[s])] == one.name:
-                    carrier.switch(one.name, one.topic)
+        to = {}
+        for r in concerned:
+            holder = next(name for step in r.progress.placed.values() if (name := self._where[step]))
+            to[r.name] = holder, self._fragments[holder].topic
+        for carrier in {of[r.name] for r in concerned}:
+            carrier.switch(to)
         for gone in reversed(old):
             del self._fragments[gone.name]
             gone.remove()
@@ -255,18 +266,18 @@ class FragmentsBackend:
             time.sleep(POLL_SECONDS / 2)
         return found
 
-    def _wanted(self, carriers: list[Carrier], group: frozenset[str]) -> set[str]:
+    def _wanted(self, recipients: list[Recipient], group: frozenset[str]) -> set[str]:
         """The streams of a group that dataflows want."""
-        asked = (w.streams for one in carriers if not one.paused and not one.over for _, w in one.topics.values())
+        asked = (w.streams for one in recipients if not one.paused and not one.over for w in one.wanted.values())
         return {stream for streams in asked for stream in streams} & group
 
     def _refresh(self, fresh: Iterable[Made] = ()) -> dict[str, int]:
         """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
-        for carrier in self._carriers.values():
-            if not carrier.paused and not carrier.over:
-                for name, (_, found) in carrier.topics.items():
-                    wanted[name].update(found.streams)
+        for one in self._recipients.values():
+            if not one.paused and not one.over:
+                for name, asked in one.wanted.items():
+                    wanted[name].update(asked.streams)
         fragments = dict(self._fragments)
         for new in fresh:
             for name, asked in (one for each in new.wanted.values() for one in each.items()):
@@ -279,15 +290,6 @@ class FragmentsBackend:
             for other, read in fragment.spec.topics.items():
                 wanted[other] |= outside & {*read.streams}
         return versions
-
-    def _carrier(self, submission: Submission, new: Made, state: Delivered, again: bool) -> Carrier:
-        fragments = {**self._fragments, **({} if new.fragment is None else {new.fragment.name: new.fragment})}
-        topics = {name: (fragments[name].topic, wanted) for name, wanted in new.wanted[submission.name].items()}
-        bounds = self.behind_bytes, self.patience_s
-        return Carrier(self._file(submission.name), submission, topics, state, self._news, *bounds, again)
-
-    def _file(self, name: str) -> Path:
-        return self.folder / "dataflows" / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
 
     # -- after a restart ---------------------------------------------------------------------------
 
@@ -308,21 +310,26 @@ class FragmentsBackend:
         used = {step for addition, _ in again for step in addition.placed.values()}
         for name, fragment in self._fragments.items():
             self._where |= dict.fromkeys(used & {*fragment.spec.nodes}, name)
-        lost = []
+        lost: list[Coming] = []
+        found: dict[Path, tuple[list[Recipient], dict[str, int]]] = {}
+        # what others were replaced by has been carried up to there
+        replaced = {name: 0 for name, fragment in self._fragments.items() if fragment.spec.replaces}
         for addition, submission in again:
-            state = self._left.dataflow(self._file(submission.name))
+            noted = self._left.carried(submission.name)
             new = made([(addition, submission)], self.folder, self._where, self._fragments)
             wanted = new.wanted[submission.name]
-            if state is not None:  # what others were replaced by has been carried up to there
-                replaced = {name for name, fragment in self._fragments.items() if fragment.spec.replaces}
-                state.at = {**dict.fromkeys(replaced, 0), **state.at}
-            if state is None or new.fragment is not None or not wanted.keys() <= state.at.keys():
+            if noted is None or new.fragment is not None or not wanted.keys() <= {**replaced, **noted[1].at}.keys():
                 lost.append((addition, submission))
                 continue
-            state.at = {name: state.at[name] for name in wanted}
             self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
-            self._carriers[submission.name] = self._carrier(submission, new, state, True)
-        kept = {carrier.reader for carrier in self._carriers.values()}
+            one = Recipient(submission, wanted, noted[1].dataflows[submission.name], again=True)
+            self._recipients[submission.name] = one
+            found.setdefault(noted[0], ([], {**replaced, **noted[1].at}))[0].append(one)
+        for file, (to, at) in found.items():
+            go_on(file, to, self._fragments, at, self._carriers)
+            self._left.taken_up(file)
+        carriers = self._carriers.all()
+        kept = {carrier.reader for carrier in carriers}
         for fragment in self._fragments.values():
             kept.update(fragment.name for _ in fragment.spec.topics)
         for fragment in self._fragments.values():
@@ -332,17 +339,15 @@ class FragmentsBackend:
         self._refresh()
         for fragment in self._fragments.values():
             fragment.query = self._launch(fragment)
-        for carrier in self._carriers.values():
+        for carrier in carriers:
             carrier.start()
         if lost:
             self.extend(lost)
 
-    # -- queries that fail -------------------------------------------------------------------------
+    # -- looking -----------------------------------------------------------------------------------
 
     def _users(self, name: str) -> list[str]:
-        return [dataflow for dataflow, carrier in self._carriers.items() if name in carrier.topics]
-
-    # -- looking -----------------------------------------------------------------------------------
+        return [dataflow for dataflow, one in self._recipients.items() if name in one.wanted]
 
     def fresh(self, step: str) -> bool:
         return step not in self._where  # what runs may take a record at any moment
@@ -365,7 +370,7 @@ class FragmentsBackend:
         ``interrupted_s`` are the seconds for which each defragmentation kept queries from going on.
         """
         with self._lock:
-            found = figures(self._fragments, self._carriers, self._where, self._care.failure)
+            found = figures(self._fragments, self._recipients, self._carriers, self._where, self._care.failure)
             return {**found, "interrupted_s": [round(seconds, 3) for seconds in self._interrupted]}
 
     def micro_batches(self) -> dict[str, int]:
@@ -380,9 +385,7 @@ class FragmentsBackend:
         while True:
             with self._lock:
                 self._care.check(self._fragments)
-                if all(f.ended for f in self._fragments.values()) and not any(
-                    carrier.behind() for carrier in self._carriers.values()
-                ):
+                if all(f.ended for f in self._fragments.values()) and not self._carriers.behind():
                     return True
             if until is not None and time.monotonic() > until:
                 return False
@@ -395,6 +398,6 @@ class FragmentsBackend:
         with self._lock:
             for fragment in self._fragments.values():
                 fragment.stop()
-            for carrier in self._carriers.values():
+            for carrier in self._carriers.all():
                 carrier.close()
             self._claim.release()

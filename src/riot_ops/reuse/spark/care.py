@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.reuse.spark.carrier import Carrier
+from riot_ops.reuse.spark.carrier import Carriers
 from riot_ops.reuse.spark.fragment import Fragment, Running
 
 __all__ = ["Care", "watch"]
@@ -76,9 +76,8 @@ class Care:
 
 def watch(
     fragments: Mapping[str, Fragment],
-    carriers: Mapping[str, Carrier],
+    carriers: Carriers,
     care: Care,
-    news: threading.Condition,
     lock: threading.RLock,
     stop: threading.Event,
 ) -> None:
@@ -90,12 +89,12 @@ def watch(
         heads = {name: fragment.topic.stamp() for name, fragment in list(fragments.items())}
         if heads != seen:
             seen = heads
-            with news:
-                news.notify_all()
+            with carriers.news:
+                carriers.news.notify_all()
         if turn % 10 == 0 and lock.acquire(blocking=False):
             try:
                 care.revive()
-                for carrier in carriers.values():
+                for carrier in carriers.all():
                     carrier.look()
             finally:
                 lock.release()

@@ -1,11 +1,12 @@
-"""What brings a dataflow its records: reads the topics that it shares, and writes to its own sinks."""
+"""What brings dataflows their records: reads the topics that they share, and hands on to the sinks of each."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -13,90 +14,108 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.spark.control import read_json, write_json
+from riot_ops.reuse.spark.dealing import dealt
+from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient
 from riot_ops.reuse.spark.source import APART
-from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Marker, Topic
-from riot_ops.reuse.topic_source import TopicSource
 
-__all__ = ["Carrier", "Delivered", "Wanted"]
+__all__ = ["Carried", "Carrier", "Carriers"]
 
 IDLE_SECONDS = 0.5
 #: About so many bytes go to the sinks in one epoch.
 EPOCH_BYTES = 32 << 20
+#: For how long one dataflow may hold up the others of its carrier, once: then it has a carrier of its own.
+GRACE_SECONDS = 0.5
+
+#: Streams by a dataflow's own names, with records of them; and that by dataflow.
+Taken = list[tuple[str, pa.RecordBatch]]
+Records = dict[str, Taken]
 
 
-class Delivered(msgspec.Struct):
-    """How far a dataflow's sinks have got: the number of the next epoch, and of the next batch of each topic."""
+class Carried(msgspec.Struct):
+    """How far a carrier is: the next batch of each topic, and what it carries to."""
 
-    name: str
-    placed: dict[str, str]
-    epoch: int = 0
-    at: dict[str, int] = {}
+    at: dict[str, int]
+    dataflows: dict[str, Progress]
 
 
-class Wanted(msgspec.Struct):
-    """What a dataflow wants of a topic: its own names for streams, and for steps that reject records."""
+@dataclass(frozen=True)
+class Carriers:
+    """By dataflow, who carries to it; what tells them that there is something, and how far sinks may be behind."""
 
-    streams: dict[str, list[str]]
-    labels: dict[str, list[str]]
+    behind_bytes: int
+    patience_s: float
+    news: threading.Condition = field(default_factory=threading.Condition)
+    of: dict[str, Carrier] = field(default_factory=dict)
+
+    def all(self) -> set[Carrier]:
+        """Each of them once."""
+        return {*self.of.values()}
+
+    def waiting(self) -> dict[str, int]:
+        """By dataflow, the bytes that wait to be carried."""
+        return {name: n for one in self.all() for name, n in one.waiting().items()}
+
+    def behind(self) -> bool:
+        """Whether something waits to be carried."""
+        return any(one.behind() for one in self.all())
 
 
 class Carrier:
-    """Carries records of topics to the sinks of one dataflow, in a thread of its own.
+    """Carries records of topics to the sinks of dataflows: one thread, and one reader of each topic, for all of them.
 
-    What is in an epoch is committed to the sinks, then it is noted how far that was; an epoch that was not noted comes
-    again, and sinks that replace what they have of it have it once.
+    What each takes of a turn is an epoch of its sinks, which is committed; then it is noted how far that was. An epoch
+    that was not noted comes again, and sinks that replace what they have of it have it once.
 
     Parameters
     ----------
     file : path
         Where it is noted.
-    topics : mapping of str to (Topic, Wanted)
-    state : Delivered
-    behind_bytes : int
-        A dataflow that is further behind has failed, or with ``on_slow="drop_oldest"`` loses its oldest records.
-    patience_s : float
-        One whose sinks take nothing for so long is not waited for.
+    topics : mapping of str to Topic
+        By fragment.
+    state : Carried
+    recipients : sequence of Recipient
+        Those that it carries to; with the same ``on_slow``.
+    among : Carriers
+        Where it is noted who carries to whom.
+    thread : Thread, optional
+        The one that carries; by default it has one of its own.
     """
 
     def __init__(
         self,
         file: Path,
-        submission: Submission,
-        topics: Mapping[str, tuple[Topic, Wanted]],
-        state: Delivered,
-        news: threading.Condition,
-        behind_bytes: int,
-        patience_s: float,
-        again: bool = False,
+        topics: Mapping[str, Topic],
+        state: Carried,
+        recipients: Sequence[Recipient],
+        among: Carriers,
+        thread: threading.Thread | None = None,
     ) -> None:
-        self.file, self.submission, self.topics, self.state = file, submission, dict(topics), state
-        self.behind_bytes, self.patience_s = behind_bytes, patience_s
-        self.on_slow: str = submission.on_slow
+        self.file, self.topics, self.recipients = file, dict(topics), list(recipients)
+        self.on_slow = self.recipients[0].submission.on_slow
         self.reader = ("" if self.on_slow == "block" else APART) + file.stem
-        self.paused = self.given_up = False
-        self._begun: float | None = None
-        self.dropped: Counter[str] = Counter()
-        self._news = news
+        self.at = dict(state.at)
+        self._noted = state
+        self._among = among
+        self._begun = None if thread is None else time.monotonic()
         self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self.delivery = Delivery(submission, state.epoch if again else None)
-        try:
-            for name, (topic, _) in self.topics.items():
-                state.at[name] = max(state.at[name], topic.readers().get(self.reader, 0))
-                topic.join(self.reader, state.at[name])
-            write_json(file, state)
-        except BaseException:
-            self.delivery.halt()
-            raise
-        self._thread = threading.Thread(target=self._run, daemon=True, name=f"riot_ops-to-{submission.name}")
+        self._lock = threading.RLock()
+        for name, topic in self.topics.items():
+            self.at[name] = max(self.at[name], topic.readers().get(self.reader, 0))
+            topic.join(self.reader, self.at[name])
+        write_json(file, state)
+        for one in self.recipients:
+            among.of[one.name] = self
+        self._name = f"riot_ops-to-{self.recipients[0].name}"
+        self._thread = thread or threading.Thread(target=self._run, daemon=True, name=self._name)
 
     @staticmethod
-    def noted(file: Path) -> Delivered:
+    def noted(file: Path) -> Carried:
         """What is noted in a file."""
-        return read_json(file, Delivered)
+        return read_json(file, Carried)
+
+    # -- carrying ----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to carry."""
@@ -105,8 +124,11 @@ class Carrier:
     def _run(self) -> None:
         while not self._stop.is_set():
             if not self.turn():
-                with self._news:
-                    self._news.wait(IDLE_SECONDS)
+                with self._among.news:
+                    self._among.news.wait(IDLE_SECONDS)
+            if not self.recipients:  # each has a carrier of its own
+                self.forget()
+                return
 
     def turn(self) -> bool:
         """Carry what there is, up to a bound; whether there was anything."""
@@ -115,182 +137,242 @@ class Carrier:
                 return False
             self._begun = time.monotonic()
             try:
-                moved = self._turn()
+                return self._turn()
             except RiotError as error:
-                self.delivery.failures.append(error)
-                self.delivery.halt()
-                moved = False
+                self._fail(error)
+                return False
             finally:
                 self._begun = None
-            if self.over:
-                self.leave()  # nobody waits for it
-            return moved
-
-    def look(self) -> None:
-        """Whoever takes nothing for too long is not waited for any more."""
-        begun = self._begun
-        late = begun is not None and time.monotonic() - begun > self.patience_s
-        if late and self.on_slow == "block" and not self.given_up:
-            self.given_up = True
-            why = f"its sinks took nothing for {self.patience_s:g} s, while others waited for them"
-            self.delivery.failures.append(ConnectorError(why))
-            self.leave()
-
-    @property
-    def over(self) -> bool:
-        """Whether no sink of it takes anything any more."""
-        return self.delivery.over or self.given_up
+                if self.over:
+                    self.leave()  # nobody waits for it
 
     def _turn(self) -> bool:
-        found: dict[str, list[tuple[int, Marker]]] = {}
-        size = 0
-        for name, (topic, wanted) in self.topics.items():
-            markers = [(n, topic.marker(n)) for n in topic.batches(self.state.at[name])]
-            markers = self._bounded(wanted, markers)
-            for number, marker in markers:
-                if size and size + marker.size > EPOCH_BYTES:
-                    break
-                size += self._size(wanted, marker)
-                found.setdefault(name, []).append((number, marker))
+        found = self._next()
         if not found:
             return False
-        records = () if self.paused else [one for name in found for one in self._records(name, found[name])]
-        if records:
-            for stream, batch in records:
-                self.delivery.write(stream, batch)
-            self.delivery.commit()
-            for sink in self.submission.sinks.values():
-                sink.sync(self.state.epoch)
-            self.state.epoch += 1
-        self.state.at |= {name: markers[-1][0] + 1 for name, markers in found.items()}
-        if records:
-            write_json(self.file, self.state)
-        self._read()
+        given = self._records(found)
+        end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.at.items()}
+        self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], end)
+        self._done(end, any(given.values()))
         return True
 
-    def _read(self) -> None:
+    def _done(self, end: Mapping[str, int], taken: bool = True) -> None:
         """Let the topics go on without what has been carried."""
-        if self.given_up:
+        self.at = {name: end[name] for name in self.topics}
+        if taken:
+            self._note()
+        if all(one.given_up for one in self.recipients):
             return
-        for name, (topic, _) in self.topics.items():
-            if topic.readers().get(self.reader) != self.state.at[name]:
-                topic.join(self.reader, self.state.at[name])
+        for name, topic in self.topics.items():
+            if topic.readers().get(self.reader) != self.at[name]:
+                topic.join(self.reader, self.at[name])
                 topic.trim()
 
-    def _bounded(self, wanted: Wanted, markers: list[tuple[int, Marker]]) -> list[tuple[int, Marker]]:
+    def _note(self) -> None:
+        self._noted = Carried(dict(self.at), {one.name: one.progress for one in self.recipients})
+        write_json(self.file, self._noted)
+
+    def _fail(self, error: RiotError) -> None:
+        for one in self.recipients:
+            one.fail(error)
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def _next(self) -> dict[str, list[tuple[int, Marker]]]:
+        """The batches of a turn."""
+        found: dict[str, list[tuple[int, Marker]]] = {}
+        size = 0
+        for name, topic in self.topics.items():
+            wanted = self._streams(name)
+            markers = [(n, topic.marker(n)) for n in topic.batches(self.at[name])]
+            for number, marker in self._bounded(name, markers, wanted):
+                if size and size + marker.size > EPOCH_BYTES:
+                    break
+                size += _size(marker, wanted)
+                found.setdefault(name, []).append((number, marker))
+        return found
+
+    def _streams(self, name: str) -> set[str]:
+        """What somebody wants of a topic."""
+        return {ERRORS_STREAM}.union(*(one.wanted[name].streams for one in self.recipients if name in one.wanted))
+
+    def _bounded(self, name: str, markers: list[tuple[int, Marker]], wanted: set[str]) -> list[tuple[int, Marker]]:
         """Without the oldest where too much waits."""
         if self.on_slow == "block":
             return markers
-        waiting = sum(self._size(wanted, marker) for _, marker in markers)
-        while len(markers) > 1 and waiting > self.behind_bytes:
+        waiting = sum(_size(marker, wanted) for _, marker in markers)
+        while len(markers) > 1 and waiting > self._among.behind_bytes:
             if self.on_slow != "drop_oldest":
                 raise ConnectorError(f"its sinks are {waiting:,} bytes behind")
             _, marker = markers.pop(0)
-            waiting -= self._size(wanted, marker)
+            waiting -= _size(marker, wanted)
             for file in marker.files:
-                for own in wanted.streams.get(file.stream, ()):
-                    self.dropped[own] += file.rows
+                for one in self.recipients:
+                    for own in one.wanted[name].streams.get(file.stream, ()) if name in one.wanted else ():
+                        one.dropped[own] += file.rows
         return markers
 
-    @staticmethod
-    def _size(wanted: Wanted, marker: Marker) -> int:
-        return sum(file.size for file in marker.files if file.stream in wanted.streams or file.stream == ERRORS_STREAM)
+    def _records(self, found: Mapping[str, list[tuple[int, Marker]]]) -> Records:
+        """The records of some batches, by dataflow and by its own names."""
+        given: Records = {one.name: [] for one in self.recipients}
+        for name, markers in found.items():
+            for one, own, batch in dealt(name, self.topics[name], markers, self.recipients):
+                given[one.name].append((own, batch))
+        return given
 
-    def _records(self, name: str, markers: list[tuple[int, Marker]]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The records of some batches of a topic, by the dataflow's own names."""
-        topic, wanted = self.topics[name]
-        source = TopicSource(topic, self.reader, dict.fromkeys((*wanted.streams, ERRORS_STREAM)))
-        begin, end = markers[0][0], markers[-1][0] + 1
-        for split in source.splits({"batch": begin}, {"batch": end}, 1):
-            for inputs in source.inputs(name, split):
-                for stream, batches in inputs.items():
-                    for batch in batches:
-                        if stream == ERRORS_STREAM:
-                            yield from self._rejected(wanted, batch)
-                        else:
-                            yield from ((own, batch) for own in wanted.streams[stream])
-
-    @staticmethod
-    def _rejected(wanted: Wanted, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        place = batch.schema.get_field_index("task")
-        tasks = batch.column(place)
-        for step in tasks.unique().to_pylist():
-            for label in wanted.labels.get(step, ()):
-                one = batch.filter(pa.array([task == step for task in tasks.to_pylist()]))
-                names = pa.array([label] * one.num_rows, pa.string())
-                yield ERRORS_STREAM, one.set_column(place, batch.schema.field(place), names)
-
-    def waiting(self) -> int:
-        """Bytes that wait to be carried."""
-        if self.over:
-            return 0
-        found = 0
-        for name, (topic, wanted) in self.topics.items():
-            found += sum(self._size(wanted, topic.marker(n)) for n in topic.batches(self.state.at[name]))
+    def waiting(self) -> dict[str, int]:
+        """By dataflow, the bytes that wait to be carried."""
+        found: dict[str, int] = {}
+        for name, topic in self.topics.items():
+            markers = [topic.marker(n) for n in topic.batches(self.at[name])] if not self.over else []
+            for one in self.recipients:
+                if name in one.wanted and not one.over:
+                    wanted = {*one.wanted[name].streams, ERRORS_STREAM}
+                    found[one.name] = found.get(one.name, 0) + sum(_size(marker, wanted) for marker in markers)
         return found
 
     def behind(self) -> bool:
         """Whether something waits to be carried."""
-        return not self.over and any(
-            topic.head().batch >= self.state.at[name] for name, (topic, _) in self.topics.items()
-        )
+        return not self.over and any(topic.head().batch >= self.at[name] for name, topic in self.topics.items())
 
-    def switch(self, name: str, topic: Topic) -> None:
-        """All that it wants comes from one new topic from now on; the ones before have been carried."""
+    # -- sinks that take long ----------------------------------------------------------------------
+
+    def _hand_out(self, given: Sequence[tuple[Recipient, Taken]], end: Mapping[str, int]) -> None:
+        """Let each take what is for it; who takes too long has a carrier of its own from now on."""
+        if len(self.recipients) == 1:
+            for one, records in given:
+                one.take(records)
+            return
+        while given:
+            hands = Pass(given, self._name)
+            if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, end)):
+                return
+            given = list(hands.left)
+
+    def _parted(self, one: Recipient, thread: threading.Thread, end: Mapping[str, int]) -> Callable[[], None]:
+        """Leave a recipient to itself, with the thread that it keeps; returns what that does when it is free."""
+        self.recipients.remove(one)
+        at = {name: self.at[name] for name in one.wanted}
+        state = Carried(at, {one.name: self._noted.dataflows[one.name]})
+        topics = {name: self.topics[name] for name in one.wanted}
+        file = self.file.with_name(f"{uuid.uuid4().hex}.json")
+        try:
+            own = Carrier(file, topics, state, [one], self._among, thread)
+        except RiotError as error:
+            one.given_up = True
+            one.delivery.failures.append(error)
+            return lambda: None
+        return lambda: own._free(end)
+
+    def _free(self, end: Mapping[str, int]) -> None:
+        """Go on with the thread that was kept, behind what kept it."""
         with self._lock:
-            wanted = Wanted({}, {})
-            for _, one in self.topics.values():
-                wanted.streams.update(one.streams)
-                wanted.labels.update(one.labels)
-            old, self.topics, self.state.at = self.topics, {name: (topic, wanted)}, {name: 0}
+            self._begun = None
             if not self.over:
-                topic.join(self.reader, 0)
-            write_json(self.file, self.state)
-            for before, _ in old.values():
-                before.leave(self.reader)
+                try:
+                    self._done(end)
+                except RiotError as error:
+                    self._fail(error)
+            if self.over:
+                self.leave()
+        self._run()
 
-    def pause(self, paused: bool) -> None:
-        """Carry nothing any more, or what comes from now on."""
+    def look(self) -> None:
+        """Whoever takes nothing for too long is not waited for any more."""
+        begun = self._begun
+        late = begun is not None and time.monotonic() - begun > self._among.patience_s
+        if late and self.on_slow == "block" and len(self.recipients) == 1 and not self.over:
+            [one] = self.recipients
+            one.given_up = True
+            why = f"its sinks took nothing for {self._among.patience_s:g} s, while others waited for them"
+            one.delivery.failures.append(ConnectorError(why))
+            self.leave()
+
+    # -- dataflows pause, and go -------------------------------------------------------------------
+
+    def switch(self, to: Mapping[str, tuple[str, Topic]]) -> None:
+        """What these dataflows want comes from new topics from now on; the ones before have been carried."""
         with self._lock:
-            self.paused = paused
-            if not paused:
-                for name, (topic, _) in self.topics.items():
-                    self.state.at[name] = max(self.state.at[name], topic.head().batch + 1)
+            for one in self.recipients:
+                if one.name in to:
+                    name, topic = to[one.name]
+                    one.switch(name)
+                    if name not in self.topics:
+                        self.topics[name], self.at[name] = topic, 0
+                        if not self.over:
+                            topic.join(self.reader, 0)
+            self._fit()
 
-    def end(self) -> None:
-        """The dataflow has gone: what is there is carried, and its sinks end, if they take anything."""
-        if self.halt():
-            while self.turn():
-                pass
-            self.delivery.close()
-        self._forget()
+    def _fit(self) -> None:
+        """Have the topics that somebody wants, and note that."""
+        wanted = {name for one in self.recipients for name in one.wanted}
+        gone = {name: topic for name, topic in self.topics.items() if name not in wanted}
+        self.topics = {name: topic for name, topic in self.topics.items() if name in wanted}
+        self.at = {name: at for name, at in self.at.items() if name in wanted}
+        self._note()
+        for topic in gone.values():
+            topic.leave(self.reader)
+
+    def pause(self, one: Recipient, paused: bool) -> None:
+        """Carry nothing to it any more, or what comes from now on."""
+        with self._lock:
+            one.paused = paused
+            if not paused:
+                one.begin_with({name: self.topics[name].head().batch + 1 for name in one.wanted})
+                self._note()
+
+    def end(self, one: Recipient) -> None:
+        """A dataflow has gone: what is there is carried, and its sinks end, if they take anything."""
+        if self.recipients == [one]:
+            if self.halt():
+                while self.turn():
+                    pass
+                one.delivery.close()
+            self.forget()
+            return
+        until = {name: topic.head().batch for name, topic in self.topics.items()}
+        while any(self.at.get(name, batch + 1) <= batch for name, batch in until.items()) and self.turn():
+            pass
+        with self._lock:  # meanwhile it may have got a carrier of its own
+            here = self._among.of[one.name] is self
+            if here:
+                self.recipients.remove(one)
+                self._fit()
+        if here:
+            one.delivery.close()
+        else:
+            self._among.of[one.name].end(one)
 
     def halt(self) -> bool:
         """Carry nothing more for now; False where a sink keeps its thread."""
         self._stop.set()
-        with self._news:
-            self._news.notify_all()
+        with self._among.news:
+            self._among.news.notify_all()
         if self._thread.is_alive():
-            self._thread.join(0 if self.given_up else self.patience_s)
-        self.given_up |= self._thread.is_alive()
-        return not self.given_up
+            self._thread.join(0 if all(one.given_up for one in self.recipients) else self._among.patience_s)
+        if self._thread.is_alive():
+            for one in self.recipients:
+                one.given_up = True
+            return False
+        return True
 
     def close(self) -> None:
         """Let go; it can go on later from where it was."""
         if self.halt():
-            self.delivery.halt()
+            for one in self.recipients:
+                one.delivery.halt()
 
-    def give_up(self) -> None:
+    def forget(self) -> None:
         """Leave nothing behind."""
-        self.delivery.halt()
-        self._forget()
-
-    def _forget(self) -> None:
         self.file.unlink(missing_ok=True)
         self.leave()
 
     def leave(self) -> None:
         """Want nothing of the topics."""
-        for topic, _ in self.topics.values():
+        for topic in self.topics.values():
             if topic.folder.is_dir():
                 topic.leave(self.reader)
+
+
+def _size(marker: Marker, wanted: set[str]) -> int:
+    return sum(file.size for file in marker.files if file.stream in wanted)

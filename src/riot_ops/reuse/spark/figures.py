@@ -5,35 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from riot_ops.reuse.spark.carrier import Carrier
+from riot_ops.reuse.spark.carrier import Carriers
 from riot_ops.reuse.spark.fragment import Fragment
+from riot_ops.reuse.spark.recipient import Recipient
 
 __all__ = ["figures"]
 
 
 def figures(
     fragments: Mapping[str, Fragment],
-    carriers: Mapping[str, Carrier],
+    recipients: Mapping[str, Recipient],
+    carriers: Carriers,
     known: Container[str],
     failure: Callable[[str], str | None],
 ) -> dict[str, Any]:
     """See :meth:`~riot_ops.reuse.spark.backend.FragmentsBackend.stats`; ``known`` are the steps that somebody wants."""
     heads = [fragment.topic.head() for fragment in fragments.values()]
     failed = {}
-    for name, carrier in carriers.items():
-        causes = [f"{type(error).__name__}: {error}" for error in carrier.delivery.failures]
-        causes += [cause for one in carrier.topics if (cause := failure(one)) is not None]
+    for name, recipient in recipients.items():
+        causes = [f"{type(error).__name__}: {error}" for error in recipient.delivery.failures]
+        causes += [cause for one in recipient.wanted if (cause := failure(one)) is not None]
         if causes:
             failed[name] = "; ".join(causes)
+    waiting = carriers.waiting()
     return {
         "fragments": len(fragments),
         "idle": sum(step not in known for fragment in fragments.values() for step in fragment.spec.nodes),
         "queries": sum(fragment.active for fragment in fragments.values()),
         "readings": sum(len(fragment.spec.sources) for fragment in fragments.values()),
         "records": {step: n for head in heads for step, n in head.taken.items()},
-        "rows": {name: carrier.delivery.rows for name, carrier in carriers.items()},
-        "dropped": {name: dict(d) for name, one in carriers.items() if (d := one.dropped + one.delivery.lost)},
-        "slow": {name: n for name, carrier in carriers.items() if (n := carrier.waiting())},
+        "rows": {name: one.delivery.rows for name, one in recipients.items()},
+        "dropped": {name: dict(d) for name, one in recipients.items() if (d := one.dropped + one.delivery.lost)},
+        "slow": {name: waiting[name] for name in recipients if waiting.get(name)},
         "unread_bytes": {name: fragment.topic.unread() for name, fragment in fragments.items()},
         "restarts": {name: fragment.tries for name, fragment in fragments.items() if fragment.tries},
         "failed": failed,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.spark.carrier import Carrier, Delivered
+from riot_ops.reuse.spark.carrier import Carried, Carrier
 from riot_ops.reuse.spark.fragment import SPEC, Fragment
 from riot_ops.reuse.spark.making import source_of
 
@@ -26,6 +26,10 @@ class Left:
                 shutil.rmtree(path, ignore_errors=True)
         self._replace()
         self._files = {file: Carrier.noted(file) for file in dataflows.glob("*.json")}
+        #: By dataflow; one that was about to get a carrier of its own is there twice, and the other is for several.
+        self._carried = {
+            name: file for file, one in sorted(self._files.items(), key=_others, reverse=True) for name in one.dataflows
+        }
 
     def _replace(self) -> None:
         """Finish, or take back, what was under way as several fragments became others."""
@@ -44,7 +48,8 @@ class Left:
     def steps(self) -> set[str]:
         """The steps, as the manager knows them."""
         nodes = (step for spec in self.specs.values() for step in spec.nodes)
-        return {*nodes, *(step for one in self._files.values() for step in one.placed.values())}
+        flows = (flow for one in self._files.values() for flow in one.dataflows.values())
+        return {*nodes, *(step for flow in flows for step in flow.placed.values())}
 
     def fragments(self, again: Sequence[Coming]) -> dict[str, Fragment]:
         """Take up the fragments in which dataflows that come again have steps."""
@@ -61,9 +66,14 @@ class Left:
         self.specs = {name: spec for name, spec in self.specs.items() if name not in found}
         return found
 
-    def dataflow(self, file: Path) -> Delivered | None:
-        """Take up how far a dataflow's sinks have got."""
-        return self._files.pop(file, None)
+    def carried(self, name: str) -> tuple[Path, Carried] | None:
+        """How far the sinks of a dataflow and of others have got, and where that is noted."""
+        file = self._carried.get(name)
+        return None if file is None else (file, self._files[file])
+
+    def taken_up(self, file: Path) -> None:
+        """Somebody goes on with what is noted in a file."""
+        del self._files[file]
 
     def forget(self) -> None:
         """Remove what nobody has taken up."""
@@ -71,4 +81,8 @@ class Left:
             shutil.rmtree(self._fragments / name, ignore_errors=True)
         for file in self._files:
             file.unlink(missing_ok=True)
-        self.specs, self._files = {}, {}
+        self.specs, self._files, self._carried = {}, {}, {}
+
+
+def _others(item: tuple[Path, Carried]) -> int:
+    return len(item[1].dataflows)

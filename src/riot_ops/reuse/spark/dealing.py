@@ -1,0 +1,71 @@
+"""What a topic has for several dataflows: each file is read once, whoever wants what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from riot_ops.core.errors import RiotError
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.spark.recipient import Recipient
+from riot_ops.reuse.topic import Marker, Topic
+from riot_ops.reuse.topic_source import read_file
+
+__all__ = ["dealt"]
+
+Own = list[tuple[Recipient, str]]
+
+
+def dealt(
+    name: str, topic: Topic, markers: Iterable[tuple[int, Marker]], recipients: Sequence[Recipient]
+) -> Iterator[tuple[Recipient, str, pa.RecordBatch]]:
+    """The records of some batches of a fragment's topic: for whom, by which of its own names.
+
+    Those who want what cannot be read fail.
+    """
+    streams: dict[str, Own] = {}
+    labels: dict[str, Own] = {}
+    for one in recipients:
+        if name in one.wanted and not one.paused and not one.over:
+            _invert(one, one.wanted[name].streams, streams)
+            _invert(one, one.wanted[name].labels, labels)
+    rejected = [own for found in labels.values() for own in found]
+    for number, marker in markers:
+        for file in marker.files:
+            found = rejected if file.stream == ERRORS_STREAM else streams.get(file.stream, [])
+            asking = {one for one, _ in found if number >= one.progress.since.get(name, 0) and not one.over}
+            if not asking:
+                continue
+            try:
+                batches = read_file(topic, file)
+            except RiotError as error:
+                for one in asking:
+                    one.fail(error)
+                continue
+            for batch in batches:
+                if file.stream == ERRORS_STREAM:
+                    yield from _rejected(batch, labels, asking)
+                else:
+                    yield from ((one, own, batch) for one, own in found if one in asking)
+
+
+def _invert(one: Recipient, wanted: Mapping[str, Iterable[str]], found: dict[str, Own]) -> None:
+    for there, names in wanted.items():
+        found.setdefault(there, []).extend((one, own) for own in names)
+
+
+def _rejected(
+    batch: pa.RecordBatch, labels: Mapping[str, Own], asking: set[Recipient]
+) -> Iterator[tuple[Recipient, str, pa.RecordBatch]]:
+    """Rejected records, each for those who have its step, under their name for it."""
+    place = batch.schema.get_field_index("task")
+    tasks = batch.column(place).to_pylist()
+    for step in dict.fromkeys(tasks):
+        own = [(one, label) for one, label in labels.get(step, ()) if one in asking]
+        if not own:
+            continue
+        part = batch.filter(pa.array([task == step for task in tasks]))
+        for one, label in own:
+            names = pa.array([label] * part.num_rows, pa.string())
+            yield one, ERRORS_STREAM, part.set_column(place, batch.schema.field(place), names)

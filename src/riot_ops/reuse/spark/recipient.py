@@ -1,0 +1,146 @@
+"""What a dataflow wants of topics, and how far its sinks have got."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from riot_ops.core.errors import RiotError
+from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.submission import Submission
+
+__all__ = ["Pass", "Progress", "Recipient", "Wanted"]
+
+#: A stream by the dataflow's own name, and records of it.
+Records = Sequence[tuple[str, pa.RecordBatch]]
+
+
+class Wanted(msgspec.Struct):
+    """What a dataflow wants of a topic: its own names for streams, and for steps that reject records."""
+
+    streams: dict[str, list[str]]
+    labels: dict[str, list[str]]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """The steps of a dataflow, the number of its sinks' next epoch, and by topic the first batch that is for it."""
+
+    placed: dict[str, str]
+    epoch: int = 0
+    since: dict[str, int] = {}
+
+
+class Recipient:
+    """A dataflow that records are brought to.
+
+    Parameters
+    ----------
+    submission : Submission
+    wanted : mapping of str to Wanted
+        By fragment, what it wants of its topic.
+    progress : Progress
+    again : bool, default False
+        Whether its sinks go on with the epoch that is told.
+
+    Attributes
+    ----------
+    given_up : bool
+        Whether nobody waits for its sinks any more, which take nothing.
+    """
+
+    def __init__(
+        self, submission: Submission, wanted: Mapping[str, Wanted], progress: Progress, again: bool = False
+    ) -> None:
+        self.submission, self.wanted, self.progress = submission, dict(wanted), progress
+        self.paused = self.given_up = False
+        self.dropped: Counter[str] = Counter()
+        self.delivery = Delivery(submission, progress.epoch if again else None)
+
+    @property
+    def name(self) -> str:
+        return self.submission.name
+
+    @property
+    def over(self) -> bool:
+        """Whether no sink of it takes anything any more."""
+        return self.delivery.over or self.given_up
+
+    def take(self, records: Records) -> None:
+        """Have its sinks keep these records: an epoch of theirs."""
+        if self.over or not records:
+            return
+        try:
+            for stream, batch in records:
+                self.delivery.write(stream, batch)
+            self.delivery.commit()
+            for sink in self.submission.sinks.values():
+                sink.sync(self.progress.epoch)
+            self.progress = msgspec.structs.replace(self.progress, epoch=self.progress.epoch + 1)
+        except RiotError as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """It gets nothing more."""
+        self.delivery.failures.append(error)
+        self.delivery.halt()
+
+    def begin_with(self, since: Mapping[str, int]) -> None:
+        """Of these topics, batches are for it from these on."""
+        self.progress = msgspec.structs.replace(self.progress, since={**since})
+
+    def switch(self, name: str) -> None:
+        """All that it wants comes from one new topic from now on."""
+        whole = Wanted({}, {})
+        for one in self.wanted.values():
+            whole.streams.update(one.streams)
+            whole.labels.update(one.labels)
+        self.wanted = {name: whole}
+        self.begin_with({})
+
+
+class Pass:
+    """Brings records to one recipient after the other, in a thread that whoever takes too long keeps for itself."""
+
+    def __init__(self, given: Sequence[tuple[Recipient, Records]], name: str) -> None:
+        self.left = deque(given)
+        self.thread = threading.Thread(target=self._run, daemon=True, name=name)
+        self._changed = threading.Condition()
+        self._at: tuple[Recipient, float] | None = None
+        self._after: Callable[[], None] | None = None
+        self._over = False
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._at = None
+                if self._after is not None:
+                    break
+                if not self.left:
+                    self._over = True
+                    self._changed.notify_all()
+                    return
+                one, records = self.left.popleft()
+                self._at = one, time.monotonic()
+            one.take(records)
+        self._after()
+
+    def through(self, grace_s: float, parted: Callable[[Recipient, threading.Thread], Callable[[], None]]) -> bool:
+        """Wait until all have theirs: True; or until one takes longer than the grace.
+
+        That one is ``parted`` with the thread, which does what this returns when it is free.
+        """
+        self.thread.start()
+        with self._changed:
+            while not self._over:
+                since = time.monotonic() if self._at is None else self._at[1]
+                if (left := since + grace_s - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                elif self._at is not None:
+                    self._after = parted(self._at[0], self.thread)
+                    return False
+            return True
