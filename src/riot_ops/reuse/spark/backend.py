@@ -24,7 +24,7 @@ from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, first_messages, joining, made
 from riot_ops.reuse.spark.meeting import meeting
-from riot_ops.reuse.spark.recipient import Progress, Recipient
+from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.claim import Claim
 
@@ -215,7 +215,7 @@ class FragmentsBackend:
                 name = f"f{self._number}"
                 fresh.append(joined(name, self.folder / "fragments" / name, group, old))
                 fresh[-1].lay_out(self._fuse)
-                fresh[-1].tell(self._wanted(concerned, group))
+                fresh[-1].tell({stream for _, found in asked(concerned) for stream in found.streams} & group)
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
             with contextlib.suppress(ConnectorError):  # then it takes longer
                 self._until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
@@ -266,22 +266,15 @@ class FragmentsBackend:
             time.sleep(POLL_SECONDS / 2)
         return found
 
-    def _wanted(self, recipients: list[Recipient], group: frozenset[str]) -> set[str]:
-        """The streams of a group that dataflows want."""
-        asked = (w.streams for one in recipients if not one.paused and not one.over for w in one.wanted.values())
-        return {stream for streams in asked for stream in streams} & group
-
     def _refresh(self, fresh: Iterable[Made] = ()) -> dict[str, int]:
         """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
-        for one in self._recipients.values():
-            if not one.paused and not one.over:
-                for name, asked in one.wanted.items():
-                    wanted[name].update(asked.streams)
+        for name, found in asked(self._recipients.values()):
+            wanted[name].update(found.streams)
         fragments = dict(self._fragments)
         for new in fresh:
-            for name, asked in (one for each in new.wanted.values() for one in each.items()):
-                wanted.setdefault(name, set()).update(asked.streams)
+            for name, found in (one for each in new.wanted.values() for one in each.items()):
+                wanted.setdefault(name, set()).update(found.streams)
             if new.fragment is not None:
                 fragments[new.fragment.name] = new.fragment
         versions = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,7 @@ from riot_ops.core.errors import RiotError
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Pass", "Progress", "Recipient", "Wanted"]
+__all__ = ["Pass", "Progress", "Recipient", "Wanted", "asked"]
 
 #: A stream by the dataflow's own name, and records of it.
 Records = Sequence[tuple[str, pa.RecordBatch]]
@@ -101,6 +101,13 @@ class Recipient:
             whole.labels.update(one.labels)
         self.wanted = {name: whole}
         self.begin_with({})
+
+
+def asked(recipients: Iterable[Recipient]) -> Iterator[tuple[str, Wanted]]:
+    """What is wanted now, and of which fragments."""
+    for one in recipients:
+        if not one.paused and not one.over:
+            yield from one.wanted.items()
 
 
 class Pass:
