@@ -66,9 +66,9 @@ def test_batches_come_in_order_and_are_trimmed_when_all_have_read_them(topic, so
     assert source.count({"batch": 1}, end) == 6
     source.commit(end)
     assert topic.batches() == [1, 2], "the other has not read them"
-    assert sorted(p.name for p in (topic.folder / "parse").iterdir())[0].startswith("part-000001"), "files stay behind"
+    assert sorted(p.name for p in (topic.folder / "data").iterdir())[0].startswith("part-000001"), "files stay behind"
     topic.leave("other")
-    assert topic.batches() == [] and not list((topic.folder / "parse").iterdir())
+    assert topic.batches() == [] and not list((topic.folder / "data").iterdir())
     assert source.initial() == {"batch": 3}, "where it goes on after a restart"
 
 
@@ -114,24 +114,24 @@ def test_the_first_commit_counts(topic, source):
     write(topic, 0, records(0, 2))
     write(topic, 0, records(0, 1), records(1, 1))
     assert read(source, {"batch": 0})[0] == [0, 1]
-    assert len(list((topic.folder / "parse").iterdir())) == 1, "the second attempt left files"
+    assert len(list((topic.folder / "data").iterdir())) == 1, "the second attempt left files"
 
 
 def test_what_was_not_committed_is_not_seen_and_goes(topic, source):
     write(topic, 0, records(0, 1))
     write(topic, 1, records(1, 1), finish=False)
-    os.replace(next((topic.folder / "parse").glob(".part-*")), topic.folder / "parse" / "part-000001-00000.arrow")
+    os.replace(next((topic.folder / "data").glob(".part-*")), topic.folder / "data" / "part-000001-00000.arrow")
     write(topic, 1, records(1, 1), finish=False)
     assert read(source, {"batch": 0})[1] == {"batch": 1}
     TopicSink(topic).recover(1)
-    assert [p.name for p in (topic.folder / "parse").iterdir()] == ["part-000000-00000.arrow"]
+    assert [p.name for p in (topic.folder / "data").iterdir()] == ["part-000000-00000.arrow"]
 
 
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda f: os.truncate(f / "parse/part-000001-00000.arrow", 40), "part-000001-00000.arrow has 40 bytes"),
-        (lambda f: (f / "parse/part-000001-00000.arrow").unlink(), "part-000001-00000.arrow is not there"),
+        (lambda f: os.truncate(f / "data/part-000001-00000.arrow", 40), "part-000001-00000.arrow has 40 bytes of"),
+        (lambda f: (f / "data/part-000001-00000.arrow").unlink(), "part-000001-00000.arrow is not there"),
         (lambda f: (f / "batch-000001.json").unlink(), "lacks the marker of batch 1"),
         (lambda f: (f / "batch-000000.json").unlink(), "begins with batch 1, batch 0 is gone"),
         (lambda f: (f / "batch-000001.json").write_text('{"files": [[1'), "damaged: batch-000001.json"),
@@ -148,9 +148,9 @@ def test_damage_is_told(topic, source, damage, told):
 
 def test_a_file_of_the_right_size_that_is_none(topic, source):
     write(topic, 0, records(0, 1))
-    file = topic.folder / "parse/part-000000-00000.arrow"
+    file = topic.folder / "data/part-000000-00000.arrow"
     file.write_bytes(b"\0" * file.stat().st_size)
-    with pytest.raises(ConnectorError, match=r"damaged: parse/part-000000-00000\.arrow"):
+    with pytest.raises(ConnectorError, match=r"damaged: data/part-000000-00000\.arrow"):
         read(source, {"batch": 0})
 
 
@@ -159,7 +159,7 @@ def test_a_writer_is_held_while_a_reader_has_too_much_to_read(topic, source):
     assert ahead.latest(ahead.initial(), 10) == ahead.source.latest(ahead.source.initial(), 10)
     write(topic, 0, records(0, 5))
     held = topic.unread()
-    assert held == (topic.folder / "parse/part-000000-00000.arrow").stat().st_size
+    assert held == (topic.folder / "data/part-000000-00000.arrow").stat().st_size
     assert ahead.latest(ahead.initial(), 10) == ahead.initial(), "it goes on"
     assert Throttled(ahead.source, [topic], held).latest(ahead.initial(), 10) != ahead.initial(), "the bound is reached"
     source.commit({"batch": 1})

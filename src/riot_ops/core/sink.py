@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.paths import local_path, make_folder, sync
 
-__all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer"]
+__all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer", "alike", "appear"]
 
 #: Rows per row group of a file, and most batches kept for one.
 ROW_GROUP = 131_072
@@ -142,7 +142,7 @@ class MemorySink(CallbackSink):
 
     def table(self, stream: str) -> pa.Table:
         """All records of a stream."""
-        batches = _alike(self._batches.get(stream, []))
+        batches = alike(self._batches.get(stream, []))
         return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
@@ -212,7 +212,7 @@ class ParquetSink(Sink):
         """All records of a stream in committed files."""
         paths = [path for _, name, path in self.files() if name == stream]
         pieces = [pq.ParquetFile(path).read() for path in paths or (self.directory / stream).glob(EMPTY)]
-        return pa.concat_tables(_alike(pieces)) if pieces else pa.table({})
+        return pa.concat_tables(alike(pieces)) if pieces else pa.table({})
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         files = [
@@ -220,23 +220,7 @@ class ParquetSink(Sink):
             for message in messages
             for stream, path, size, _ in message["files"]
         ]
-        # all are looked at before the first can be seen; where a commit is done again they have their names already
-        there = {hidden: _size(hidden) for hidden, _, _ in files}
-        for hidden, final, size in files:
-            found = _size(final) if there[hidden] is None else there[hidden]
-            if found != size:
-                what = "is not there" if found is None else f"has {found:,} bytes instead of {size:,}"
-                raise ConnectorError(
-                    f"batch {batch_id} is incomplete: the file {hidden}, which a writer has finished, {what}. "
-                    f"On a cluster {self.directory} must be a folder that the driver and all workers share under "
-                    "this name, and nothing else may remove files in it"
-                )
-        try:
-            for hidden, final, _ in files:
-                if there[hidden] is not None:
-                    os.replace(hidden, final)
-        except OSError as error:
-            raise ConnectorError(f"batch {batch_id} cannot be committed below {self.directory}: {error}") from error
+        appear(batch_id, self.directory, files)
         self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
 
     def sync(self, batch_id: int) -> None:
@@ -316,7 +300,7 @@ class _FileWriter(Writer):
                 path = folder / f".part-{uuid.uuid4().hex}"
                 self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
             schema = self._open[stream][1].schema
-            self._open[stream][1].write_table(pa.Table.from_batches(_alike(batches, schema)))
+            self._open[stream][1].write_table(pa.Table.from_batches(alike(batches, schema)))
         except OSError as error:
             raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.directory}: {error}") from error
 
@@ -337,7 +321,28 @@ class _FileWriter(Writer):
             path.unlink(missing_ok=True)
 
 
-def _alike(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[T]:
+def appear(batch_id: int, directory: Path, files: Sequence[tuple[Path, Path, int]]) -> None:
+    """Give the files of a batch their names, each with the one that it has and its size."""
+    # all are looked at before the first can be seen; where a commit is done again they have their names already
+    there = {hidden: _size(hidden) for hidden, _, _ in files}
+    for hidden, final, size in files:
+        found = _size(final) if there[hidden] is None else there[hidden]
+        if found != size:
+            what = "is not there" if found is None else f"has {found:,} bytes instead of {size:,}"
+            raise ConnectorError(
+                f"batch {batch_id} is incomplete: the file {hidden}, which a writer has finished, {what}. "
+                f"On a cluster {directory} must be a folder that the driver and all workers share under "
+                "this name, and nothing else may remove files in it"
+            )
+    try:
+        for hidden, final, _ in files:
+            if there[hidden] is not None:
+                os.replace(hidden, final)
+    except OSError as error:
+        raise ConnectorError(f"batch {batch_id} cannot be committed below {directory}: {error}") from error
+
+
+def alike(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[T]:
     """Batches or tables with the fields of a schema, in its order; by default that of the first."""
     return [
         p if p.schema.equals(wanted) else p.select(wanted.names).cast(wanted)

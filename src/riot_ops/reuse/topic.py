@@ -25,12 +25,13 @@ HEAD = "head.json"
 
 
 class TopicFile(msgspec.Struct):
-    """A file of a batch, below the topic's folder."""
+    """What a batch has of a stream in a file below the topic's folder, and where in that."""
 
     stream: str
     path: str
     size: int
     rows: int
+    at: int = 0
 
 
 class Place(msgspec.Struct):
@@ -186,8 +187,8 @@ class Topic:
         for batch in [n for n in numbers if n < least]:
             marker = self._marker(batch)
             self._marker_path(batch).unlink(missing_ok=True)  # first: a batch without files must never seem to be there
-            for file in marker.files if marker is not None else ():
-                (self.folder / file.path).unlink(missing_ok=True)
+            for path in {file.path for file in marker.files} if marker is not None else ():
+                (self.folder / path).unlink(missing_ok=True)
 
     def unread(self, counted: Callable[[str], bool] = lambda reader: True) -> int:
         """Bytes that some reader, of those that count, has not read yet."""

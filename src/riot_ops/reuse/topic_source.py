@@ -64,7 +64,7 @@ class TopicSource(Source):
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         """Whole batches where there are enough of them, else parts of their files."""
         files = [
-            [number, file.stream, file.path, file.size, file.rows]
+            [number, file.stream, file.path, file.size, file.rows, file.at]
             for number in range(start["batch"], end["batch"])
             for file in self.topic.marker(number).files
             if file.stream in self.schemas
@@ -75,12 +75,13 @@ class TopicSource(Source):
     def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
         """The records of a part: a batch of the topic at once, by stream."""
         found: dict[int, dict[str, list[pa.RecordBatch]]] = {}
+        mapped: dict[str, pa.Buffer] = {}
         for number, *file in split["files"]:
             if number not in found and found:
                 yield from found.values()
-                found = {}
+                found, mapped = {}, {}
             one = TopicFile(*file)
-            found.setdefault(number, {}).setdefault(one.stream, []).extend(self._records(one))
+            found.setdefault(number, {}).setdefault(one.stream, []).extend(self._records(one, mapped))
         yield from found.values()
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -101,10 +102,10 @@ class TopicSource(Source):
     def _rows(self, number: int) -> int:
         return sum(file.rows for file in self.topic.marker(number).files if file.stream in self.schemas)
 
-    def _records(self, file: TopicFile) -> list[pa.RecordBatch]:
+    def _records(self, file: TopicFile, mapped: dict[str, pa.Buffer]) -> list[pa.RecordBatch]:
         """The batches of a file, as its stream has them."""
         schema = self.schemas[file.stream]
-        batches = read_file(self.topic, file)
+        batches = read_file(self.topic, file, mapped)
         if schema is None or not batches:
             return batches
         if missing := sorted(set(schema.names) - set(batches[0].schema.names)):
@@ -113,17 +114,16 @@ class TopicSource(Source):
         return list(table.select(schema.names).cast(schema).to_batches())
 
 
-def read_file(topic: Topic, file: TopicFile) -> list[pa.RecordBatch]:
-    """The batches in a file of a topic, none of them empty."""
-    where = topic.folder / file.path
+def read_file(topic: Topic, file: TopicFile, mapped: dict[str, pa.Buffer]) -> list[pa.RecordBatch]:
+    """What a file of a topic has of a stream, without empty batches; ``mapped`` are the files that are open already."""
+    end = file.at + file.size
     try:
-        if (there := where.stat().st_size) != file.size:
-            raise ConnectorError(
-                f"the topic {topic.folder} is damaged: {file.path} has {there:,} bytes instead of {file.size:,}"
-            )
-        with pa.memory_map(str(where)) as mapped:
-            reader = pa.ipc.open_file(mapped)
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        if file.path not in mapped:
+            with pa.memory_map(str(topic.folder / file.path)) as whole:
+                mapped[file.path] = whole.read_buffer()
+        if (there := mapped[file.path].size) < end:
+            raise ConnectorError(f"the topic {topic.folder} is damaged: {file.path} has {there:,} bytes of {end:,}")
+        batches = [*pa.ipc.open_stream(mapped[file.path].slice(file.at, file.size))]
     except FileNotFoundError:
         raise ConnectorError(f"the topic {topic.folder} is damaged: {file.path} is not there") from None
     except (OSError, pa.ArrowInvalid) as error:

@@ -32,13 +32,14 @@ def dealt(
             _invert(one, one.wanted[name].labels, labels)
     rejected = [own for found in labels.values() for own in found]
     for number, marker in markers:
+        mapped: dict[str, pa.Buffer] = {}
         for file in marker.files:
             found = rejected if file.stream == ERRORS_STREAM else streams.get(file.stream, [])
             asking = {one for one, _ in found if number >= one.progress.since.get(name, 0) and not one.over}
             if not asking:
                 continue
             try:
-                batches = read_file(topic, file)
+                batches = read_file(topic, file, mapped)
             except RiotError as error:
                 for one in asking:
                     one.fail(error)
