@@ -40,7 +40,7 @@ def values(sink):
 
 
 @given(SEEDS)
-@settings(max_examples=depth(30))
+@settings(max_examples=depth(20))
 def test_the_books_are_those_of_one_by_one(choose):
     before = [overlapping_flow(choose, f"b{i}") for i in range(choose.randint(0, 2))]
     flows = {f"d{i}": overlapping_flow(choose, f"d{i}") for i in range(choose.randint(1, 5))}
@@ -75,7 +75,7 @@ def submitted(choose, n):
 
 
 @given(SEEDS)
-@settings(max_examples=depth(20))
+@settings(max_examples=depth(10))
 def test_records_are_those_of_one_by_one(choose):
     logs = {name: random_input(choose, 40) for name in NAMES}
     flows = submitted(choose, 5)

@@ -146,6 +146,11 @@ class Carrier:
                 if self.over:
                     self.leave()  # nobody waits for it
 
+    @property
+    def over(self) -> bool:
+        """Whether no sink takes anything any more."""
+        return all(one.over for one in self.recipients)
+
     def _turn(self) -> bool:
         found = self._next()
         if not found:
