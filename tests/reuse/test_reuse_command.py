@@ -204,7 +204,7 @@ def test_ten_submit_at_once(tmp_path, readings):
             try:
                 sources, sinks = {"readings": str(readings)}, {"out": {"discard": True}}
                 request = {"dataflow": flow().to_dict(), "sources": sources, "sinks": sinks}
-                asked(folder, {"do": "submit", **request, "name": f"user {i // 2}"})
+                asked(folder, {"do": "submit", "dataflows": [{**request, "name": f"user {i // 2}"}]})
             except ConfigError as error:
                 errors.append(str(error))
 
@@ -270,7 +270,7 @@ def test_one_that_was_killed_goes_on_and_ctrl_c_ends_it(tmp_path, readings):
     assert first.startswith("serving in") and "go on" not in first
     for name in ("a", "b", "ä/ö"):
         request = {"dataflow": flow(name).to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {}}
-        asked(folder, {"do": "submit", **request})
+        asked(folder, {"do": "submit", "dataflows": [request]})
     asked(folder, {"do": "remove", "name": "b"})
     before = {one["name"]: one["sinks"]["out"]["folder"] for one in asked(folder, {"do": "list"})}
     with pytest.raises(ConnectorError, match=f"process {process.pid}"):
@@ -299,9 +299,10 @@ def test_on_spark_one_that_was_killed_goes_on_where_it_was(tmp_path):
     parsed = made.source("city").to(t.SenMLParse(schema="city"), id="parse")
     made.sink("out", parsed.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
     city = {"stream": "city", "sensors": 90, "messages": messages, "rate": 200}
+    request = {"dataflow": made.to_dict(), "sources": {"city": city}, "sinks": {}}
     process, first = serving(folder, "--backend", "spark", "--cores", "1")
     try:
-        asked(folder, {"do": "submit", "dataflow": made.to_dict(), "sources": {"city": city}, "sinks": {}})
+        asked(folder, {"do": "submit", "dataflows": [request]})
         until(lambda: asked(folder, {"do": "stats"})["rows"]["kept"], 60)
         process.kill()
         process.wait()
@@ -323,7 +324,7 @@ def test_a_source_that_cannot_be_read_ends_it(tmp_path, readings):
     folder = tmp_path / "shared"
     server = ReuseServer(folder)
     request = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {}}
-    server.answer({"do": "submit", **request})
+    server.answer({"do": "submit", "dataflows": [request]})
     server.manager.backend._broken = ConnectorError("the disk is gone")
     with pytest.raises(ConnectorError, match="disk is gone"):
         server.serve()

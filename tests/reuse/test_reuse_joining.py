@@ -157,7 +157,7 @@ def test_who_joins_late_goes_on_after_a_kill(tmp_path):
     first = manager.submit(flows["bob"], source, sinks["bob"]).first["in"]
     for _ in range(2):
         manager.backend.kill()
-        manager._log.close()
+        manager._journal.close()
         manager = open()
         assert manager.stats()["fragments"] == 1
     assert manager.backend.wait(10)

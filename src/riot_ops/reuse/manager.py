@@ -140,7 +140,7 @@ class ReuseManager:
         EnactError
             Where the back end failed; nothing has changed.
         """
-        more = {"owner": owner, "fold": fold, "on_slow": on_slow, "on_failure": on_failure}
+        more: dict[str, Any] = {"owner": owner, "fold": fold, "on_slow": on_slow, "on_failure": on_failure}
         return self.submit_all([Request(flow, sources, sinks, name=name, **more)])[0]
 
     def submit_all(self, requests: Iterable[Request]) -> list[Submitted]:

@@ -244,7 +244,7 @@ class FragmentsBackend:
             self._fragments[one.name] = one
         to = {}
         for r in concerned:
-            holder = next(name for step in r.progress.placed.values() if (name := self._where[step]))
+            holder = next(found for step in r.progress.placed.values() if (found := self._where[step]))
             to[r.name] = holder, self._fragments[holder].topic
         for carrier in {of[r.name] for r in concerned}:
             carrier.switch(to)

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.spark.control import read_json, write_json
 from riot_ops.reuse.spark.dealing import dealt
-from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient
+from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
 
@@ -27,10 +26,6 @@ IDLE_SECONDS = 0.5
 EPOCH_BYTES = 32 << 20
 #: For how long one dataflow may hold up the others of its carrier, once: then it has a carrier of its own.
 GRACE_SECONDS = 0.5
-
-#: Streams by a dataflow's own names, with records of them; and that by dataflow.
-Taken = list[tuple[str, pa.RecordBatch]]
-Records = dict[str, Taken]
 
 
 class Carried(msgspec.Struct):
@@ -217,9 +212,9 @@ class Carrier:
                         one.dropped[own] += file.rows
         return markers
 
-    def _records(self, found: Mapping[str, list[tuple[int, Marker]]]) -> Records:
+    def _records(self, found: Mapping[str, list[tuple[int, Marker]]]) -> dict[str, Taken]:
         """The records of some batches, by dataflow and by its own names."""
-        given: Records = {one.name: [] for one in self.recipients}
+        given: dict[str, Taken] = {one.name: [] for one in self.recipients}
         for name, markers in found.items():
             for one, own, batch in dealt(name, self.topics[name], markers, self.recipients):
                 given[one.name].append((own, batch))

@@ -14,10 +14,10 @@ from riot_ops.core.errors import RiotError
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Pass", "Progress", "Recipient", "Wanted", "asked"]
+__all__ = ["Pass", "Progress", "Recipient", "Taken", "Wanted", "asked"]
 
-#: A stream by the dataflow's own name, and records of it.
-Records = Sequence[tuple[str, pa.RecordBatch]]
+#: Streams by the dataflow's own names, with records of them.
+Taken = list[tuple[str, pa.RecordBatch]]
 
 
 class Wanted(msgspec.Struct):
@@ -70,7 +70,7 @@ class Recipient:
         """Whether no sink of it takes anything any more."""
         return self.delivery.over or self.given_up
 
-    def take(self, records: Records) -> None:
+    def take(self, records: Taken) -> None:
         """Have its sinks keep these records: an epoch of theirs."""
         if self.over or not records:
             return
@@ -113,7 +113,7 @@ def asked(recipients: Iterable[Recipient]) -> Iterator[tuple[str, Wanted]]:
 class Pass:
     """Brings records to one recipient after the other, in a thread that whoever takes too long keeps for itself."""
 
-    def __init__(self, given: Sequence[tuple[Recipient, Records]], name: str) -> None:
+    def __init__(self, given: Sequence[tuple[Recipient, Taken]], name: str) -> None:
         self.left = deque(given)
         self.thread = threading.Thread(target=self._run, daemon=True, name=name)
         self._changed = threading.Condition()
