@@ -2,7 +2,8 @@
 
 Stage 0 runs at the source: the stateless steps that no keyed step precedes. Each later stage begins
 with a shuffle by its partition fields and holds every keyed step that those fields suit, with the
-stateless steps behind them. Stages of which none reads what another gives have one shuffle together.
+stateless steps behind them, and with such before them as fan out (:mod:`riot_ops.graph.fanout`).
+Stages of which none reads what another gives have one shuffle together.
 Records travel between stages addressed to the stage that reads them;
 stages in between pass them on untouched.
 """
@@ -16,6 +17,7 @@ from typing import Literal
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
+from riot_ops.graph.fanout import moved_behind
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step, lower
 from riot_ops.graph.marks import Marks
@@ -182,10 +184,26 @@ class _Planner:
         for stage in self.stages:
             for step in stage.steps:
                 self._connect(step, stage)
+        self._fan_out()
         for stage in self.stages:
             stage.outputs |= {p for s in sinks for p in self.parts.get(s, (s,)) if stage.index in self.made[p]}
         parts = {part: stream for stream, found in self.parts.items() for part in found}
         return Plan(name, self.stages, {*sinks, ERRORS_STREAM}, parts)
+
+    def _fan_out(self) -> None:
+        """Have one stream cross to a stage in place of many that are made of it."""
+        if len(self.stages) == 1:
+            return
+        readers: dict[str, set[str]] = {}
+        for step in (step for stage in self.stages for step in stage.steps):
+            for stream in (*step.inputs, *(step.clock.streams if step.clock is not None else ())):
+                readers.setdefault(stream, set()).add(step.id)
+        settled = {step.id for step in self.steps[: self.settling]}
+        for place, before in enumerate(self.stages):
+            for behind in self.stages[place + 1 :]:
+                made = {stream for stream, found in self.made.items() if before.index in found}
+                for moved in moved_behind(before, behind, made, readers, settled):
+                    self.made[moved] = {behind.index: self.made[moved][before.index]}
 
     def _place_stateless(self, step: Step) -> None:
         # a stateless step runs wherever its inputs come to be, which needs no shuffle; where they come to

@@ -20,7 +20,9 @@ __all__ = ["TopicSink"]
 
 #: Rows of a stream that are written at once, and most batches kept for that.
 ROWS, MOST_HELD = 131_072, 4096
-OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+#: Compressing less than so many bytes takes five times as long as writing them.
+WORTH_BYTES = 1 << 16
+PLAIN, PACKED = pa.ipc.IpcWriteOptions(), pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class TopicSink(Sink):
@@ -113,7 +115,8 @@ class _TopicWriter(Writer):
             self._file = pa.OSFile(str(self._path), "wb")
         batches = alike(self._held.pop(stream))
         begin = self._file.tell()
-        with pa.ipc.new_stream(self._file, batches[0].schema, options=OPTIONS) as writer:
+        options = PACKED if sum(batch.nbytes for batch in batches) >= WORTH_BYTES else PLAIN
+        with pa.ipc.new_stream(self._file, batches[0].schema, options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
         self._parts.append((stream, begin, self._file.tell() - begin, self._rows.pop(stream)))

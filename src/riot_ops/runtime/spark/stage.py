@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,8 @@ OWNERS = -1
 
 #: A worker keeps the engines of so many queries, and of those that it has run for within so many seconds.
 CACHED_QUERIES, CACHED_SECONDS = 4, 60.0
+#: Up to so many records are handed to steps in one piece: calls cost more than bringing records together.
+FEW_ROWS = 4096
 #: Links behind a base, at most.
 MOST_DELTAS = 512
 #: About how large a link is at most: on its way into Spark's store there are several copies of it.
@@ -296,12 +298,26 @@ def _in_sequence(
             places = sorted(range(len(batches)), key=ranges.__getitem__)
             streams[stream] = [batches[place] for place in places]  # which are sorted once they are merged
             if not at_once and all(ranges[a][1] < ranges[b][0] for a, b in itertools.pairwise(places)):
-                edges: list[Any] = [NEVER, *(ranges[place][0] for place in places[1:]), None]
-                for batch, (first, end) in zip(streams[stream], itertools.pairwise(edges), strict=True):
-                    yield {stream: [batch], **_between(marks, first, end)}
+                pieces = _pieces([(batches[place], ranges[place][0]) for place in places])
+                edges: list[Any] = [NEVER, *(first for _, first in pieces[1:]), None]
+                for (piece, _), (first, end) in zip(pieces, itertools.pairwise(edges), strict=True):
+                    yield {stream: [piece], **_between(marks, first, end)}
                 return
     if streams or marks:
         yield {stream: [merged(batches)] for stream, batches in streams.items()} | _between(marks, NEVER, None)
+
+
+def _pieces(batches: Sequence[tuple[pa.RecordBatch, int]]) -> list[tuple[pa.RecordBatch, int]]:
+    """Batches that follow one another, each with its first number; of small ones several are made one."""
+    found: list[tuple[list[pa.RecordBatch], int]] = []
+    rows = FEW_ROWS
+    for batch, first in batches:
+        if rows + batch.num_rows > FEW_ROWS:
+            found.append(([], first))
+            rows = 0
+        found[-1][0].append(batch)
+        rows += batch.num_rows
+    return [(merged(some), first) for some, first in found]
 
 
 def _between(marks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -> dict[str, list[pa.RecordBatch]]:
