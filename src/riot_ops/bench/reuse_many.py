@@ -41,6 +41,7 @@ SENSORS = 50
 WARM, COUNTED = (10.0, 3.0), (30.0, 5.0)
 #: On Spark: how often queries look for records, and how long one of the dataflows runs before.
 TRIGGER, FIRST_SECONDS = "0.2 seconds", 8.0
+PATIENCE_SECONDS = 120.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -120,7 +121,11 @@ def on_spark(n: int) -> Iterator[Setting]:
             manager = ReuseManager(SparkBackend(spark, place / name, trigger=TRIGGER))
             spool = place / f"{name}-spool"
             source = MqttSource(url=broker.url, topics=(TOPIC,), client_id=name, spool=str(spool))
-            return manager, source, lambda: _wait_for(spool / "subscription.json")
+            return (
+                manager,
+                source,
+                lambda: _wait_for((spool / "subscription.json").exists, "the source has not subscribed"),
+            )
 
         def send(messages: list[bytes]) -> None:
             given = [Outgoing(TOPIC, one) for one in messages]
@@ -130,9 +135,11 @@ def on_spark(n: int) -> Iterator[Setting]:
             return float(tree.usage().memory[-3:].mean())
 
         manager, source, ready = opened("one")
-        manager.submit(flow(0, n), source, Latencies().sink())
+        first = Latencies()
+        manager.submit(flow(0, n), source, first.sink())
         ready()
         with publishing(send):
+            _wait_for(lambda: first.since(0).size > 0, "no result has come")
             time.sleep(FIRST_SECONDS)
             used = memory()
         manager.close()
@@ -141,12 +148,12 @@ def on_spark(n: int) -> Iterator[Setting]:
         manager.close()
 
 
-def _wait_for(file: Path) -> None:
-    """Until the source has subscribed, which a process of Spark's does."""
-    limit = time.monotonic() + 60
-    while not file.exists():
+def _wait_for(come: Callable[[], bool], what: str) -> None:
+    """Until something has come to be that a process of Spark's does."""
+    limit = time.monotonic() + PATIENCE_SECONDS
+    while not come():
         if time.monotonic() > limit:
-            raise ConnectorError("the source has not subscribed within 60 s")
+            raise ConnectorError(f"{what} within {PATIENCE_SECONDS:g} s")
         time.sleep(0.05)
 
 
