@@ -94,7 +94,8 @@ def made(
                     sources[reading][member].append(step_id)
     if not own:
         return Made(None, placed, wanted)
-    spec = FragmentSpec(name, list(own), [s for s in own if s in addition.placed.values()], sources, {}, {})
+    known = {step for addition, _ in coming for step in addition.placed.values()}
+    spec = FragmentSpec(name, list(own), [s for s in own if s in known], sources, {}, {})
     fragment = Fragment(folder, spec, list(own.values()), begun)
     for stream in sorted(fragment.outside({*own})):
         spec.topics.setdefault(held[stream], Reads([])).streams.append(stream)
