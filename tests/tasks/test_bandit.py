@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.bandits import upper_bin
-from tests.reference.dspbench.reinforcement_learner import bounds
+from riot_ops.kernels.bandits import settle
+from tests.reference.dspbench.reinforcement_learner import IntervalEstimator, bounds
 
 FIELDS = {"round": pa.int64(), "action": pa.string(), "reward": pa.int64()}
 
@@ -42,9 +42,29 @@ def test_upper_bounds(rewards, limit, width):
     bins = np.zeros(last - first + 1, np.int64)
     for reward in rewards:
         bins[reward // width - first] += 1
-    found = upper_bin(bins, first, width, len(rewards), sum(rewards), limit)
+    interval = np.full((1, 1), -1), np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)
+    settle(bins, first, width, len(rewards), sum(rewards), limit, 0, 0, *interval)
     half = width / 2 if width > 1 else 0
-    assert found * width + half == bounds(rewards, limit, width)[1]
+    assert (first + (interval[0] + interval[1]).item()) * width + half == bounds(rewards, limit, width)[1]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 40), st.booleans()), min_size=9, max_size=60),
+    st.sampled_from([1, 3, 7]),
+)
+def test_intervals_follow_the_rewards(steps, width):
+    """An interval that goes on from where it was is that which is found anew."""
+    rows = told(("a", 0), ("b", 0))
+    for n, (action, reward, ask) in enumerate(steps):
+        rows += told((action, reward)) + ([(n, None, None)] if ask else [])
+    task = t.Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_sample=1, confidence_rounds=7)
+    naive, wanted = IntervalEstimator(actions=("a", "b"), width=width, least=1, pause=7), []
+    for number, action, reward in rows:
+        if action is None:
+            wanted.append(naive.choose(number))
+        else:
+            naive.reward(action, reward)
+    assert choices(task, rows) == wanted
 
 
 def test_the_example_of_the_specification():

@@ -19,8 +19,10 @@ from riot_ops.streams.pace import Paced
 
 __all__ = ["local_runs", "spark_runs"]
 
-#: Part of a run in which it settles, which does not count.
+#: Part of a paced run in which it settles, which does not count; nor does what comes before it without a pace.
 SETTLING = 0.25
+#: Seconds between two looks at processor and memory, of which each takes some milliseconds.
+LOOK_S = 0.5
 
 
 def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measure]:
@@ -42,14 +44,15 @@ def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measur
     yield Measure(f"{at}/local-all-cores", peak, "lines/s", f"{how}, {cores} cores")
     gain = median(b / a for a, b in zip(alone, together, strict=True))
     yield Measure(f"{at}/local-all-cores-vs-one", gain, "ratio", f"{how}, {cores} cores against one")
-    probe = Probe(every_s=0.1)
+    probe = Probe(every_s=LOOK_S)
     rate, batch = peak / 2 / len(_feed(data).sources), data.each * PARTS
     with folder() as base:  # more lines instead of the same again, whose times would go back
         feed = _feed(write_lines(one, base, batch * math.ceil(rate * paced_s / batch), batch))
         paced = {name: Paced(source, rate=rate) for name, source in feed.sources.items()}
         flow.run({**paced, **feed.side}, sinks=Discard(), probe=probe)
     report = probe.report()
-    yield from _figures(f"{at}/local", report, SETTLING * report.duration, peak / 2, f"{cores} cores", 50)
+    settled = report.duration - (1 - SETTLING) * min(paced_s, report.duration)
+    yield from _figures(f"{at}/local", report, settled, peak / 2, f"{cores} cores", 50)
 
 
 def spark_runs(spark: Any, data: Lines, batch: int, peak: float, quick: bool) -> Iterator[Measure]:
@@ -57,7 +60,7 @@ def spark_runs(spark: Any, data: Lines, batch: int, peak: float, quick: bool) ->
     runner, feed = OnSpark(quick, spark), _feed(data, batch)
     length = runner.trial_s
     begun = time.monotonic()
-    report = runner.run(feed, length, {"rate": peak / 2 / len(feed.sources)}, every_s=0.5)
+    report = runner.run(feed, length, {"rate": peak / 2 / len(feed.sources)}, every_s=LOOK_S)
     where = f"{spark.sparkContext.master}, {time.monotonic() - begun:.0f} s with its start"
     yield from _figures(f"dspbench/{data.application.code}/spark", report, runner.warm_s, peak / 2, where, None)
 

@@ -20,7 +20,7 @@ __all__ = [
     "UNKNOWN",
     "choose",
     "judge",
-    "upper_bin",
+    "settle",
 ]
 
 #: How an action is chosen.
@@ -67,36 +67,59 @@ def _uniform(seed: Any, drawn: Any, s: Any) -> Any:
 
 
 @kernel
-def upper_bin(bins: Any, first: Any, width: Any, count: Any, total: Any, limit: Any) -> Any:
-    """The last bin of the interval around the mean that holds so many percent of the rewards.
+def _at(bins: Any, i: Any) -> Any:
+    return bins[i] if i >= 0 and i < bins.size else 0
 
-    It is as many bins to the right of that of the mean (which is cut to a whole number) as to the left. ``bins[i]`` is
-    how many rewards are in bin ``first + i``.
+
+@kernel
+def settle(
+    bins: Any, first: Any, width: Any, count: Any, total: Any, limit: Any, s: Any, a: Any, middles: Any, halves: Any,
+    within: Any,
+) -> None:  # fmt: skip
+    """Bring an interval to where it is around the mean of the rewards and holds so many percent of them, no wider.
+
+    It is as many bins (``halves``) to the right of that of the mean (cut to a whole number; ``middles``, below 0: not
+    found yet) as to the left, and goes there from where it was, as little changes from reward to reward. ``bins[i]`` is
+    how many rewards are in bin ``first + i``, ``within`` how many in the interval.
     """
     mean = abs(total) // count
     if total < 0:
         mean = -mean
     middle = mean // width - first
     need = count * limit // 100
-    have = bins[middle]
-    offset = 0
+    before, half, have = middles[s, a], halves[s, a], within[s, a]
+    if before < 0 or abs(middle - before) > half:
+        half = 0
+        have = bins[middle]
+    else:
+        for i in range(before, middle):
+            have += _at(bins, i + 1 + half) - _at(bins, i - half)
+        for i in range(before, middle, -1):
+            have += _at(bins, i - 1 - half) - _at(bins, i + half)
+    while half > 0:
+        edges = _at(bins, middle - half) + _at(bins, middle + half)
+        if have - edges < need:
+            break
+        have -= edges
+        half -= 1
     while have < need:
-        offset += 1
-        if middle - offset >= 0:
-            have += bins[middle - offset]
-        if middle + offset < bins.size:
-            have += bins[middle + offset]
-    return first + middle + offset
+        half += 1
+        have += _at(bins, middle - half) + _at(bins, middle + half)
+    middles[s, a], halves[s, a], within[s, a] = middle, half, have
 
 
 @kernel
 def _reward(
-    s: Any, a: Any, reward: Any, first: Any, width: Any, bins: Any, counts: Any, totals: Any, fresh: Any
-) -> None:
-    bins[s, a * (bins.shape[1] // counts.shape[1]) + reward // width - first] += 1
+    s: Any, a: Any, reward: Any, first: Any, width: Any, bins: Any, counts: Any, totals: Any, fresh: Any, middles: Any,
+    halves: Any, within: Any,
+) -> None:  # fmt: skip
+    b = reward // width - first
+    bins[s, a * (bins.shape[1] // counts.shape[1]) + b] += 1
     counts[s, a] += 1
     totals[s, a] += reward
     fresh[s, a] = False
+    if middles[s, a] >= 0 and abs(b - middles[s, a]) <= halves[s, a]:
+        within[s, a] += 1
 
 
 @kernel
@@ -113,8 +136,8 @@ def _past(at: Any, bins: Any) -> Any:
 def choose(
     kind: Any, slots: Any, rounds: Any, given: Any, rewards: Any, seed: Any, first: Any, width: Any, least: Any,
     lowest: Any, step: Any, pause: Any, explore: Any, reduction: Any, logarithmic: Any, most: Any, means: Any,
-    spreads: Any, every: Any, bins: Any, counts: Any, totals: Any, fresh: Any, uppers: Any, limit: Any,
-    since: Any, ready: Any, drawn: Any, selected: Any, chosen: Any, earned: Any,
+    spreads: Any, every: Any, bins: Any, counts: Any, totals: Any, fresh: Any, middles: Any, halves: Any,
+    within: Any, limit: Any, since: Any, ready: Any, drawn: Any, selected: Any, chosen: Any, earned: Any,
 ) -> None:  # fmt: skip
     """Take the reward of each record that has an action, and choose one for the others.
 
@@ -127,7 +150,7 @@ def choose(
         chosen[i] = -1
         earned[i] = -1
         if given[i] >= 0:
-            _reward(s, given[i], rewards[i], first, width, bins, counts, totals, fresh)
+            _reward(s, given[i], rewards[i], first, width, bins, counts, totals, fresh, middles, halves, within)
             continue
         best = 0
         if kind == INTERVAL:
@@ -147,13 +170,16 @@ def choose(
                     since[s] = rounds[i]
                     for a in range(actions):
                         fresh[s, a] = False
+                highest = 0
                 for a in range(actions):
                     if not fresh[s, a]:
                         of = bins[s, a * size : (a + 1) * size]
-                        uppers[s, a] = upper_bin(of, first, width, counts[s, a], totals[s, a], limit[s])
+                        n, total = counts[s, a], totals[s, a]
+                        settle(of, first, width, n, total, limit[s], s, a, middles, halves, within)
                         fresh[s, a] = True
-                    if uppers[s, a] > uppers[s, best]:
-                        best = a
+                    upper = middles[s, a] + halves[s, a]
+                    if a == 0 or upper > highest:
+                        best, highest = a, upper
         elif kind == GREEDY:
             r = max(rounds[i], 1)
             chance = explore * reduction * math.log(r) / r if logarithmic else min(explore, explore * reduction / r)
@@ -186,4 +212,4 @@ def choose(
                 for _ in range(12):
                     z += _uniform(seed, drawn, s)
                 earned[i] = max(0, int(z * spreads[best] + means[best]))
-                _reward(s, best, earned[i], first, width, bins, counts, totals, fresh)
+                _reward(s, best, earned[i], first, width, bins, counts, totals, fresh, middles, halves, within)

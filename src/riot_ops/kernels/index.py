@@ -13,7 +13,7 @@ from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.ordering import edges_of
 
-__all__ = ["KeyIndex", "first_rows", "key_numbers"]
+__all__ = ["KeyIndex", "distinct", "first_rows", "key_numbers"]
 
 
 @kernel
@@ -180,6 +180,19 @@ def _extended(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
     longer = np.empty(room, array.dtype)
     longer[: array.size] = array
     return longer
+
+
+def distinct(slots: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """The different ones of some slots, of which there are so many, in ascending order.
+
+    >>> distinct(np.array([3, 1, 3]), 4).tolist()
+    [1, 3]
+    """
+    if 16 * slots.size < size:
+        return np.unique(slots)
+    seen = np.zeros(size, np.bool_)
+    seen[slots] = True
+    return np.flatnonzero(seen)
 
 
 def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:

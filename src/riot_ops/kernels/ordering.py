@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["are_sorted", "edges_of", "order_of", "order_within", "ranks_of"]
+__all__ = ["are_sorted", "edges_of", "order_of", "order_within", "places_within", "ranks_of"]
 
 
 #: Rows that are sorted by insertion.
@@ -158,6 +158,15 @@ def edges_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     for column in columns:
         differs |= column[1:] != column[:-1]
     return np.concatenate([np.zeros(min(n, 1), np.int64), np.flatnonzero(differs) + 1, [n]])
+
+
+def places_within(edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The place of each row in its run, where runs begin at these edges.
+
+    >>> places_within(np.array([0, 2, 5])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    return np.arange(edges[-1]) - np.repeat(edges[:-1], np.diff(edges))
 
 
 def ranks_of(column: pa.Array) -> npt.NDArray[np.int64]:

@@ -36,19 +36,18 @@ def move(times: Any, present: Any, slots: Any, delay: Any, ahead: Any, newest: A
 
 
 @kernel
-def release(times: Any, owner: Any, delay: Any, by_key: Any, edges: Any, now: Any, out: Any) -> None:
+def release(
+    order: Any, times: Any, owner: Any, delay: Any, by_key: Any, reached: Any, edges: Any, now: Any, out: Any
+) -> None:  # fmt: skip
     """The row that lets each record go: the first of its key whose time is more than ``delay`` beyond; -1: none does.
 
-    ``by_key`` has the rows key by key, those of key k from ``edges[k]`` on, at the times ``now``, which do not fall.
+    ``order`` has the records by time, ``by_key`` the rows key by key, those of key k from ``edges[k]`` on, at the times
+    ``now``, which do not fall. ``reached`` is a copy of ``edges``, which is used up.
     """
-    for i in range(times.size):
-        a = edges[owner[i]]
-        end = edges[owner[i] + 1]
-        b = end
-        while a < b:
-            middle = (a + b) // 2
-            if now[by_key[middle]] > times[i] + delay:
-                b = middle
-            else:
-                a = middle + 1
-        out[i] = by_key[a] if a < end else -1
+    for i in order:
+        k = owner[i]
+        a = reached[k]
+        while a < edges[k + 1] and now[by_key[a]] <= times[i] + delay:
+            a += 1
+        reached[k] = a
+        out[i] = by_key[a] if a < edges[k + 1] else -1

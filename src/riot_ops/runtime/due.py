@@ -10,7 +10,7 @@ from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.ordering import are_sorted, edges_of, order_within
+from riot_ops.kernels.ordering import are_sorted, edges_of, order_within, places_within
 
 __all__ = ["due_records", "still", "with_fields"]
 
@@ -45,7 +45,7 @@ def due_records(
     order = order_within(edges_of(seq[order], reached[order]), order, by_key, np.zeros(n, np.int64))
     slots, reached = due.slots[order], reached[order]
     edges = edges_of(slots, reached)
-    ranks = np.arange(n) - np.repeat(edges[:-1], np.diff(edges))
+    ranks = places_within(edges)
     taken = pa.array(order)
     columns = {"seq": pa.array(seq[order])}
     columns |= dict(zip(TICK_PLACES, map(pa.array, (place_of(reached + ticks.lag), by_key[order], ranks)), strict=True))

@@ -195,7 +195,8 @@ class Engine:
                 self._schemas[step.id] = made.schema
             results = [] if made is None else [made]
             if due is not None and due.num_rows:
-                results = [in_order(merged([*map(whole, results), self._as_others(step, due)]), self.order)]
+                full = [whole(b) for b in results if b.num_rows]
+                results = [in_order(merged([*full, self._as_others(step, due)]), self.order)]
         taken = sum(b.num_rows for b in batches)
         self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
         return [_without_instance(operator, out) for out in results]

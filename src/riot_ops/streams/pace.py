@@ -133,10 +133,12 @@ class Paced(WrappedSource):
             size = total * i // n - done
             if size == 0:
                 continue
-            final = done + size == total
-            last = self.source.latest(at, size - 1)
-            following = end if final else self.source.latest(last, 1)
-            due = [self._due(at), self._due(last)]
+            following = end if done + size == total else self.source.latest(at, size)
+            if self.speed is None:
+                first = self._position(at)
+                due = [self._due(first), self._due(first + size - 1)]
+            else:
+                due = [self._due_by_time(at), self._due_by_time(self.source.latest(at, size - 1))]
             found.extend({**split, "due": due} for split in self.source.splits(at, following, 1))
             done, at = done + size, following
         return found
@@ -157,16 +159,19 @@ class Paced(WrappedSource):
             ready -= 1
         return ready
 
-    def _due(self, offset: Offset) -> int:
-        """When the record at an offset is due, µs since the epoch."""
+    def _due(self, position: int) -> int:
+        """When the record with so many before it is due, µs since the epoch."""
+        return self._after(self.curve.time_of(position) if self.curve is not None else position / (self.rate or 1.0))
+
+    def _due_by_time(self, offset: Offset) -> int:
+        """When the record at an offset is due by its event time."""
+        at = _time_at(self.source, offset)
+        return self._after(
+            0.0 if at is None or self._first is None else max(0, at - self._first) / 1e6 / (self.speed or 1.0)
+        )
+
+    def _after(self, seconds: float) -> int:
         assert self._wall is not None
-        if self.speed is not None:
-            at = _time_at(self.source, offset)
-            seconds = 0.0 if at is None or self._first is None else max(0, at - self._first) / 1e6 / self.speed
-        elif self.curve is not None:
-            seconds = self.curve.time_of(self._position(offset))
-        else:
-            seconds = self._position(offset) / (self.rate or 1.0)
         return round((self._wall + seconds) * 1e6)
 
 

@@ -92,7 +92,8 @@ class NumberTime(StatelessTask):
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         number = int_column(batch.column("seq")) // self.sources
         every = in_us(self.every)
-        spans, rest = number // self.messages, number % self.messages
+        spans = number // self.messages
+        rest = number - spans * self.messages  # which is faster than a remainder
         beyond = spans > LATEST // max(1, every)
         times = np.where(beyond, 0, spans) * every + rest * every // self.messages
         if beyond.any():

@@ -103,8 +103,8 @@ class Bandit(KeyedTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/1. O(1) time per event of ``interval`` and ``greedy``; the bound of an action is found
-    anew after its rewards. A draw costs O(bins). State per key: 8 bytes per bin and action, of which there are
+    record[n] -> record[m], 1:0/1. O(1) time per event of ``interval`` (amortised: the interval of an action moves
+    with its rewards) and ``greedy``. A draw costs O(bins). State per key: 8 bytes per bin and action; there are
     ``(greatest - least) / bin_width``: by default 240 KB for three actions.
 
     Missing values
@@ -224,7 +224,8 @@ class Bandit(KeyedTask):
         n = len(self.actions)
         return {
             "bins": StateField("int64", n * self._bins),
-            **{name: StateField("int64", n) for name in ("counts", "totals", "uppers", "selected")},
+            **{name: StateField("int64", n) for name in ("counts", "totals", "halves", "within", "selected")},
+            "middles": StateField("int64", n, initial=-1),
             "fresh": StateField("bool", n, initial=False),
             "limit": StateField("int64", initial=self.confidence),
             "since": StateField("int64"),
@@ -262,8 +263,8 @@ class Bandit(KeyedTask):
             self._width, self.min_sample, self.min_confidence, self.confidence_step, self.confidence_rounds,
             self.explore, self.reduction_constant, self.reduction == "logarithmic", float(self.max_reward or 0), means,
             spreads, self.feedback_every if self.feedback else 0, state["bins"], state["counts"],
-            state["totals"], state["fresh"], state["uppers"], state["limit"], state["since"], state["ready"],
-            state["drawn"], state["selected"], chosen, earned,
+            state["totals"], state["fresh"], state["middles"], state["halves"], state["within"], state["limit"],
+            state["since"], state["ready"], state["drawn"], state["selected"], chosen, earned,
         )  # fmt: skip
         events = chosen >= 0
         made = {

@@ -18,6 +18,8 @@ from riot_ops.core.operator import Due
 from riot_ops.core.order import carried, subs, with_tick_places
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import int_column, joined
+from riot_ops.kernels.index import distinct
+from riot_ops.kernels.ordering import edges_of, places_within
 from riot_ops.kernels.reorder import FUTURE, LATE, UNTIMED, move, release
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_sub, register, with_next_sub
@@ -166,7 +168,7 @@ class Reorder(KeyedTask):
         good = status == 0
         if not good.all():
             batch, slots, now = batch.filter(pa.array(good)), slots[good], now[good]
-        touched = np.unique(slots)
+        touched = distinct(slots, state["newest"].size)
         if "seq" in batch.schema.names:
             state["seq"][slots] = int_column(batch.column("seq"))
         new = [batch.select(["event_time", *self._others(batch.schema)])] if batch.num_rows else []
@@ -176,14 +178,14 @@ class Reorder(KeyedTask):
         times, _ = microseconds(pool.column("event_time"))
         by_key = np.argsort(slots, kind="stable")
         edges = np.searchsorted(slots[by_key], np.append(touched, END))
-        let_go = np.empty(pool.num_rows, np.int64)
-        release(times, np.searchsorted(touched, owner), in_us(self.delay), by_key, edges, now, let_go)
-        order = self._order(pool, times)
+        let_go, order = np.empty(pool.num_rows, np.int64), self._order(pool, times)
+        keys = np.zeros(owner.size, np.int64) if touched.size == 1 else np.searchsorted(touched, owner)
+        release(order, times, keys, in_us(self.delay), by_key, edges.copy(), edges, now, let_go)
         self._hold(pool, order[let_go[order] < 0], owner, touched, state)
         order = order[let_go[order] >= 0]
         order = order[np.argsort(let_go[order], kind="stable")]
         by, taken = let_go[order], pa.array(order)
-        place = np.arange(by.size) - np.searchsorted(by, by)
+        place = places_within(edges_of(by))
         columns = [
             pa.array(place) if f.name == next_sub(batch.schema.names)
             else pool.column(f.name).take(taken) if f.name in pool.schema.names

@@ -16,6 +16,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.index import distinct
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
@@ -191,7 +192,7 @@ class SlidingWindow(KeyedTask):
             if field.grows:
                 state[name] = field.widened(state[name], least * (width if name == "words" else 1))
         late = np.zeros(n, np.bool_)
-        most = n + int(sizes[np.unique(slots)].sum())  # memory that is not written to costs nothing
+        most = n + int(sizes[distinct(slots, sizes.size)].sum())  # memory that is not written to costs nothing
         rows, places, out_valid = (np.empty(most, np.int64) for _ in range(3))
         out = np.empty((most, width), np.int64)
         rings = (
