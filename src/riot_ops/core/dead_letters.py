@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from datetime import date, time, timedelta
@@ -62,7 +63,10 @@ class DeadLetters:
             self._rejected.append(last)
         last.rows.append(index)
         last.reasons.extend([encodable(str(reason))] * n)
-        last.messages.extend(map(encodable, [message] * n if isinstance(message, str) else message))
+        if isinstance(message, str):
+            last.messages.extend([encodable(message)] * n)
+        else:
+            last.messages.extend(message if "".join(message).isascii() else map(encodable, message))
 
     def take(self) -> list[pa.RecordBatch]:
         """The collected records as batches of errors; the collector is empty afterwards."""
@@ -161,8 +165,15 @@ def records_as_json(batch: pa.RecordBatch) -> pa.Array:
 
 def _tokens(column: pa.Array) -> list[str]:
     """The values as JSON text; numbers and text, which are common, all at once."""
+    kind = column.type
+    if column.null_count == len(column):
+        return ["null"] * len(column)
+    if pa.types.is_binary(kind):
+        with contextlib.suppress(pa.ArrowInvalid):  # what is no UTF-8 is looked at one by one
+            column = column.cast(pa.string())
     values = cells(column)
-    if not (is_text(column.type) or pa.types.is_integer(column.type) or column.type == TIMESTAMP):
+    if not (is_text(kind) or pa.types.is_integer(kind) or kind == TIMESTAMP):
         return [json_text(value) for value in values]
-    values = [value if value is None or isinstance(value, (str, int)) else _plain(value) for value in values]
+    if not pa.types.is_integer(kind):
+        values = [value if value is None or isinstance(value, str) else _plain(value) for value in values]
     return ENCODER.encode_lines(values).decode().split("\n")[:-1]

@@ -26,6 +26,7 @@ from riot_ops.runtime.claim import Claim
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.identity import difference, identity
 from riot_ops.runtime.inbound import WAKE, Arrival, Inbound
+from riot_ops.runtime.memory import keep_freed
 from riot_ops.runtime.merging import merged
 from riot_ops.runtime.parallel import Pipeline, Wave, engine_for
 from riot_ops.runtime.reader import Reader
@@ -167,6 +168,7 @@ class _Job:
     halfway: set[str] = field(default_factory=set)  # sources of which a part of a range has been processed
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
+        keep_freed()
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
         self._restore()
         self.started = time.time()

@@ -183,7 +183,7 @@ class CellLines:
         return self._starts[self._places[first]], self._ends[self._places[last]]
 
     def _text(self, starts: Numbers, ends: Numbers, row: Any) -> str:
-        return self.data[starts[row] : ends[row]].tobytes().decode()
+        return str(self.data[starts[row] : ends[row]], "utf-8")
 
 
 def _times(numbers: pa.Array, unit: int, found: Any) -> pa.Array:
@@ -196,8 +196,12 @@ def _times(numbers: pa.Array, unit: int, found: Any) -> pa.Array:
     return pa.array(np.where(beyond, 0, values) * unit, mask=found != GOOD).cast(TIMESTAMP)
 
 
+#: What a number is written with.
+_OF_NUMBERS = re.compile(r"[-+.\deE]+", re.ASCII)
+
+
 def _finite(text: str) -> float:
-    value = float(text) if re.fullmatch(r"[-+.\deE]+", text, re.ASCII) else math.nan
+    value = float(text) if _OF_NUMBERS.fullmatch(text) else math.nan
     if not math.isfinite(value):
         raise ValueError(text)
     return value
