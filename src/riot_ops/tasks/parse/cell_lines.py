@@ -183,7 +183,7 @@ class CellLines:
         return self._starts[self._places[first]], self._ends[self._places[last]]
 
     def _text(self, starts: Numbers, ends: Numbers, row: Any) -> str:
-        return str(self.data[starts[row] : ends[row]], "utf-8")
+        return self.data[starts[row] : ends[row]].tobytes().decode()
 
 
 def _times(numbers: pa.Array, unit: int, found: Any) -> pa.Array:
