@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from riot_ops import streams
 from riot_ops.bench import (
     cluster,
+    streambench_driver,
     streambench_durability,
     streambench_factorial,
     streambench_faults,
@@ -28,6 +30,7 @@ from riot_ops.bench import (
     streambench_saturation,
 )
 from riot_ops.bench.cluster import Cluster
+from riot_ops.bench.jobs import job, kill
 from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
 from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
@@ -140,6 +143,61 @@ def test_a_cluster_ends_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert not folder.exists()
 
 
+def test_an_executor_of_a_worker_crashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "spark-class"
+    script.write_text("#!/bin/bash\n(exec -a CoarseGrainedExecutorBackend sleep 60) &\nsleep 60 &\nwait\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(cluster, "_home", lambda: tmp_path)
+    monkeypatch.setattr(Cluster, "_wait_for_port", lambda *_: None)
+
+    def below(pid: int) -> list[str]:
+        return sorted(p.cmdline()[0] for p in psutil.Process(pid).children() if p.status() != psutil.STATUS_ZOMBIE)
+
+    with Cluster(2) as one:
+        first, second = one.pids["worker-0"], one.pids["worker-1"]
+        until = time.monotonic() + 10
+        while below(first) + below(second) != ["CoarseGrainedExecutorBackend", "sleep"] * 2:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        one.crash("worker-1")
+        assert below(first) == ["CoarseGrainedExecutorBackend", "sleep"]
+        while below(second) != ["sleep"]:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert list(one.pids) == ["master", "worker-0", "worker-1"]
+        with pytest.raises(RiotError, match="worker-1 has no executor"):
+            one.crash("worker-1")
+        for wrong in ("worker-2", "master"):
+            with pytest.raises(ConfigError, match=f"name must be one of worker-0, worker-1, got '{wrong}'"):
+                one.crash(wrong)
+
+
+def test_a_job_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that is killed, and one whose block is left."""
+    (tmp_path / "starts_another.py").write_text(
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "open(sys.argv[1], 'w').write(f'{child.pid}\\n')\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for how in ("killed", "left"):
+        noted = tmp_path / how
+        with job("starts_another", str(noted)) as process:
+            while not (noted.exists() and noted.read_text().endswith("\n")):
+                assert process.poll() is None
+                time.sleep(0.02)
+            if how == "killed":
+                kill(process)
+                assert process.returncode == -9
+        assert process.returncode == -9
+        child, until = int(noted.read_text()), time.monotonic() + 10
+        while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
 def test_a_master_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "spark-class"
@@ -172,6 +230,53 @@ def test_a_worker_is_lost_and_no_result(tmp_path: Path) -> None:
     assert 0 < found["tpf"].value < 10 > found["lpf"].value > 0
     assert (found["tpf"].reach, found["lpf"].reach, found["lpf"].at_most) == (0.9, 1.3, True)
     assert "6 micro-batches of 800 records" in found["tpf"].against
+
+
+class Ended:
+    """A process that has ended by itself, having left so many micro-batches."""
+
+    returncode = 3
+
+    def __init__(self, out: Path, batches: int) -> None:
+        self.left = [out / "records" / f"part-{n:06d}-00000.parquet" for n in range(batches)]
+
+    def poll(self) -> int:
+        for path in self.left:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        return self.returncode
+
+    def wait(self, _: float) -> int:
+        return self.returncode
+
+
+def test_a_driver_that_is_not_there_to_be_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data, killed = write_numbered("searches", tmp_path / "lines", 11, 4), list[Any]()
+    monkeypatch.setattr(streambench_driver, "kill", killed.append)
+    for batches, said in (
+        (5, "identity ended with 3 before its driver was to be lost"),
+        (11, "identity was done before its driver was lost: .*--scale 10"),
+        (6, "identity, started again, ended with 3"),
+    ):
+        process = Ended(tmp_path / str(batches) / "out", batches)
+        if batches > 5:
+            process.poll()
+        monkeypatch.setattr(streambench_driver, "job", lambda *_, one=process: contextlib.nullcontext(one))
+        with pytest.raises(RiotError, match=said):
+            streambench_driver.lost_driver("identity", data, tmp_path / str(batches), 1.0)
+    assert len(killed) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["identity", "wordcount"])
+def test_a_driver_is_lost_and_no_result(name: str, tmp_path: Path) -> None:
+    stream = "searches"
+    data = write_numbered(stream, tmp_path / "lines", 21, 2_000)
+    sizes = streambench_faults.Sizes(2_000, 20, 1, (), (name,), 120.0)
+    found = {m.measure.rpartition("/")[2]: m for m in streambench_faults._lost_driver(name, data, tmp_path, sizes)}
+    assert (found["lost"].value, found["doubled"].value) == (0, 0)
+    assert 0 < found["recovery"].value < 120
 
 
 def test_a_strike_comes_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

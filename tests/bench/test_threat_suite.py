@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops.bench import registry, threat, threat_cluster, threat_failure, threat_job
+from riot_ops.bench.measure import Measure
 from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
 from riot_ops.bench.threat_job import Broker, Forgetful, stream
 from riot_ops.core.errors import ConfigError, RiotError
@@ -149,11 +154,11 @@ def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(threat_failure, "LOADING_S", 1.0)
+    monkeypatch.setitem(threat_failure.LOADING_S, "forgotten", 1.0)
     monkeypatch.setattr(threat_failure, "_peak", lambda sizes: 4_000.0)
     sizes = threat_failure.Sizes(10.0, 4.0, 1.0, 0, 0)
     with pytest.raises(RiotError, match="before it was to be killed"):
-        list(threat_failure._killed(tmp_path / "no" / "folder", "forgotten", 100.0, sizes))
+        list(threat_failure.killed_job(tmp_path / "no" / "folder", "forgotten", 100.0, sizes))
 
 
 def test_a_dip_behind_the_moment_of_failure() -> None:
@@ -167,11 +172,86 @@ def test_a_dip_behind_the_moment_of_failure() -> None:
     assert later.recovery(10.0, 100.0) == 0.0, "what happens long after is not of the failure"
 
 
+class Parts:
+    """Stands in for a cluster, and notes what is done to it."""
+
+    url = "there"
+
+    def __init__(self, workers: int) -> None:
+        self.pids = dict.fromkeys(["master", *(f"worker-{n}" for n in range(workers))], 0)
+        self.done: list[str] = []
+
+    def __enter__(self) -> Parts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def kill(self, name: str) -> None:
+        self.done.append(f"kill {name}")
+
+    def crash(self, name: str) -> None:
+        self.done.append(f"crash {name}")
+
+    def add(self) -> None:
+        self.done.append("add")
+
+
+def test_what_is_killed_and_what_is_done_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, asked = Parts(2), list[tuple[str, list[str], float]]()
+    monkeypatch.setattr(threat_cluster, "Cluster", lambda workers: one)
+    monkeypatch.setattr(threat_cluster, "cluster_session", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(threat_cluster, "wait_for_executors", lambda *_: one.done.append("wait"))
+    monkeypatch.setattr(threat_cluster, "_half_of_most", lambda *_: 5.0)
+
+    def run(_: object, where: str, how: str, rate: float, sizes: object, strike: Any, mend: Any) -> list[Measure]:
+        one.done.clear()
+        strike(), mend()
+        asked.append((where, list(one.done), rate))
+        assert how.startswith("2 workers of one core, 50 s on ")
+        return []
+
+    monkeypatch.setattr(threat_cluster, "_run", run)
+    assert list(threat_cluster.lost_parts(True, threat_failure.FULL)) == []
+    assert asked == [("spark", ["kill worker-1", "add"], 5.0)]
+    asked.clear()
+    assert list(threat_cluster.lost_parts(False)) == []
+    assert [where for where, *_ in asked] == ["spark", "spark-executor", "spark-node"]
+    assert [done for _, done, _ in asked[1:]] == [["crash worker-1"], ["kill worker-1"]]
+
+
+JOB = """
+from riot_ops.bench.threat_cluster import CRASHED_EXECUTOR, LOST_NODE, LOST_WORKER, crashed, lost_driver, lost_parts
+from riot_ops.bench.threat_failure import Sizes
+sizes = Sizes(35.0, 8.0, 1.0, 0, 20_000)
+for measure in {}:
+    print(measure.to_json(), flush=True)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_worker_that_is_lost() -> None:
-    sizes = threat_failure.Sizes(26.0, 10.0, 1.0, 0, 20_000)
-    found = {one.measure: one for one in threat_cluster.lost_worker(True, sizes)}
-    assert found["threat/failure/spark/lost"].value == found["threat/failure/spark/doubled"].value == 0
-    assert 0 < found["threat/failure/spark/detection"].value < 30
-    assert len([name for name in found if "/analysed/" in name]) >= 25
+@pytest.mark.parametrize(
+    ("where", "run"),
+    [
+        ("spark", "lost_parts(True, sizes, LOST_WORKER)"),
+        ("spark-executor", "lost_parts(True, sizes, CRASHED_EXECUTOR)"),
+        ("spark-node", "lost_parts(True, sizes, LOST_NODE)"),
+        ("spark-crash", "crashed(sizes)"),
+        ("spark-driver", "lost_driver(sizes)"),
+    ],
+)
+def test_what_is_lost_comes_back(where: str, run: str) -> None:
+    """In a process of its own, since the session of all tests has another master.
+
+    How soon it comes back is for the benchmark to tell.
+    """
+    job = [sys.executable, "-c", JOB.format(run)]
+    done = subprocess.run(job, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    measures = map(Measure.from_json, done.stdout.splitlines())
+    found = {one.measure.removeprefix(f"threat/failure/{where}/"): one.value for one in measures}
+    assert found["lost"] == found["doubled"] == 0
+    assert 0 <= found["detection"] < 30
+    assert math.isfinite(found["recovery"]), found
+    assert len([name for name in found if name.startswith("analysed/")]) >= 25

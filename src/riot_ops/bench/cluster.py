@@ -18,7 +18,7 @@ from typing import Any, Self
 from riot_ops.bench.data import needs
 from riot_ops.core.errors import ConfigError, RiotError
 
-__all__ = ["Cluster", "cluster_session", "executors", "kill_executor", "wait_for_executors"]
+__all__ = ["Cluster", "cluster_session", "crashing", "executors", "kill_executor", "wait_for_executors"]
 
 #: A process that is told to end has so many seconds.
 GRACE_S = 5.0
@@ -100,6 +100,14 @@ class Cluster:
             raise ConfigError(f"name must be one of {', '.join(self._running)}, got {name!r}")
         self._end(self._running.pop(name), signal.SIGKILL)
 
+    def crash(self, name: str) -> None:
+        """Kill the executors of a worker, and leave the worker: Spark starts others in their place."""
+        if not name.startswith("worker-") or name not in self._running:
+            workers = ", ".join(one for one in self._running if one.startswith("worker-"))
+            raise ConfigError(f"name must be one of {workers}, got {name!r}")
+        if not _kill_executors(self._running[name].pid):
+            raise RiotError(f"{name} has no executor")
+
     def close(self) -> None:
         """End all of it."""
         running, self._running = list(self._running.values()), {}
@@ -151,9 +159,13 @@ def _signal(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def _home() -> Path:
+    """Where sessions of riot_ops start Spark from: its Python processes then read no archive of modules anew."""
     import pyspark
 
-    return Path(pyspark.__file__).parent
+    from riot_ops.runtime.spark.home import started_from
+
+    with started_from():
+        return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def _free_port() -> int:
@@ -178,6 +190,15 @@ def cluster_session(master: str, executor_count: int) -> Iterator[Any]:
         yield spark
 
 
+def crashing(workers: int) -> str:
+    """The address of workers of one core each whose executors are processes below the driver's.
+
+    >>> crashing(2)
+    'local-cluster[2,1,1024]'
+    """
+    return f"local-cluster[{workers},1,1024]"
+
+
 def executors(spark: Any) -> int:
     """How many executors a session has."""
     return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 (no public word)
@@ -194,10 +215,19 @@ def wait_for_executors(spark: Any, count: int, limit_s: float = START_S) -> None
 
 def kill_executor(spark: Any) -> int:
     """Kill an executor that is a process below this session's JVM, as with ``local-cluster``; returns its id."""
+    for killed in _kill_executors(spark.sparkContext._gateway.proc.pid, most=1):  # noqa: SLF001
+        return killed
+    raise RiotError("this session has no executors in processes of their own")
+
+
+def _kill_executors(above: int, most: int | None = None) -> list[int]:
+    """Kill executors below a process; returns their ids."""
     import psutil
 
-    for process in psutil.Process(spark.sparkContext._gateway.proc.pid).children(recursive=True):  # noqa: SLF001
-        if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
-            process.kill()
-            return int(process.pid)
-    raise RiotError("this session has no executors in processes of their own")
+    found = list[int]()
+    for process in psutil.Process(above).children(recursive=True):
+        with suppress(psutil.Error):  # one that has just ended
+            if len(found) != most and any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
+                process.kill()
+                found.append(int(process.pid))
+    return found

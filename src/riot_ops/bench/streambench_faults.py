@@ -1,4 +1,4 @@
-"""StreamBench's suite of faults: what it costs when a worker is lost half way, and whether results are."""
+"""StreamBench's suite of faults: what it costs when a worker, an executor or the driver is lost, and which results."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from riot_ops.bench.cluster import Cluster, cluster_session, kill_executor, wait_for_executors
+from riot_ops.bench.cluster import Cluster, cluster_session, crashing, kill_executor, wait_for_executors
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import durations, folder
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
+from riot_ops.bench.streambench_driver import lost_driver
 from riot_ops.bench.streambench_forms import PROGRAMS, Row, digest, settled
 from riot_ops.bench.streambench_formulas import lost_and_doubled, penalty
 from riot_ops.bench.streambench_runs import flow_of
@@ -21,8 +22,6 @@ __all__ = ["Sizes", "faults"]
 
 #: Workers, of one core each, and in how many parts the source is read: half as many.
 NODES, RECEPTION = 2, 1
-#: Where executors are processes below the driver, and Spark starts another one for each that crashes.
-CRASHING = f"local-cluster[{NODES},1,1024]"
 #: What the paper found on Spark.
 TPF, LPF = 1.0, 1.0
 
@@ -85,11 +84,13 @@ def faults(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Size
         with Cluster(NODES) as cluster, cluster_session(cluster.url, NODES) as spark:
             for name in chosen:
                 yield from _lost_worker(spark, cluster, name, data(name), base / "runs", sizes)
-        crashing = [name for name in sizes.crashing if name in programs]
-        if crashing:
-            with cluster_session(CRASHING, NODES) as spark:
-                for name in crashing:
+        crashed = [name for name in sizes.crashing if name in programs]
+        if crashed:
+            with cluster_session(crashing(NODES), NODES) as spark:
+                for name in crashed:
                     yield from _crashed_executor(spark, name, data(name), base / "crashes", sizes)
+        for name in crashed:
+            yield from _lost_driver(name, data(name), base / "drivers", sizes)
 
 
 def _lost_worker(
@@ -98,7 +99,7 @@ def _lost_worker(
     """Without failure on N, with one, and without failure on the N − 1 that are left; then there are N again."""
     wanted = _wanted(name, data)
     _run(spark, name, data.first(2), base / name / "warm", sizes)
-    tpf, lpf, lost, doubled = list[float](), list[float](), 0, 0
+    tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
     for number in range(sizes.repetitions):
         at = base / name / str(number)
         whole = _run(spark, name, data, at / "whole", sizes)
@@ -110,21 +111,19 @@ def _lost_worker(
         wait_for_executors(spark, NODES)
         tpf.append(penalty(failing.rate, whole.rate, fewer.rate))
         lpf.append(penalty(failing.latency_ms, whole.latency_ms, fewer.latency_ms))
-        for run in (whole, failing, fewer):
-            missing, more = _difference(wanted, run.rows)
-            lost, doubled = max(lost, missing), max(doubled, more)
+        differences += [_difference(wanted, run.rows) for run in (whole, failing, fewer)]
     how = (
         f"packed, {NODES} workers of one core, of which one is killed half way, {RECEPTION} part of the source; "
         f"{sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
     )
-    yield from _figures(f"streambench/faults/{name}", tpf, lpf, lost, doubled, how)
+    yield from _figures(f"streambench/faults/{name}", tpf, lpf, differences, how)
 
 
 def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
     """An executor crashes half way, and Spark starts another one: there is only the run without failure beside it."""
     wanted = _wanted(name, data)
     _run(spark, name, data.first(2), base / name / "warm", sizes)
-    tpf, lpf, lost, doubled = list[float](), list[float](), 0, 0
+    tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
     for number in range(sizes.repetitions):
         at = base / name / str(number)
         whole = _run(spark, name, data, at / "whole", sizes)
@@ -132,18 +131,35 @@ def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, si
         wait_for_executors(spark, NODES)
         tpf.append(penalty(failing.rate, whole.rate, whole.rate))
         lpf.append(penalty(failing.latency_ms, whole.latency_ms, whole.latency_ms))
-        missing, more = _difference(wanted, failing.rows)
-        lost, doubled = max(lost, missing), max(doubled, more)
-    how = f"packed, {CRASHING}, an executor crashes half way; against the run without failure"
-    yield from _figures(f"streambench/faults/{name}/crash", tpf, lpf, lost, doubled, how)
+        differences.append(_difference(wanted, failing.rows))
+    how = f"packed, {crashing(NODES)}, an executor crashes half way; against the run without failure"
+    yield from _figures(f"streambench/faults/{name}/crash", tpf, lpf, differences, how)
 
 
-def _figures(at: str, tpf: list[float], lpf: list[float], lost: int, doubled: int, how: str) -> Iterator[Measure]:
+def _lost_driver(name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
+    """The driver is killed half way, and started again from its checkpoint."""
+    wanted, at = _wanted(name, data), f"streambench/faults/{name}/driver"
+    runs = [lost_driver(name, data, base / name / str(n), sizes.limit_s) for n in range(sizes.repetitions)]
+    yield from _held(at, [_difference(wanted, one.rows) for one in runs])
+    back = tuple(one.back_s for one in runs)
+    how = "packed, local[2]: all processes are killed half way, and started again; from then on until there are results"
+    yield Measure(f"{at}/recovery", median(back), "s", how, 15, at_most=True, values=back)
+
+
+def _figures(
+    at: str, tpf: list[float], lpf: list[float], differences: list[tuple[int, int]], how: str
+) -> Iterator[Measure]:
     yield Measure(f"{at}/tpf", median(tpf), "ratio", how, 0.9, values=tuple(tpf), published=TPF)
     yield Measure(f"{at}/lpf", median(lpf), "ratio", how, 1.3, at_most=True, values=tuple(lpf), published=LPF)
-    against = "results held against those in process, the worst run"
-    yield Measure(f"{at}/lost", lost, "results", against, 0, at_most=True, published=0)
-    yield Measure(f"{at}/doubled", doubled, "results", against, 0, at_most=True)
+    yield from _held(at, differences)
+
+
+def _held(at: str, differences: list[tuple[int, int]]) -> Iterator[Measure]:
+    """Results lost and doubled in the worst of several runs."""
+    lost, doubled = (max(one[place] for one in differences) for place in (0, 1))
+    how = "results held against those in process, the worst run"
+    yield Measure(f"{at}/lost", lost, "results", how, 0, at_most=True, published=0)
+    yield Measure(f"{at}/doubled", doubled, "results", how, 0, at_most=True)
 
 
 def _wanted(name: str, data: NumberedLines) -> list[Row]:

@@ -15,7 +15,7 @@ from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, median, one_core, seconds
 from riot_ops.bench.sparks import durations, folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
-from riot_ops.bench.threat_cluster import lost_worker
+from riot_ops.bench.threat_cluster import crashed, lost_driver, lost_parts
 from riot_ops.bench.threat_failure import forgotten, killed
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.measure.classification import Judgement, judged
@@ -156,9 +156,12 @@ def _by_cores(where: str, rates: Mapping[int, Sequence[float]], data: NumberedLi
 
 
 def failures(quick: bool) -> Iterator[Measure]:
-    """In process, a run that is killed and started again; on Spark, a worker that is lost and replaced."""
+    """In process, a run that is killed and started again; on Spark parts of a cluster, in the full form the driver."""
     yield from killed(quick)
-    yield from lost_worker(quick)
+    yield from lost_parts(quick)
+    if not quick:
+        yield from crashed()
+        yield from lost_driver()
 
 
 #: The parts by name.

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from riot_ops import dataflows
 from riot_ops.bench.data import Discard
+from riot_ops.bench.jobs import job, kill
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
 from riot_ops.bench.sparks import folder
 from riot_ops.bench.threat_job import stream
 from riot_ops.core.errors import RiotError
 
-__all__ = ["FULL", "QUICK", "Sizes", "figures", "forgotten", "killed"]
+__all__ = ["FULL", "QUICK", "Sizes", "figures", "forgotten", "killed", "killed_job"]
 
 #: What the paper lost, in %: on Spark, Flink and Storm.
 LOST = {"spark": 0.0, "flink": 12.8, "storm": 22.2}
-#: A process has so many seconds until messages come.
-LOADING_S = 8.0
+#: A process has so many seconds until messages come, by mode.
+LOADING_S = {"replayed": 8.0, "forgotten": 8.0, "driver": 25.0}
 #: The rate before is that of so many seconds before the failure.
 BEFORE_S = 5.0
 
@@ -48,7 +46,7 @@ def killed(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
     sizes = sizes or (QUICK if quick else FULL)
     rate = _peak(sizes) / 2
     with folder() as base:
-        yield from _killed(base, "replayed", rate, sizes)
+        yield from killed_job(base, "replayed", rate, sizes)
 
 
 def forgotten(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
@@ -56,7 +54,7 @@ def forgotten(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
     sizes = sizes or (QUICK if quick else FULL)
     rate = _peak(sizes) / 2
     with folder() as base:
-        yield from _killed(base, "forgotten", rate, sizes)
+        yield from killed_job(base, "forgotten", rate, sizes)
 
 
 def _peak(sizes: Sizes) -> float:
@@ -68,50 +66,36 @@ def _peak(sizes: Sizes) -> float:
     return sizes.peak / (time.perf_counter() - begun)
 
 
-def _killed(base: Path, mode: str, rate: float, sizes: Sizes) -> Iterator[Measure]:
-    begun, messages = time.time() + LOADING_S, int(rate * sizes.seconds)
+def killed_job(base: Path, mode: str, rate: float, sizes: Sizes) -> Iterator[Measure]:
+    """A job of a mode in a process of its own, which is killed and started again."""
+    begun, messages = time.time() + LOADING_S[mode], int(rate * sizes.seconds)
 
-    def start() -> subprocess.Popen[bytes]:
-        words = (str(base), mode, repr(begun), repr(rate), str(messages))
-        command = [sys.executable, "-m", "riot_ops.bench.threat_job", *words]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-
-    with _ended(start()) as process:
+    words = ("riot_ops.bench.threat_job", str(base), mode, repr(begun), repr(rate), str(messages))
+    with job(*words) as process:
         while process.poll() is None and not any(base.glob("out*/threats/*.parquet")):
             time.sleep(0.1)  # a machine that is busy takes its time to start a process
         time.sleep(max(0.0, max(begun, time.time() - 2) + sizes.failed - time.time()))
         if process.poll() is not None:
             raise RiotError(f"threat detection ended with {process.returncode} before it was to be killed")
         failed = time.time()
-        process.kill()
-        process.wait()
+        kill(process)
         noticed = time.time()
-    with _ended(start()) as process:
+    with job(*words) as process:
         code = process.wait(sizes.seconds + 120.0)
         if code:
             raise RiotError(f"threat detection, started again, ended with {code}")
     found = sorted(path / "threats" for path in base.iterdir() if path.name.startswith("out"))
     run = Analysed.of([one for path in found for one in commits_of(path)], begun)
     lost, doubled = lost_and_doubled_of(found, messages)
-    how = f"in process, killed {sizes.failed:g} s on and started again, at {rate:,.0f} messages/s, half of the most"
+    where, what = ("spark-driver", "Spark's driver") if mode == "driver" else ("local", "in process")
+    how = f"{what}, killed {sizes.failed:g} s on and started again, at {rate:,.0f} messages/s, half of the most"
     if mode == "forgotten":
         how += "; messages are done when they are handed out (published: Storm)"
         yield Measure("threat/at-most-once/lost", lost, "messages", how, 1)
         yield Measure("threat/at-most-once/loss", 100 * lost / messages, "%", how, published=LOST["storm"])
         yield Measure("threat/at-most-once/doubled", doubled, "messages", how, 0, at_most=True)
         return
-    yield from figures("local", run, (begun, failed, noticed), (lost, doubled, messages), sizes, how)
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is over at the end, however that comes about."""
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    yield from figures(where, run, (begun, failed, noticed), (lost, doubled, messages), sizes, how)
 
 
 def figures(
@@ -128,7 +112,7 @@ def figures(
     before, at = run.rate(max(begun, failed - BEFORE_S), failed), f"threat/failure/{where}"
     loss = 100 * lost / messages
     yield Measure(f"{at}/lost", lost, "messages", how, 0, at_most=True)
-    yield Measure(f"{at}/loss", loss, "%", how, published=LOST["spark"] if where == "spark" else None)
+    yield Measure(f"{at}/loss", loss, "%", how, published=LOST["spark"] if where.startswith("spark") else None)
     yield Measure(f"{at}/doubled", doubled, "messages", how, 0, at_most=True)
     yield Measure(f"{at}/detection", noticed - failed, "s", "from the failure until it is noticed")
     yield Measure(f"{at}/dip", run.dip(failed, before), "share", "lowest rate of a second by that before")

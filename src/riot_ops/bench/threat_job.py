@@ -1,6 +1,7 @@
 """Threat detection as a process of its own, which may be killed and started again.
 
-``python -m riot_ops.bench.threat_job FOLDER MODE BEGUN RATE MESSAGES``, with the mode ``replayed`` or ``forgotten``.
+``python -m riot_ops.bench.threat_job FOLDER MODE BEGUN RATE MESSAGES``, with the mode ``replayed``, ``forgotten`` or
+``driver``, which is on Spark.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from riot_ops import dataflows
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.streams.streambench import FlowsSource
 
-__all__ = ["Broker", "Forgetful", "main", "stream"]
+__all__ = ["CORES", "Broker", "Forgetful", "main", "stream"]
 
 #: Seconds between two commits, and most messages of a batch.
 EPOCH_S, BATCH = 0.5, 8_192
+#: Of Spark.
+CORES = 2
 
 
 class Broker(WrappedSource):
@@ -82,14 +85,26 @@ def stream(messages: int) -> FlowsSource:
 def main(folder: Path, mode: str, begun: float, rate: float, messages: int) -> None:
     """Run until all is analysed; each start of a forgotten one has a folder of results of its own."""
     flow, options = dataflows.threat(), {"epoch_s": EPOCH_S, "batch_size": BATCH}
+    broker = Broker(stream(messages), begun, rate)
+    if mode == "driver":
+        _on_spark(flow, broker, folder)
+        return
     if time.time() < begun:
         flow.run(stream(2_000), cores=1)  # what is to be loaded is there before messages come
     if mode == "replayed":
-        source: Source = Broker(stream(messages), begun, rate)
-        flow.run(source, out=folder / "out", checkpoint=folder / "checkpoint", **options)
+        flow.run(broker, out=folder / "out", checkpoint=folder / "checkpoint", **options)
         return
     number = sum(path.name.startswith("out") for path in folder.iterdir())
     flow.run(Forgetful(stream(messages), begun, rate, folder / "position.json"), out=folder / f"out{number}", **options)
+
+
+def _on_spark(flow: Any, broker: Broker, folder: Path) -> None:
+    from riot_ops.runtime.spark import session
+
+    spark = session(cores=CORES)
+    if time.time() < broker.begun:
+        flow.start(spark, stream(2_000)).wait()
+    flow.start(spark, broker, out=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES).wait()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""Parts of benchmarks that run in a process of their own, which may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+__all__ = ["job", "kill"]
+
+
+@contextmanager
+def job(module: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A module that runs as a program; it and what it has started are over at the end, however that comes about.
+
+    >>> with job("this") as process:
+    ...     process.wait()
+    0
+    """
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", module, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a job with what it has started, at once."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
