@@ -77,30 +77,36 @@ def test_files_of_results(tmp_path: Path) -> None:
 # -- sources -----------------------------------------------------------------------------------------
 
 
-def test_a_broker_keeps_what_comes_while_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
+def test_a_broker_keeps_what_comes_while_nobody_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now, opened = [100.0], tmp_path / "opened"
     monkeypatch.setattr(threat_job.time, "time", lambda: now[0])
-    source = Broker(stream(1_000), begun=101.0, rate=10.0)
-    assert source.waits() and source.latest({"message": 0}) == {"message": 0}
+    source = Broker(stream(1_000), opened, rate=10.0)
+    assert source.waits() and not opened.exists()
+    source.latest({"message": 0})
+    assert opened.exists(), "messages come from when they are asked for"
+    os.utime(opened, (101.0,) * 2)
+    assert source.latest({"message": 0}) == {"message": 0}
     now[0] = 103.0
     assert source.latest({"message": 0}) == {"message": 20}
     assert source.latest({"message": 5}, 3) == {"message": 8}
     assert source.latest({"message": 20}) == {"message": 20}
-    again = Broker(stream(1_000), begun=101.0, rate=10.0)
+    again = Broker(stream(1_000), opened, rate=10.0)
     now[0] = 1e6
     assert again.latest({"message": 20}) == {"message": 1_000} and again.finished({"message": 1_000})
 
 
 def test_a_forgetful_one_goes_on_behind_what_it_handed_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(threat_job.time, "time", lambda: 110.0)
-    first = Forgetful(stream(1_000), 100.0, 10.0, tmp_path / "position.json")
+    (opened := tmp_path / "opened").touch()
+    os.utime(opened, (100.0,) * 2)
+    first = Forgetful(stream(1_000), opened, 10.0, tmp_path / "position.json")
     assert first.initial() == {"message": 0} and first.latest({"message": 0}, 30) == {"message": 30}
-    assert Forgetful(stream(1_000), 100.0, 10.0, tmp_path / "position.json").initial() == {"message": 30}
+    assert Forgetful(stream(1_000), opened, 10.0, tmp_path / "position.json").initial() == {"message": 30}
 
 
 @pytest.mark.parametrize("mode", ["replayed", "forgotten"])
 def test_the_job_analyses_all_messages(mode: str, tmp_path: Path) -> None:
-    threat_job.main(tmp_path, mode, 0.0, 1_000.0, 3_000)
+    threat_job.main(tmp_path, mode, 3_000.0, 3_000)
     (out,) = [path / "threats" for path in tmp_path.iterdir() if path.name.startswith("out")]
     assert lost_and_doubled_of([out], 3_000) == (0, 0)
 
@@ -154,7 +160,6 @@ def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(threat_failure.LOADING_S, "forgotten", 1.0)
     monkeypatch.setattr(threat_failure, "_peak", lambda sizes: 4_000.0)
     sizes = threat_failure.Sizes(10.0, 4.0, 1.0, 0, 0)
     with pytest.raises(RiotError, match="before it was to be killed"):

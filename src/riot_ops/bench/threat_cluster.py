@@ -15,7 +15,7 @@ from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
 from riot_ops.bench.sparks import durations, folder, spark_session
 from riot_ops.bench.threat_failure import FULL, QUICK, Sizes, figures, killed_job
-from riot_ops.bench.threat_job import CORES, Broker, stream
+from riot_ops.bench.threat_job import CORES, OPENED, Broker, stream
 from riot_ops.core.errors import RiotError
 
 __all__ = ["CRASHED_EXECUTOR", "LOST_NODE", "LOST_WORKER", "Failure", "crashed", "lost_driver", "lost_parts"]
@@ -110,12 +110,11 @@ def _run(
     strike: Callable[[], Any],
     mend: Callable[[], Any],
 ) -> Iterator[Measure]:
-    messages, begun = int(rate * sizes.seconds), time.time()
-    failed = noticed = 0.0
+    messages, failed, noticed = int(rate * sizes.seconds), 0.0, 0.0
 
     def watch(_: Any) -> None:
         nonlocal failed, noticed
-        if not failed and time.time() >= begun + sizes.failed:
+        if not failed and opened.exists() and time.time() >= opened.stat().st_mtime + sizes.failed:
             failed = time.time()
             strike()
             while executors(spark) == NODES and time.time() < failed + 30:
@@ -125,12 +124,13 @@ def _run(
 
     with folder() as base:
         options: dict[str, Any] = {"out": base / "out", "checkpoint": base / "checkpoint", "partitions": NODES}
-        query = dataflows.threat().start(spark, Broker(stream(messages), begun, rate), **options)
+        opened = base / OPENED
+        query = dataflows.threat().start(spark, Broker(stream(messages), opened, rate), **options)
         query.wait(sizes.seconds + LATE_S, watch)
         if query.active:
             query.stop()
             raise RiotError(f"threat detection on Spark was not done {LATE_S:g} s behind the last message")
-        found = base / "out" / "threats"
+        begun, found = opened.stat().st_mtime, base / "out" / "threats"
         run = Analysed.of(commits_of(found), begun)
         lost, doubled = lost_and_doubled_of([found], messages)
     told = f"{how}; {rate:,.0f} messages/s, half of the most"

@@ -13,15 +13,13 @@ from riot_ops.bench.jobs import job, kill
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
 from riot_ops.bench.sparks import folder
-from riot_ops.bench.threat_job import stream
+from riot_ops.bench.threat_job import OPENED, stream
 from riot_ops.core.errors import RiotError
 
 __all__ = ["FULL", "QUICK", "Sizes", "figures", "forgotten", "killed", "killed_job"]
 
 #: What the paper lost, in %: on Spark, Flink and Storm.
 LOST = {"spark": 0.0, "flink": 12.8, "storm": 22.2}
-#: A process has so many seconds until messages come, by mode.
-LOADING_S = {"replayed": 8.0, "forgotten": 8.0, "driver": 25.0}
 #: The rate before is that of so many seconds before the failure.
 BEFORE_S = 5.0
 
@@ -68,15 +66,13 @@ def _peak(sizes: Sizes) -> float:
 
 def killed_job(base: Path, mode: str, rate: float, sizes: Sizes) -> Iterator[Measure]:
     """A job of a mode in a process of its own, which is killed and started again."""
-    begun, messages = time.time() + LOADING_S[mode], int(rate * sizes.seconds)
-
-    words = ("riot_ops.bench.threat_job", str(base), mode, repr(begun), repr(rate), str(messages))
+    opened, messages = base / OPENED, int(rate * sizes.seconds)
+    words = ("riot_ops.bench.threat_job", str(base), mode, repr(rate), str(messages))
     with job(*words) as process:
-        while process.poll() is None and not any(base.glob("out*/threats/*.parquet")):
-            time.sleep(0.1)  # a machine that is busy takes its time to start a process
-        time.sleep(max(0.0, max(begun, time.time() - 2) + sizes.failed - time.time()))
-        if process.poll() is not None:
-            raise RiotError(f"threat detection ended with {process.returncode} before it was to be killed")
+        while not opened.exists() or time.time() < opened.stat().st_mtime + sizes.failed:
+            if process.poll() is not None:
+                raise RiotError(f"threat detection ended with {process.returncode} before it was to be killed")
+            time.sleep(0.02)
         failed = time.time()
         kill(process)
         noticed = time.time()
@@ -84,6 +80,7 @@ def killed_job(base: Path, mode: str, rate: float, sizes: Sizes) -> Iterator[Mea
         code = process.wait(sizes.seconds + 120.0)
         if code:
             raise RiotError(f"threat detection, started again, ended with {code}")
+    begun = opened.stat().st_mtime
     found = sorted(path / "threats" for path in base.iterdir() if path.name.startswith("out"))
     run = Analysed.of([one for path in found for one in commits_of(path)], begun)
     lost, doubled = lost_and_doubled_of(found, messages)

@@ -1,6 +1,6 @@
 """Threat detection as a process of its own, which may be killed and started again.
 
-``python -m riot_ops.bench.threat_job FOLDER MODE BEGUN RATE MESSAGES``, with the mode ``replayed``, ``forgotten`` or
+``python -m riot_ops.bench.threat_job FOLDER MODE RATE MESSAGES``, with the mode ``replayed``, ``forgotten`` or
 ``driver``, which is on Spark.
 """
 
@@ -17,16 +17,18 @@ from riot_ops import dataflows
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.streams.streambench import FlowsSource
 
-__all__ = ["CORES", "Broker", "Forgetful", "main", "stream"]
+__all__ = ["CORES", "OPENED", "Broker", "Forgetful", "main", "stream"]
 
 #: Seconds between two commits, and most messages of a batch.
 EPOCH_S, BATCH = 0.5, 8_192
 #: Of Spark.
 CORES = 2
+#: The file that a broker makes when messages begin to come, in the folder of a run.
+OPENED = "opened"
 
 
 class Broker(WrappedSource):
-    """Messages that come at a constant rate from a moment on, whoever reads them.
+    """Messages that come at a constant rate, from when they are asked for first, whoever reads them.
 
     Other than with :class:`riot_ops.streams.Paced`, what comes while nobody reads waits, as at a broker.
 
@@ -34,24 +36,26 @@ class Broker(WrappedSource):
     ----------
     source : Source
         Of numbered messages.
-    begun : float
-        When the first is there, in seconds since 1970.
+    opened : Path
+        An empty file, made when the first message comes; it keeps this time for those who start again.
     rate : float
         Messages per second.
     """
 
-    def __init__(self, source: Source, begun: float, rate: float) -> None:
+    def __init__(self, source: Source, opened: Path, rate: float) -> None:
         super().__init__(source)
-        self.begun, self.rate = begun, rate
+        self.opened, self.rate = opened, rate
 
     def description(self) -> dict[str, Any]:
-        return {"source": self.name(), "of": self.source.description(), "begun": self.begun, "rate": self.rate}
+        return {"source": self.name(), "of": self.source.description(), "rate": self.rate}
 
     def waits(self) -> bool:
         return True
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        ready = int((time.time() - self.begun) * self.rate) - start["message"]
+        if not self.opened.exists():
+            self.opened.touch()
+        ready = int((time.time() - self.opened.stat().st_mtime) * self.rate) - start["message"]
         ready = ready if limit is None else min(ready, limit)
         return self.source.latest(start, ready) if ready > 0 else start
 
@@ -59,8 +63,8 @@ class Broker(WrappedSource):
 class Forgetful(Broker):
     """A broker that takes what it hands out for done: who starts again goes on behind that (at most once)."""
 
-    def __init__(self, source: Source, begun: float, rate: float, kept: Path) -> None:
-        super().__init__(source, begun, rate)
+    def __init__(self, source: Source, opened: Path, rate: float, kept: Path) -> None:
+        super().__init__(source, opened, rate)
         self.kept = kept
 
     def initial(self) -> Offset:
@@ -82,30 +86,31 @@ def stream(messages: int) -> FlowsSource:
     return FlowsSource(messages=messages, seed=2)
 
 
-def main(folder: Path, mode: str, begun: float, rate: float, messages: int) -> None:
+def main(folder: Path, mode: str, rate: float, messages: int) -> None:
     """Run until all is analysed; each start of a forgotten one has a folder of results of its own."""
-    flow, options = dataflows.threat(), {"epoch_s": EPOCH_S, "batch_size": BATCH}
-    broker = Broker(stream(messages), begun, rate)
+    flow, opened, options = dataflows.threat(), folder / OPENED, {"epoch_s": EPOCH_S, "batch_size": BATCH}
+    broker = Broker(stream(messages), opened, rate)
     if mode == "driver":
         _on_spark(flow, broker, folder)
         return
-    if time.time() < begun:
+    if not opened.exists():
         flow.run(stream(2_000), cores=1)  # what is to be loaded is there before messages come
     if mode == "replayed":
         flow.run(broker, out=folder / "out", checkpoint=folder / "checkpoint", **options)
         return
     number = sum(path.name.startswith("out") for path in folder.iterdir())
-    flow.run(Forgetful(stream(messages), begun, rate, folder / "position.json"), out=folder / f"out{number}", **options)
+    source = Forgetful(stream(messages), opened, rate, folder / "position.json")
+    flow.run(source, out=folder / f"out{number}", **options)
 
 
 def _on_spark(flow: Any, broker: Broker, folder: Path) -> None:
     from riot_ops.runtime.spark import session
 
     spark = session(cores=CORES)
-    if time.time() < broker.begun:
+    if not broker.opened.exists():
         flow.start(spark, stream(2_000)).wait()
     flow.start(spark, broker, out=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES).wait()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
