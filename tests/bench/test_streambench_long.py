@@ -30,7 +30,7 @@ from riot_ops.bench import (
     streambench_saturation,
 )
 from riot_ops.bench.cluster import Cluster
-from riot_ops.bench.jobs import job, kill
+from riot_ops.bench.jobs import job, kill, with_us
 from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
 from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
@@ -196,6 +196,22 @@ def test_a_job_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
         while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < until
             time.sleep(0.02)
+
+
+@pytest.mark.skipif(not with_us(), reason="no setpriv")
+def test_nothing_is_left_of_a_harness_that_is_killed() -> None:
+    code = (
+        "import subprocess, sys, time; from riot_ops.bench.jobs import with_us; "
+        "print(subprocess.Popen([*with_us(), 'sleep', '60'], start_new_session=True).pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        child = int(harness.stdout.readline())
+        harness.kill()
+    until = time.monotonic() + 10
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_a_master_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

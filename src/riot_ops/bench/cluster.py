@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from riot_ops.bench.data import needs
+from riot_ops.bench.jobs import with_us
 from riot_ops.core.errors import ConfigError, RiotError
 
 __all__ = ["Cluster", "cluster_session", "crashing", "executors", "kill_executor", "wait_for_executors"]
@@ -133,7 +134,7 @@ class Cluster:
         from riot_ops.runtime.spark.home import find_java
 
         find_java()
-        command = [str(_home() / "bin" / "spark-class"), kind, *arguments]
+        command = [*with_us(), str(_home() / "bin" / "spark-class"), kind, *arguments]
         own = {"SPARK_HOME": str(_home()), "SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": LIGHT}
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **own}
         with open(self._folder / f"{name}.log", "wb") as log:
