@@ -28,6 +28,15 @@ START_S = 60.0
 #: Memory of a worker, and of the executor in it.
 WORKER, EXECUTOR = "1g", "768m"
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: The first tasks of a new executor take seconds, as it starts its Python processes: those that have nothing to do
+#: run them meanwhile. Spark gives such a copy to another machine only.
+COPIES = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "3",
+    "spark.speculation.minTaskRuntime": "500ms",
+}
 
 
 class Cluster:
@@ -90,9 +99,10 @@ class Cluster:
         """Start one more worker; returns its name."""
         name = f"worker-{self._started}"
         self._started += 1
-        own = ["--host", "127.0.0.1", "--cores", "1", "--memory", WORKER, "--webui-port", "0"]
+        host = _host(self._started)
+        own = ["--host", host, "--cores", "1", "--memory", WORKER, "--webui-port", "0"]
         folder = ["--work-dir", str(self._folder / name)]
-        self._start(name, "org.apache.spark.deploy.worker.Worker", [*own, *folder, self.url])
+        self._start(name, "org.apache.spark.deploy.worker.Worker", [*own, *folder, self.url], host)
         return name
 
     def kill(self, name: str) -> None:
@@ -130,13 +140,13 @@ class Cluster:
         _signal(process, how)
         process.wait()
 
-    def _start(self, name: str, kind: str, arguments: list[str]) -> None:
+    def _start(self, name: str, kind: str, arguments: list[str], host: str = "127.0.0.1") -> None:
         from riot_ops.runtime.spark.home import find_java
 
         find_java()
         command = [*with_us(), str(_home() / "bin" / "spark-class"), kind, *arguments]
         own = {"SPARK_HOME": str(_home()), "SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": LIGHT}
-        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **own}
+        environment = {**os.environ, "SPARK_LOCAL_IP": host, **own}
         with open(self._folder / f"{name}.log", "wb") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -169,6 +179,17 @@ def _home() -> Path:
         return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
+def _host(number: int) -> str:
+    """An address of loopback for each worker, where there are several: Spark takes them for machines of their own."""
+    host = f"127.0.0.{2 + number % 250}"
+    with socket.socket() as one:
+        try:
+            one.bind((host, 0))
+        except OSError:
+            return "127.0.0.1"
+    return host
+
+
 def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -181,6 +202,7 @@ def cluster_session(master: str, executor_count: int) -> Iterator[Any]:
     from riot_ops.bench.sparks import spark_session
 
     settings = {
+        **COPIES,
         "spark.master": master,
         "spark.executor.memory": EXECUTOR,
         "spark.executor.cores": "1",
