@@ -36,7 +36,7 @@ class Sizes:
 
 
 FULL = Sizes(120.0, 50.0, 2.0, 4_000_000, 400_000)
-QUICK = Sizes(40.0, 10.0, 1.0, 500_000, 60_000)
+QUICK = Sizes(32.0, 8.0, 1.0, 500_000, 60_000)
 
 
 def killed(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
