@@ -96,13 +96,11 @@ def _locate(data: Any, starts: Any, ends: Any, valid: Any, first: Any, begins: A
             out[i] = address
             continue
         low = first[address >> 16]
-        high = first[(address >> 16) + 1]
-        while low < high:  # how many begin at it or before
-            middle = (low + high) >> 1
-            if begins[middle] <= address:
-                low = middle + 1
-            else:
-                high = middle
+        left = first[(address >> 16) + 1] - low
+        while left > 0:  # how many begin at it or before; without a branch, as which way it goes cannot be guessed
+            half = (left + 1) >> 1
+            low += half * np.int64(begins[low + half - 1] <= address)
+            left -= half
         if low > 0:
             out[i] = places[low - 1]
 

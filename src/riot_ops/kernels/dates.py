@@ -198,7 +198,7 @@ def plain_iso(data: Any, start: Any, n: Any, day: Any, midnight: Any) -> Any:
 _UTC = _word(b"\0\0 +0000")
 
 
-@kernel
+@kernel(inline=True)
 def plain_log_time(data: Any, start: Any, n: Any, memo: Any) -> Any:
     """``(ok, microseconds)`` of ``day/Mon/year:h:m:s +0000``.
 

@@ -15,7 +15,8 @@ __all__ = ["Lexicon", "lexicon", "rate"]
 
 _START = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
-_HALF = np.uint64(32)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_HALF, _BYTE, _NOUGHT = np.uint64(32), np.uint64(8), np.uint64(0)
 #: A word that the lexicon does not have; and where there is none.
 UNKNOWN, NONE = -1, -2
 
@@ -58,7 +59,7 @@ def _step_hash(node: Any, word: Any) -> Any:
     return (np.uint64(node) * _PRIME + np.uint64(word)) * _START
 
 
-@kernel
+@kernel(inline=True)
 def _word(data: Any, p: Any, end: Any, table: Any, places: Any, hashes: Any, text: Any, edges: Any, stop: Any) -> Any:
     """The next word at p or behind it that is not passed over, and where it ends."""
     while True:
@@ -67,14 +68,18 @@ def _word(data: Any, p: Any, end: Any, table: Any, places: Any, hashes: Any, tex
         if p >= end:
             return NONE, p
         begin = p
-        h = _START
+        h = _NOUGHT
+        last = _NOUGHT  # the last eight bytes, which is all of most words
         b = table[data[np.uint64(p)]]
         while b != 0:
-            h = (h ^ np.uint64(b)) * _PRIME
+            last = last << _BYTE | np.uint64(b)
             p += 1
+            if (p - begin) & 7 == 0:
+                h = (h ^ last) * _ODD
             if p >= end:
                 break
             b = table[data[np.uint64(p)]]
+        h = (h ^ last) * _ODD
         at = _place(h, places.size)
         found = UNKNOWN
         while places[at] >= 0:
@@ -145,11 +150,15 @@ def rate(
 
 @kernel
 def _hash(text: Any, edges: Any, out: Any) -> None:
+    """As :func:`_word` hashes words."""
     for w in range(out.size):
-        h = _START
+        h = _NOUGHT
+        last = _NOUGHT
         for j in range(edges[w], edges[w + 1]):
-            h = (h ^ np.uint64(text[j])) * _PRIME
-        out[w] = h
+            last = last << _BYTE | np.uint64(text[j])
+            if (j + 1 - edges[w]) & 7 == 0:
+                h = (h ^ last) * _ODD
+        out[w] = (h ^ last) * _ODD
 
 
 @kernel

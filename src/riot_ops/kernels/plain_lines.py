@@ -22,7 +22,7 @@ DELIMITED, SPACED, LOGGED = 0, 1, 2
 _U1, _NOUGHT = np.uint64(1), np.uint64(0)
 
 
-@kernel
+@kernel(inline=True)
 def _close(data: Any, p: Any, end: Any) -> Any:
     """The byte that closes the cell of a log that begins at p, 0 where it ends with the next blank."""
     if p >= end:
@@ -31,7 +31,7 @@ def _close(data: Any, p: Any, end: Any) -> Any:
     return 34 if b == 34 else (93 if b == 91 else 0)
 
 
-@kernel
+@kernel(inline=True)
 def _cut(data: Any, p: Any, end: Any, delimiters: Any, how: Any, place: Any, begins: Any, stops: Any) -> Any:
     """How many cells a line has, and where those are that are wanted; -1 where it is not plain.
 

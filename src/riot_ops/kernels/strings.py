@@ -13,7 +13,17 @@ from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import HIGH, byte, load8
 
-__all__ = ["code_of", "contain", "is_utf8", "name_table", "not_utf8", "same_bytes", "same_words", "span_codes"]
+__all__ = [
+    "code_of",
+    "contain",
+    "is_utf8",
+    "name_table",
+    "not_ascii",
+    "not_utf8",
+    "same_bytes",
+    "same_words",
+    "span_codes",
+]
 
 _NOUGHT = np.uint64(0)
 
@@ -148,6 +158,32 @@ def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
         return decoded
     out = np.empty(len(column), np.int32)
     span_codes(*byte_spans(column), *name_table(names), out)
+    return out
+
+
+@kernel
+def _not_ascii(data: Any, starts: Any, ends: Any, out: Any) -> None:
+    for i in range(out.size):
+        p = starts[i]
+        seen = _NOUGHT
+        while p + 8 <= ends[i]:
+            seen |= load8(data, p)
+            p += 8
+        while p < ends[i]:
+            seen |= np.uint64(data[np.uint64(p)])
+            p += 1
+        out[i] = seen & HIGH != _NOUGHT
+
+
+def not_ascii(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values of a text or binary column have bytes beyond ASCII.
+
+    >>> not_ascii(pa.array(["a", None, "naïve"])).tolist()
+    [False, False, True]
+    """
+    data, starts, ends, _ = byte_spans(column)
+    out = np.zeros(len(column), np.bool_)
+    _not_ascii(data, starts, ends, out[: starts.size])
     return out
 
 

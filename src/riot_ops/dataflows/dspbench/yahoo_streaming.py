@@ -62,7 +62,8 @@ def yahoo_streaming(
     else:
         join = t.LookupJoin(field="ad_id", table=ads, columns=("campaign_id",))
     counted = t.Window(by=("campaign_id",), size=_time(window), delay=_time(delay))
-    return flow.sink("campaigns_sink", views.to(join, id="join").hash("campaign_id").to(counted, id="campaigns"))
+    viewed = views.to(join, id="join") >> t.Project(fields=("campaign_id",))
+    return flow.sink("campaigns_sink", viewed.hash("campaign_id").to(counted, id="campaigns"))
 
 
 def _time(given: str | timedelta) -> timedelta:

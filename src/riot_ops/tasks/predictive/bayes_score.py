@@ -56,7 +56,7 @@ def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, he
     return n
 
 
-@kernel
+@kernel(inline=True)
 def _before(interest: Any, row: Any, other: Any, other_row: Any, data: Any, starts: Any, ends: Any) -> Any:
     """Whether a word comes before another: it says more, or as much and is the first of both by its bytes."""
     if interest != other:

@@ -18,7 +18,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.lexicon import Lexicon, lexicon, rate
-from riot_ops.kernels.strings import not_utf8
+from riot_ops.kernels.strings import not_ascii, not_utf8
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 from riot_ops.tasks.predictive.lexicons import STOP_WORDS, VALENCES, given_valences, stored_valences, stored_words
 
@@ -146,10 +146,18 @@ class LexiconSentiment(StatelessTask):
     def _rated(self, column: pa.Array) -> tuple[npt.NDArray[np.float64], ...]:
         if pa.types.is_null(column.type):
             column = column.cast(pa.string())
-        data, starts, ends, _ = byte_spans(column)
-        if starts.size and (data[starts[0] : ends[-1]] >= 128).any():  # capitals beyond ASCII
+        found = self._worth(column)
+        odd = np.flatnonzero(not_ascii(column))
+        if odd.size:  # where there may be capitals beyond ASCII
             plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-            data, starts, ends, _ = byte_spans(pc.utf8_lower(plain.cast(pa.large_string())))
+            texts = pc.utf8_lower(plain.take(pa.array(odd)).cast(pa.large_string()))
+            for values, again in zip(found, self._worth(texts), strict=True):
+                values[odd] = again
+        return found
+
+    def _worth(self, column: pa.Array) -> tuple[npt.NDArray[np.float64], ...]:
+        """What texts are worth, whose only capitals are of ASCII."""
+        data, starts, ends, _ = byte_spans(column)
         total, above, below = (np.empty(starts.size) for _ in range(3))
         rate(data, starts, ends, _bytes(), *self._words, total, above, below)
         return total, above, below
