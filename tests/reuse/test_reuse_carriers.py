@@ -11,7 +11,11 @@ import pytest
 import riot_ops as ro
 from riot_ops.core.errors import RiotError
 from riot_ops.reuse import Request, ReuseManager
+from riot_ops.reuse.errors import EnactError
+from riot_ops.reuse.spark import backend
 from riot_ops.reuse.spark import carrier as carriers
+from riot_ops.reuse.spark.recipient import Progress, Recipient, Wanted
+from riot_ops.reuse.submission import submitted
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_reuse_queries import ROWS, dataflow, until, values
 
@@ -206,7 +210,7 @@ def test_fragments_become_one_under_a_carrier_for_several(together):
     some.manager.submit(flow, *some.bound("cyd"))
     assert some.manager.stats()["fragments"] == 2
     some.manager.defragment()
-    assert some.manager.stats()["fragments"] == 1 and sorted(some.carriers()) == [["ada", "bob"], ["cyd"]]
+    assert some.manager.stats()["fragments"] == 1 and some.carriers() == [["ada", "bob", "cyd"]]
     some.go()
     assert some.backend.wait(10)
     assert some.got("ada") == some.got("bob") == ALL and values(some.sinks["cyd"], "t1") == ALL[:51]
@@ -225,3 +229,69 @@ def test_a_removal_does_not_wait_for_who_hangs(together, monkeypatch):
     free.set()
     with pytest.raises(RiotError):
         some.manager.remove("bob")
+
+
+def test_newcomers_have_the_carrier_of_those_who_are_there(together):
+    some = together("ada")
+    some.go()
+    firsts = {"ada": 0}
+    for i in range(12):
+        until(lambda i=i: len(some.got("ada")) > 12 * i)
+        some.sinks[f"d{i}"] = ro.MemorySink()
+        [request] = some.requests([f"d{i}"])
+        [report] = some.manager.submit_all([request])
+        firsts[f"d{i}"] = report.first["in"]
+    assert some.backend.wait(10)
+    assert len(some.carriers()) == 1 and len(reader_threads()) <= 2
+    for name, first in firsts.items():
+        assert some.got(name) == ALL[first:], "lost, or had twice"
+    assert 0 < firsts["d5"] < 200, "they came before or behind all records"
+
+
+def test_a_newcomer_that_takes_long_holds_up_nobody_and_loses_nothing(together, monkeypatch):
+    monkeypatch.setattr(carriers, "GRACE_SECONDS", 0.05)
+    some = together("ada")
+    [carrier] = some.backend._carriers.all()
+    topic = some.backend._fragments["f0"].topic
+    topic.join("kept", 0)  # no batch goes
+    some.go()
+    until(lambda: some.got("ada") == ALL)
+    free, got = threading.Event(), []
+
+    def slow(stream, batch):
+        free.wait(20)
+        got.extend(batch["value"].to_pylist())
+
+    submission, _ = submitted("bob", dataflow("bob", (0, 1000)), ro.MemorySource(ROWS), ro.CallbackSink(slow), True)
+    bob = Recipient(submission, {"f0": Wanted({"range_filter.1": ["t0"]}, {})}, Progress({"t0": "range_filter.1"}))
+    carrier.take_in([bob], {"f0": topic}, {"f0": 3})
+    assert sorted(some.carriers()) == [["ada"], ["bob"]] and not got
+    assert topic.readers()[some.backend._carriers.of["bob"].reader] == 3, "it is noted as had"
+    free.set()
+    until(lambda: got and got[-1] == ALL[-1])
+    first = sum(
+        file.rows for n in topic.batches() if n < 3 for file in topic.marker(n).files if "filter" in file.stream
+    )
+    assert got == ALL[first:] and 0 <= first < 200
+    some.backend._carriers.of.pop("bob").end(bob)
+
+
+def test_who_does_not_come_after_all_leaves_the_carrier_as_it_was(together, monkeypatch):
+    some = together("ada")
+    bring = backend.bring
+
+    def full(*given):
+        bring(*given)
+        raise OSError("no more room")
+
+    monkeypatch.setattr(backend, "bring", full)
+    some.sinks["bob"] = ro.MemorySink()
+    before = some.manager.state(), some.backend.running()
+    with pytest.raises(EnactError, match="no more room"):
+        some.manager.submit_all(some.requests(["bob"]))
+    assert some.carriers() == [["ada"]] and set(some.backend._carriers.of) == {"ada"}
+    assert (some.manager.state(), some.backend.running()) == before
+    monkeypatch.undo()
+    some.manager.submit_all(some.requests(["bob"]))
+    some.go()
+    assert some.backend.wait(10) and some.got("ada") == some.got("bob") == ALL

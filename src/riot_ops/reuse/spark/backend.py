@@ -131,6 +131,7 @@ class FragmentsBackend:
         for name, batch in since.items():  # nothing is trimmed meanwhile
             self._fragments[name].topic.join(waiting, batch)
         recipients: list[Recipient] = []
+        begun: list[tuple[list[Recipient], dict[str, int]]] = []
         carriers: list[Carrier] = []
         firsts: dict[str, dict[str, int]] = {}
         try:
@@ -142,20 +143,22 @@ class FragmentsBackend:
                         self._fragments[name].topic.join(new.fragment.name, begins[name][0])
                     new.fragment.follow(begins)
                     new.fragment.save()
-                own = len(recipients)
+                begun.append(([], {name: batch for name, (batch, _) in begins.items()}))
                 for addition, submission in (one for one in coming if one[1].name in new.wanted):
                     progress = Progress(dict(addition.placed))
                     recipients.append(Recipient(submission, new.wanted[submission.name], progress))
+                    begun[-1][0].append(recipients[-1])
                     firsts[submission.name] = first_messages(addition, submission, begins.values())
-                at = {name: batch for name, (batch, _) in begins.items()}
-                fragments = {**self._fragments, **({} if new.fragment is None else {new.fragment.name: new.fragment})}
-                carriers += bring(self.folder / "dataflows", recipients[own:], fragments, at, self._carriers)
-            for fragment in (new.fragment for new in found if new.fragment is not None):
+            fresh = {new.fragment.name: new.fragment for new in found if new.fragment is not None}
+            for fragment in fresh.values():
                 fragment.query = self._launch(fragment)
+            for to, at in begun:
+                carriers += bring(self.folder / "dataflows", to, {**self._fragments, **fresh}, at, self._carriers)
         except BaseException:
             for one in recipients:
                 one.delivery.halt()
-                self._carriers.of.pop(one.name, None)
+                if (carrier := self._carriers.of.pop(one.name, None)) is not None:
+                    carrier.drop(one)
             for carrier in carriers:
                 carrier.forget()
             raise
@@ -164,8 +167,7 @@ class FragmentsBackend:
                 self._fragments[name].topic.leave(waiting)
         for new in found:
             self._where |= new.where
-            if new.fragment is not None:
-                self._fragments[new.fragment.name] = new.fragment
+        self._fragments |= fresh
         self._recipients |= {one.name: one for one in recipients}
         for carrier in carriers:
             carrier.start()

@@ -1,4 +1,4 @@
-"""Who carries to which dataflows: those that come at once have one carrier."""
+"""Who carries to which dataflows: those that read the same topics have one carrier."""
 
 from __future__ import annotations
 
@@ -20,11 +20,23 @@ def bring(
     at: Mapping[str, int],
     among: Carriers,
 ) -> list[Carrier]:
-    """Carriers for newcomers, from these batches on: one for all that are alike where they are slow."""
-    found: dict[str, list[Recipient]] = {}
+    """Have somebody carry to newcomers from these batches on; returns the carriers that are new.
+
+    One carries to all that are alike where they are slow and read one of the same topics.
+    """
+    alike: dict[str, list[Recipient]] = {}
     for one in recipients:
-        found.setdefault(one.submission.on_slow, []).append(one)
-    return [go_on(folder / f"{uuid.uuid4().hex}.json", alike, fragments, at, among) for alike in found.values()]
+        alike.setdefault(one.submission.on_slow, []).append(one)
+    fresh = []
+    for on_slow, some in alike.items():
+        topics = {name: fragments[name].topic for one in some for name in one.wanted}
+        for carrier in among.all():
+            if carrier.on_slow == on_slow and not carrier.apart and not carrier.over and topics.keys() & carrier.topics:
+                carrier.take_in(some, topics, {name: at.get(name, 0) for name in topics})
+                break
+        else:
+            fresh.append(go_on(folder / f"{uuid.uuid4().hex}.json", some, fragments, at, among))
+    return fresh
 
 
 def go_on(

@@ -14,7 +14,7 @@ import msgspec
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.spark.control import read_json, write_json
-from riot_ops.reuse.spark.dealing import dealt
+from riot_ops.reuse.spark.dealing import bounded, bytes_of, dealt
 from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
@@ -93,7 +93,8 @@ class Carrier:
         self.at = dict(state.at)
         self._noted = state
         self._among = among
-        self._begun = None if thread is None else time.monotonic()
+        self.apart = thread is not None
+        self._begun = time.monotonic() if self.apart else None
         self._stop = threading.Event()
         self._lock = threading.RLock()
         for name, topic in self.topics.items():
@@ -150,9 +151,9 @@ class Carrier:
         found = self._next()
         if not found:
             return False
-        given = self._records(found)
+        given = self._records(found, self.recipients)
         end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.at.items()}
-        self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], end)
+        self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], self.at, end)
         self._done(end, any(given.values()))
         return True
 
@@ -185,10 +186,11 @@ class Carrier:
         for name, topic in self.topics.items():
             wanted = self._streams(name)
             markers = [(n, topic.marker(n)) for n in topic.batches(self.at[name])]
-            for number, marker in self._bounded(name, markers, wanted):
+            most = None if self.on_slow == "block" else self._among.behind_bytes
+            for number, marker in bounded(name, markers, self.recipients, wanted, most):
                 if size and size + marker.size > EPOCH_BYTES:
                     break
-                size += _size(marker, wanted)
+                size += bytes_of(marker, wanted)
                 found.setdefault(name, []).append((number, marker))
         return found
 
@@ -196,27 +198,13 @@ class Carrier:
         """What somebody wants of a topic."""
         return {ERRORS_STREAM}.union(*(one.wanted[name].streams for one in self.recipients if name in one.wanted))
 
-    def _bounded(self, name: str, markers: list[tuple[int, Marker]], wanted: set[str]) -> list[tuple[int, Marker]]:
-        """Without the oldest where too much waits."""
-        if self.on_slow == "block":
-            return markers
-        waiting = sum(_size(marker, wanted) for _, marker in markers)
-        while len(markers) > 1 and waiting > self._among.behind_bytes:
-            if self.on_slow != "drop_oldest":
-                raise ConnectorError(f"its sinks are {waiting:,} bytes behind")
-            _, marker = markers.pop(0)
-            waiting -= _size(marker, wanted)
-            for file in marker.files:
-                for one in self.recipients:
-                    for own in one.wanted[name].streams.get(file.stream, ()) if name in one.wanted else ():
-                        one.dropped[own] += file.rows
-        return markers
-
-    def _records(self, found: Mapping[str, list[tuple[int, Marker]]]) -> dict[str, Taken]:
+    def _records(
+        self, found: Mapping[str, list[tuple[int, Marker]]], recipients: Sequence[Recipient]
+    ) -> dict[str, Taken]:
         """The records of some batches, by dataflow and by its own names."""
-        given: dict[str, Taken] = {one.name: [] for one in self.recipients}
+        given: dict[str, Taken] = {one.name: [] for one in recipients}
         for name, markers in found.items():
-            for one, own, batch in dealt(name, self.topics[name], markers, self.recipients):
+            for one, own, batch in dealt(name, self.topics[name], markers, recipients):
                 given[one.name].append((own, batch))
         return given
 
@@ -228,7 +216,7 @@ class Carrier:
             for one in self.recipients:
                 if name in one.wanted and not one.over:
                     wanted = {*one.wanted[name].streams, ERRORS_STREAM}
-                    found[one.name] = found.get(one.name, 0) + sum(_size(marker, wanted) for marker in markers)
+                    found[one.name] = found.get(one.name, 0) + sum(bytes_of(marker, wanted) for marker in markers)
         return found
 
     def behind(self) -> bool:
@@ -237,22 +225,26 @@ class Carrier:
 
     # -- sinks that take long ----------------------------------------------------------------------
 
-    def _hand_out(self, given: Sequence[tuple[Recipient, Taken]], end: Mapping[str, int]) -> None:
-        """Let each take what is for it; who takes too long has a carrier of its own from now on."""
+    def _hand_out(
+        self, given: Sequence[tuple[Recipient, Taken]], begin: Mapping[str, int], end: Mapping[str, int]
+    ) -> None:
+        """Let each take what it is given; who takes too long has a carrier of its own from now on."""
         if len(self.recipients) == 1:
             for one, records in given:
                 one.take(records)
             return
         while given:
             hands = Pass(given, self._name)
-            if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, end)):
+            if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, begin, end)):
                 return
             given = list(hands.left)
 
-    def _parted(self, one: Recipient, thread: threading.Thread, end: Mapping[str, int]) -> Callable[[], None]:
+    def _parted(
+        self, one: Recipient, thread: threading.Thread, begin: Mapping[str, int], end: Mapping[str, int]
+    ) -> Callable[[], None]:
         """Leave a recipient to itself, with the thread that it keeps; returns what that does when it is free."""
         self.recipients.remove(one)
-        at = {name: self.at[name] for name in one.wanted}
+        at = {name: begin[name] for name in one.wanted}
         state = Carried(at, {one.name: self._noted.dataflows[one.name]})
         topics = {name: self.topics[name] for name in one.wanted}
         file = self.file.with_name(f"{uuid.uuid4().hex}.json")
@@ -288,7 +280,33 @@ class Carrier:
             one.delivery.failures.append(ConnectorError(why))
             self.leave()
 
-    # -- dataflows pause, and go -------------------------------------------------------------------
+    # -- dataflows come, pause, and go -------------------------------------------------------------
+
+    def take_in(self, recipients: Sequence[Recipient], topics: Mapping[str, Topic], at: Mapping[str, int]) -> None:
+        """Carry to newcomers too, from these batches on; what the others have had of them already they get now."""
+        with self._lock:
+            for one in recipients:
+                one.begin_with({name: at[name] for name in one.wanted})
+            for name in topics.keys() - self.topics.keys():
+                topics[name].join(self.reader, at[name])
+                self.topics[name], self.at[name] = topics[name], at[name]
+            self.recipients += recipients
+            self._among.of.update(dict.fromkeys((one.name for one in recipients), self))
+            self._note()
+            had = {
+                name: [(n, topic.marker(n)) for n in topic.batches(at[name]) if n < self.at[name]]
+                for name, topic in topics.items()
+            }
+            given = self._records(had, recipients)
+            self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], at, self.at)
+            self._note()
+
+    def drop(self, one: Recipient) -> None:
+        """A newcomer has not come after all."""
+        with self._lock:
+            if one in self.recipients:
+                self.recipients.remove(one)
+                self._fit()
 
     def switch(self, to: Mapping[str, tuple[str, Topic]]) -> None:
         """What these dataflows want comes from new topics from now on; the ones before have been carried."""
@@ -372,7 +390,3 @@ class Carrier:
         for topic in self.topics.values():
             if topic.folder.is_dir():
                 topic.leave(self.reader)
-
-
-def _size(marker: Marker, wanted: set[str]) -> int:
-    return sum(file.size for file in marker.files if file.stream in wanted)

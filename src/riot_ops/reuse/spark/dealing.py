@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import pyarrow as pa
 
-from riot_ops.core.errors import RiotError
+from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.spark.recipient import Recipient
 from riot_ops.reuse.topic import Marker, Topic
 from riot_ops.reuse.topic_source import read_file
 
-__all__ = ["dealt"]
+__all__ = ["bounded", "bytes_of", "dealt"]
 
 Own = list[tuple[Recipient, str]]
 
@@ -49,6 +49,36 @@ def dealt(
                     yield from _rejected(batch, labels, asking)
                 else:
                     yield from ((one, own, batch) for one, own in found if one in asking)
+
+
+def bytes_of(marker: Marker, streams: Set[str]) -> int:
+    """How many bytes a batch has of some streams."""
+    return sum(file.size for file in marker.files if file.stream in streams)
+
+
+def bounded(
+    name: str, markers: list[tuple[int, Marker]], recipients: Sequence[Recipient], streams: Set[str], most: int | None
+) -> list[tuple[int, Marker]]:
+    """Batches of a fragment's topic that wait; without the oldest where more than so many bytes of the streams do.
+
+    Raises
+    ------
+    ConnectorError
+        Where so much waits for dataflows of which none may be dropped.
+    """
+    if most is None:
+        return markers
+    waiting = sum(bytes_of(marker, streams) for _, marker in markers)
+    while len(markers) > 1 and waiting > most:
+        if any(one.submission.on_slow != "drop_oldest" for one in recipients):
+            raise ConnectorError(f"its sinks are {waiting:,} bytes behind")
+        _, marker = markers.pop(0)
+        waiting -= bytes_of(marker, streams)
+        for file in marker.files:
+            for one in recipients:
+                for own in one.wanted[name].streams.get(file.stream, ()) if name in one.wanted else ():
+                    one.dropped[own] += file.rows
+    return markers
 
 
 def _invert(one: Recipient, wanted: Mapping[str, Iterable[str]], found: dict[str, Own]) -> None:
