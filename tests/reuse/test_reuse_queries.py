@@ -217,6 +217,28 @@ def test_too_many_queries_become_one(opened):
         assert values(sink, "t1") == [float(i) for i in range(place, 51)]
 
 
+def test_no_more_queries_become_one_than_it_takes(opened, tmp_path):
+    manager, source, _ = opened(max_queries=4)
+    other = Gated(ro.MemorySource(ROWS[:50]), tmp_path / "gate")
+    for name, read, bounds in (
+        ("ada", source, ()),
+        ("bob", source, ((0, 300),)),
+        ("cyd", source, ((0, 200),)),
+        ("dan", other, ()),
+        ("eve", other, ((0, 300),)),
+    ):
+        manager.submit(dataflow(name, *bounds), read, ro.MemorySink())
+    fragments = manager.backend._fragments
+    assert len(fragments) == 3 and len(manager.stats()["interrupted_s"]) == 1
+    assert {"f3", "f4"} <= {*fragments}, "those over the other source are as they were"
+    manager.remove("cyd")  # its step rests
+    for name in ("fay", "gil"):
+        manager.submit(dataflow(name, (0, len(fragments))), other, ro.MemorySink())
+    assert len(manager.stats()["interrupted_s"]) == 2 and manager.stats()["idle"] == 1, (
+        "only where queries become fewer"
+    )
+
+
 def test_who_does_not_come_to_rest_stays_as_it_was(opened):
     manager, source, go = opened(patience_s=0.5)
     free = threading.Event()

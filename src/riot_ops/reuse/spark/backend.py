@@ -18,7 +18,7 @@ from riot_ops.reuse.shared import Removal, Rest
 from riot_ops.reuse.spark.bringing import bring, go_on
 from riot_ops.reuse.spark.care import Care, watch
 from riot_ops.reuse.spark.carrier import Carrier, Carriers
-from riot_ops.reuse.spark.defragment import clusters, connected, have_done, held, joined, seed, stood
+from riot_ops.reuse.spark.defragment import clusters, crowded, have_done, held, joined, seed, stood
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
@@ -119,7 +119,7 @@ class FragmentsBackend:
                 raise
             if self.max_queries is not None and len(self._fragments) > self.max_queries:
                 try:
-                    self.defragment(connected(self._fragments, self._where))
+                    self.defragment(crowded(self._fragments, self._where, self.max_queries))
                 except (RiotError, OSError) as error:  # the dataflows have come
                     _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
             return first

@@ -18,20 +18,28 @@ from riot_ops.reuse.topic import Place
 from riot_ops.runtime.repartition import repartitioned
 from riot_ops.runtime.spark.adapters import labels_of
 
-__all__ = ["clusters", "connected", "have_done", "held", "joined", "seed", "stood"]
+__all__ = ["clusters", "crowded", "have_done", "held", "joined", "seed", "stood"]
 
 POLL_SECONDS = 0.02
 
 
-def connected(fragments: Mapping[str, Fragment], known: Container[str]) -> list[frozenset[str]]:
-    """The steps that somebody wants, of fragments that read each other."""
+def crowded(fragments: Mapping[str, Fragment], known: Container[str], most: int) -> list[frozenset[str]]:
+    """The steps that somebody wants of fragments that read each other, as few groups as leave so many fragments.
+
+    A group of one fragment is none of them: it costs a silence to make it anew, and runs no query less.
+    """
     found: list[tuple[set[str], set[str]]] = []
     for name, fragment in fragments.items():
         near = [one for one in found if one[0] & fragment.spec.topics.keys()]
         names = {name}.union(*(one[0] for one in near))
         steps = {step for step in fragment.spec.nodes if step in known}.union(*(one[1] for one in near))
         found = [one for one in found if one not in near] + [(names, steps)]
-    return [frozenset(steps) for _, steps in found]
+    left, chosen = len(fragments), list[frozenset[str]]()
+    for names, steps in sorted(found, key=lambda one: len(one[0]), reverse=True):
+        if left > most and len(names) > 1:
+            chosen.append(frozenset(steps))
+            left -= len(names) - 1
+    return chosen
 
 
 def clusters(

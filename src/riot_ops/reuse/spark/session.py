@@ -52,8 +52,8 @@ class SparkBackend(FragmentsBackend):
         Whether new steps for which a query that runs has a stage come to be in that. Otherwise they always start as a
         query of their own.
     max_queries : int, optional
-        Where more run, those that read each other become one (``manager.defragment()``). By default that is left to
-        the user.
+        Where more run, such as read each other become one (``manager.defragment()``), no more of them than it takes.
+        By default that is left to the user.
     """
 
     def __init__(
