@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
     from riot_ops.runtime.spark import configure, read_state, register, session
     from riot_ops.runtime.spark.check import PROVIDER
 
-    spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     assert type(spark).__module__.startswith("pyspark.sql.connect")
     frame = spark.createDataFrame(pa.Table.from_pylist(ROWS))
     frame.write.parquet(str(folder / "in"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,41 +22,55 @@ ROOT = Path(__file__).resolve().parents[2]
 pipeline_job = Path(__file__).with_name("pipeline_job.py")
 
 
-def _run(tmp_path, *arguments, cwd=ROOT, **more):
+@pytest.fixture(scope="module")
+def server(spark):
+    """The environment of who connects to a server in this process's JVM: one of its own would take half a minute."""
     pytest.importorskip("grpc_status", reason="the dev extra has what Spark Connect needs")
+    service = spark.sparkContext._jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    context = spark.sparkContext._jsc.sc()
+    token = uuid.uuid4().hex
+    for name, value in (("grpc.binding.address", "localhost"), ("grpc.binding.port", "0"), ("authenticate.token", token)):
+        context.conf().set(f"spark.connect.{name}", value)
+    service.start(context)
+    port = getattr(getattr(spark.sparkContext._jvm, f"{service._fqn}$"), "MODULE$").localPort()
+    return {
+        "SPARK_REMOTE": f"sc://localhost:{port}",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        "NUMBA_DISABLE_JIT": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def _run(tmp_path, environment, *arguments, cwd=ROOT):
     with open(tmp_path / "log.txt", "wb") as log:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=cwd,
-            env={
-                **os.environ,
-                "NUMBA_DISABLE_JIT": "1",
-                "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                **more,
-            },
+            env={**os.environ, **environment},
             stdout=log,
             stderr=log,
-            timeout=600,
+            timeout=300,
             check=False,
         )
     assert done.returncode == 0, (tmp_path / "log.txt").read_text(errors="replace")[-6000:]
 
 
-def test_over_spark_connect(tmp_path):
-    _run(tmp_path, "-m", connect_job.__name__, str(tmp_path))
+def test_over_spark_connect(server, tmp_path):
+    _run(tmp_path, server, "-m", connect_job.__name__, str(tmp_path))
 
 
-def test_in_a_declarative_pipeline(tmp_path):
+def test_in_a_declarative_pipeline(spark, server, tmp_path):
     """Streams from outside of the pipeline; over its own data sets Spark 4.3 takes no state."""
     (tmp_path / "in").mkdir()
     pq.write_table(pa.Table.from_pylist(connect_job.ROWS), tmp_path / "in" / "0.parquet")
     (tmp_path / "defs.py").write_text(pipeline_job.read_text(encoding="utf-8"), encoding="utf-8")
+    spark.sql(f"create database pipeline location '{tmp_path / 'tables'}'")
     (tmp_path / "spark-pipeline.yml").write_text(
         f"""
 name: riot
 storage: file://{tmp_path}/storage
+database: pipeline
 libraries:
   - glob:
       include: defs.py
@@ -64,13 +79,14 @@ configuration:
   spark.sql.shuffle.partitions: "2"
 """
     )
-    options = {"SPARK_REMOTE": "local[2]", "PIPELINE_INPUT": str(tmp_path / "in")}
-    _run(tmp_path, "-m", "pyspark.pipelines.cli", "run", "--spec", "spark-pipeline.yml", cwd=tmp_path, **options)
+    environment = {**server, "PIPELINE_INPUT": str(tmp_path / "in")}
+    _run(tmp_path, environment, "-m", "pyspark.pipelines.cli", "run", "--spec", "spark-pipeline.yml", cwd=tmp_path)
     wanted = connect_job.dataflow().run(connect_job.ROWS)
     for table, stream in (("smooth", "smooth"), ("batch", "smooth"), ("means", "mean")):
-        found = pq.read_table(tmp_path / "spark-warehouse" / table).to_pylist()
+        found = pq.read_table(tmp_path / "tables" / table).to_pylist()
         assert connect_job.values(found) == connect_job.values(wanted[stream].to_pylist()), table
     assert len(wanted["mean"]) > 5
+    spark.sql("drop database pipeline cascade")
 
 
 def test_a_session_that_does_not_tell_its_settings():
