@@ -29,7 +29,11 @@ def server(spark):
     service = spark.sparkContext._jvm.org.apache.spark.sql.connect.service.SparkConnectService
     context = spark.sparkContext._jsc.sc()
     token = uuid.uuid4().hex
-    for name, value in (("grpc.binding.address", "localhost"), ("grpc.binding.port", "0"), ("authenticate.token", token)):
+    for name, value in (
+        ("grpc.binding.address", "localhost"),
+        ("grpc.binding.port", "0"),
+        ("authenticate.token", token),
+    ):
         context.conf().set(f"spark.connect.{name}", value)
     service.start(context)
     port = getattr(getattr(spark.sparkContext._jvm, f"{service._fqn}$"), "MODULE$").localPort()
