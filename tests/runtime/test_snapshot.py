@@ -59,3 +59,17 @@ def test_no_bit_may_change():
 def test_whole_bytes_that_are_no_state(data):
     with pytest.raises(StateError, match="damaged or not riot_ops state"):
         unpack_snapshot(data)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pa.record_batch({"a": [1, 2], "s": ["x", None]}).replace_schema_metadata({b"k": b"v"}),
+        pa.record_batch({"a": pa.array([], pa.int64())}),
+        pa.record_batch({"a": list(range(100)), "l": [[1.0]] * 100}).slice(3, 7),
+    ],
+)
+def test_small_batches_are_written_as_large_ones_are(batch, monkeypatch):
+    small = bytes(to_ipc(batch))
+    monkeypatch.setattr("riot_ops.runtime.snapshot.SMALL_BYTES", 0)
+    assert small == bytes(to_ipc(batch)) and from_ipc(small).equals(batch, check_metadata=True)

@@ -8,6 +8,7 @@ touched since the one before, so that its size follows the work done and not the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -62,6 +63,7 @@ class KeyedState:
         self.key_fields = task.by if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
         self._names: list[str] = []  # fields of the output
+        self._who: dict[str, bytes] = {}  # by kind of snapshot, whose it is
         self._reset()
 
     def _reset(self, like: dict[str, Any] | None = None) -> None:
@@ -358,17 +360,15 @@ class KeyedState:
 
     def _piece(self, kind: str, slots: npt.NDArray[np.int64], new: int) -> bytes:
         h1, h2 = self.index.hashes
-        rows: dict[str, pa.Array] = {
-            "slot": pa.array(slots.astype(np.int32)),
-            "h1": pa.array(h1[slots]),
-            "h2": pa.array(h2[slots]),
-        }
+        rows = {"slot": pa.array(slots.astype(np.int32)), "h1": pa.array(h1[slots]), "h2": pa.array(h2[slots])}
         if self.index.ttl:
             rows["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
             rows[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
         time = [] if self.time is None else self.time.saved()
-        return snapshot_of(self._identity(kind), self._names, time, rows, self.keys(), new)
+        if kind not in self._who:
+            self._who[kind] = json.dumps(self._identity(kind)).encode()
+        return snapshot_of(self._who[kind], self._names, time, rows, self.keys(), new)
 
     def restore(self, data: bytes, where: str = "") -> None:
         """Load a full snapshot, or the delta that follows what is loaded.
