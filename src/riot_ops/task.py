@@ -30,7 +30,7 @@ from riot_ops.core.operator import (
 from riot_ops.core.order import next_sub, with_next_sub, with_tick_places
 from riot_ops.core.parameters import parameters_from_json
 from riot_ops.kernels.arrow import replace_column, with_field
-from riot_ops.kernels.selection import Rows, floats, whole
+from riot_ops.kernels.selection import Rows, Selection, floats, whole
 from riot_ops.runtime.session import Session
 
 __all__ = [
@@ -151,6 +151,8 @@ class KeyedTask(KeyedOperator, Task):
 
 def finite(batch: Rows, field: str, dead: DeadLetters) -> Rows:
     """The records without those whose number in a field is infinite, which are rejected."""
+    if isinstance(batch, Selection) and not batch.every.has_infinite(field):
+        return batch
     values, _ = floats(batch, field)
     infinite = np.isinf(values)
     if not infinite.any():

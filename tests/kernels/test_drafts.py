@@ -17,7 +17,7 @@ def batch_of(n):
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.lists(st.integers(0, 39)), st.booleans()), max_size=12))
 def test_batches_made_together_are_those_made_alone(wanted):
-    batches = batch_of(40), batch_of(60)
+    batches = Selection(batch_of(40)), Selection(batch_of(60))
     drafts, alone = [], []
     for place, (which, rows, whole_numbers) in enumerate(wanted):
         values = np.arange(len(rows)) + place if whole_numbers else np.arange(len(rows)) / 4
@@ -40,7 +40,7 @@ def test_batches_made_together_are_those_made_alone(wanted):
 
 
 def test_what_is_kept_keeps_no_more_than_a_page():
-    batch = batch_of(10)
+    batch = Selection(batch_of(10))
     drafts = [Draft(batch, np.arange(10), {"value": np.zeros(10)}) for _ in range(1000)]
     finish(drafts)
     held = {draft.whole().column("n").buffers()[1].size for draft in drafts}

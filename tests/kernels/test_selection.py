@@ -59,6 +59,17 @@ def test_of_a_small_batch_nothing_is_copied_and_of_a_large_one_at_once():
         assert whole(some).column("n").to_pylist() == list(range(0, n, 2))
 
 
+def test_what_is_known_of_the_batch_is_known_of_its_rows():
+    every = Selection(pa.RecordBatch.from_pydict({"n": [1.0, np.inf, 2.0], "m": [0.0, 1.0, 2.0]}))
+    some = every.kept(np.array([True, False, True]))
+    fewer = some.kept(np.array([False, True]))
+    assert fewer.every is some.every is every.every is every
+    assert (every.has_infinite("n"), every.has_infinite("m"), some.has_infinite("n")) == (True, False, False)
+    assert floats(fewer, "n")[0].tolist() == [2.0]
+    assert fewer.names == ["n", "m"]
+    assert some.kept(np.array([True, True])) is some
+
+
 def test_the_batch_is_made_once_and_none_stays_none():
     some = Selection(pa.RecordBatch.from_pydict({"n": [1, 2]}), np.array([1]))
     assert whole(some) is whole(some)

@@ -48,7 +48,7 @@ class Selection:
     (2, ['a', 'c'], [1.0, 3.0])
     """
 
-    __slots__ = ("_floats", "_whole", "batch", "every", "num_rows", "ordered", "rows")
+    __slots__ = ("_floats", "_infinite", "_names", "_of", "_whole", "batch", "num_rows", "ordered", "rows")
 
     def __init__(
         self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64] | None = None, of: Selection | None = None
@@ -56,16 +56,31 @@ class Selection:
         self.batch = batch
         self.rows = rows
         self.num_rows: int = batch.num_rows if rows is None else rows.size
-        #: All rows of the batch.
-        self.every: Selection = self if rows is None else of or Selection(batch)
         #: Whether they are in order, once somebody has looked.
         self.ordered: bool | None = None
+        self._of = of if of is not None or rows is None else Selection(batch)
+        self._names: list[str] | None = None
         self._floats: dict[str, Floats] = {}
+        self._infinite: dict[str, bool] = {}
         self._whole: pa.RecordBatch | None = batch if rows is None else None
+
+    @property
+    def every(self) -> Selection:
+        """All rows of the batch."""
+        return self if self._of is None else self._of
 
     @property
     def schema(self) -> pa.Schema:
         return self.batch.schema
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the fields."""
+        if self._of is not None:
+            return self._of.names
+        if self._names is None:
+            self._names = self.batch.schema.names
+        return self._names
 
     def column(self, name: str) -> pa.Array:
         """The values of a field."""
@@ -82,6 +97,12 @@ class Selection:
                 found = readonly(values[self.rows]), readonly(valid[self.rows]) if valid.size else valid
             self._floats[name] = found
         return found
+
+    def has_infinite(self, name: str) -> bool:
+        """Whether a number in a field is infinite."""
+        if name not in self._infinite:
+            self._infinite[name] = bool(np.isinf(self.floats(name)[0]).any())
+        return self._infinite[name]
 
     def kept(self, passes: npt.NDArray[np.bool_]) -> Selection:
         """Those of the rows that pass."""
@@ -105,19 +126,18 @@ class Draft:
 
     Parameters
     ----------
-    batch : record batch
+    of : Selection
+        All rows of the batch.
     rows : array of int64
-        Their numbers.
+        The numbers of those.
     fields : dict of str to array
         The values, one for each of the rows and none missing.
     """
 
-    __slots__ = ("batch", "fields", "made", "num_rows", "rows")
+    __slots__ = ("fields", "made", "num_rows", "of", "rows")
 
-    def __init__(
-        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]
-    ) -> None:
-        self.batch = batch
+    def __init__(self, of: Selection, rows: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.of = of
         self.rows = rows
         self.fields = fields
         self.num_rows: int = rows.size
@@ -127,12 +147,18 @@ class Draft:
     def whole(self) -> pa.RecordBatch:
         """The batch."""
         if self.made is None:
-            self.made = _with(picked(self.batch, self.rows), self.fields)
+            self.made = _with(picked(self.of, self.rows), self.fields)
         return self.made
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the fields."""
+        own = self.of.names
+        return [*own, *[name for name in self.fields if name not in own]]
 
     def page(self) -> tuple[Any, ...]:
         """What those have in common that can be made at once."""
-        return id(self.batch), *((name, values.dtype) for name, values in self.fields.items())
+        return id(self.of), *((name, values.dtype) for name, values in self.fields.items())
 
 
 #: Records of a stream.
@@ -141,16 +167,12 @@ Rows: TypeAlias = pa.RecordBatch | Selection
 
 def whole(rows: Rows | Draft | None) -> Any:
     """The records as a batch; None stays None."""
-    return rows.whole() if isinstance(rows, Selection | Draft) else rows
+    return rows if rows is None or isinstance(rows, pa.RecordBatch) else rows.whole()
 
 
 def names_of(rows: Rows | Draft) -> list[str]:
     """The names of the fields."""
-    if isinstance(rows, Draft):
-        own: list[str] = rows.batch.schema.names
-        return [*own, *(name for name in rows.fields if name not in own)]
-    names: list[str] = rows.schema.names
-    return names
+    return rows.schema.names if isinstance(rows, pa.RecordBatch) else rows.names
 
 
 def drafted(
@@ -165,7 +187,7 @@ def drafted(
     [{'key': 'a', 'value': 7.0}, {'key': 'c', 'value': 8.0}]
     """
     if isinstance(rows, Selection):
-        return Draft(rows.batch, places if rows.rows is None else rows.rows[places], fields)
+        return Draft(rows.every, places if rows.rows is None else rows.rows[places], fields)
     return _with(rows if places.size == rows.num_rows else picked(rows, places), fields)
 
 
@@ -189,7 +211,7 @@ def finish(drafts: Iterable[Draft]) -> None:
 def _make(page: list[Draft]) -> None:
     first = page[0]
     fields = {name: np.concatenate([draft.fields[name] for draft in page]) for name in first.fields}
-    batch = _with(picked(first.batch, np.concatenate([draft.rows for draft in page])), fields)
+    batch = _with(picked(first.of, np.concatenate([draft.rows for draft in page])), fields)
     at = 0
     for draft in page:
         draft.made = batch.slice(at, draft.num_rows)
