@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 
-texts = st.lists(st.one_of(st.none(), st.text("abA9_ -éÉ\0", max_size=20)), max_size=5)
+#: Words about as long as are looked at at once, and alike but for an end.
+ends = st.sampled_from(["a" * n + end for n in (1, 7, 8, 9, 15, 16, 61, 62, 63, 64, 65, 130) for end in ("", "b", "B")])
+long_texts = st.lists(ends | st.sampled_from([" ", "é", ", "]), max_size=12).map(" ".join)
+texts = st.lists(st.one_of(st.none(), st.text("abA9_ -éÉ\0", max_size=20), long_texts), max_size=5)
 
 
 @given(texts, st.booleans())

@@ -9,12 +9,13 @@ import numpy.typing as npt
 
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.masks import WIDTH, equal64, first
+from riot_ops.kernels.numbers import load8, store8, trailing_zeros
 
 __all__ = ["WordCounts", "word_counts"]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-_BYTE = np.uint64(8)
-_NOUGHT = np.uint64(0)
+_NOUGHT, _ONE, _LAST = np.uint64(0), np.uint64(1), np.uint64(63)
 
 
 class WordCounts(NamedTuple):
@@ -43,15 +44,25 @@ class WordCounts(NamedTuple):
     whole: npt.NDArray[np.bool_]
 
 
+@kernel(inline=True)
+def _known(mapped: Any, begin: Any, size: Any, text: Any, at: Any) -> Any:
+    """Whether a word of more than eight bytes, of which the first are known to agree, is the one at a place."""
+    for i in range(8, size, 8):
+        if (load8(mapped, begin + i) ^ load8(text, at + i)) & first(8 * (size - i)) != _NOUGHT:
+            return False
+    return True
+
+
 @kernel
 def _count(
-    data: Any, starts: Any, ends: Any, valid: Any, table: Any, with_whole: Any, found: Any, shift: Any, tails: Any,
-    rows: Any, places: Any, counts: Any, different: Any, offsets: Any, text: Any, whole: Any,
+    data: Any, starts: Any, ends: Any, valid: Any, table: Any, with_whole: Any, found: Any, shift: Any, heads: Any,
+    mapped: Any, rows: Any, places: Any, counts: Any, different: Any, offsets: Any, text: Any, whole: Any,
 ) -> Any:  # fmt: skip
     """Fill in the entries; returns how many there are, and of how many bytes.
 
     ``found`` is an open-addressing table of entries, of ``64 - shift`` bits: those of an earlier text are as good as
-    free. ``tails`` is room for the last eight bytes, which is all of most, of the words of a text.
+    free. ``heads`` is room for the first eight bytes of the words of a text, ``mapped`` for what its bytes become, and
+    :data:`WIDTH` more twice.
     """
     n = 0
     o = 0
@@ -68,59 +79,58 @@ def _count(
             whole[n] = True
             n += 1
             offsets[n] = o
-        first = n
-        p = starts[i]
-        end = ends[i]
-        while p < end:
-            b = table[data[np.uint64(p)]]
-            if b == 0:
-                p += 1
-                continue
-            h = _NOUGHT
-            tail = _NOUGHT
-            begin = o
-            while b != 0:
-                text[np.uint64(o)] = b
-                o += 1
-                tail = tail << _BYTE | np.uint64(b)
-                if (o - begin) & 7 == 0:
-                    h = (h ^ tail) * _ODD
-                p += 1
-                if p >= end:
-                    break
-                b = table[data[np.uint64(p)]]
-            size = o - begin
-            at = np.int64(((h ^ tail) * _ODD) >> shift)
-            known = -1
-            while found[at] >= first:
+        before = n
+        length = np.uint64(ends[i] - starts[i])
+        p = np.uint64(starts[i])
+        for j in range(length):
+            mapped[j] = table[data[p + j]]
+        for j in range(length, length + np.uint64(WIDTH)):
+            mapped[j] = 0
+        begin = -1  # of the word that goes on
+        carry = _NOUGHT
+        for q in range(0, np.int64(length) + 1, WIDTH):
+            inside = ~equal64(mapped, q, 0)
+            edges = inside ^ (inside << _ONE | carry)
+            carry = inside >> _LAST
+            while edges != _NOUGHT:
+                end = q + np.int64(trailing_zeros(edges))
+                edges &= edges - _ONE
+                if begin < 0:
+                    begin = end
+                    continue
+                size = end - begin
+                w = load8(mapped, begin) & first(8 * size)
+                h = w * _ODD
+                for j in range(8, size, 8):
+                    h = (h ^ (load8(mapped, begin + j) & first(8 * (size - j)))) * _ODD
+                at = h >> shift
                 k = found[at]
-                if tails[k - first] == tail and offsets[k + 1] - offsets[k] == size:
-                    same = True
-                    for j in range(size - 8):
-                        if text[np.uint64(offsets[k] + j)] != text[np.uint64(begin + j)]:
-                            same = False
-                            break
-                    if same:
-                        known = k
-                        break
-                at += 1
-                if at == found.size:
-                    at = np.int64(0)
-            if with_whole:
-                counts[head] += 1
-            if known >= 0:
-                counts[known] += 1
-                o = begin
-                continue
-            found[at] = n
-            tails[n - first] = tail
-            rows[n] = i
-            places[n] = n - head
-            counts[n] = 1
-            whole[n] = False
-            n += 1
-            offsets[n] = o
-        different[i] = n - first
+                while k >= before and not (
+                    heads[np.uint64(k - before)] == w
+                    and offsets[np.uint64(k + 1)] - offsets[np.uint64(k)] == size
+                    and (size <= 8 or _known(mapped, begin, size, text, np.int64(offsets[np.uint64(k)])))
+                ):
+                    at = at + _ONE if at + _ONE < np.uint64(found.size) else _NOUGHT
+                    k = found[at]
+                if with_whole:
+                    counts[np.uint64(head)] += 1
+                if k >= before:
+                    counts[np.uint64(k)] += 1
+                else:
+                    u = np.uint64(n)
+                    found[at] = n
+                    heads[np.uint64(n - before)] = w
+                    for j in range(0, size, 8):
+                        store8(text, o + j, load8(mapped, begin + j))
+                    o += size
+                    rows[u] = i
+                    places[u] = n - head
+                    counts[u] = 1
+                    whole[u] = False
+                    n += 1
+                    offsets[np.uint64(n)] = o
+                begin = -1
+        different[i] = n - before
     return n, o
 
 
@@ -140,10 +150,11 @@ def word_counts(
     room = int(sizes.sum() + starts.size) // 2 + 1 + with_whole * starts.size
     longest = int(sizes.max(initial=0)) // 2 + 1
     bits = (2 * longest).bit_length()
-    found, tails = np.full(1 << bits, -1, np.int64), np.empty(longest, np.uint64)
+    found, heads = np.full(1 << bits, -1, np.int64), np.empty(longest, np.uint64)
+    mapped = np.empty(int(sizes.max(initial=0)) + 2 * WIDTH, np.uint8)
     rows, places, counts = (np.empty(room, np.int64) for _ in range(3))
     different, whole = np.empty(starts.size, np.int64), np.empty(room, np.bool_)
-    offsets, text = np.empty(room + 1, np.int32), np.empty(int(sizes.sum()), np.uint8)
+    offsets, text = np.empty(room + 1, np.int32), np.empty(int(sizes.sum()) + 8, np.uint8)
     given: tuple[Any, ...] = (
         data,
         starts,
@@ -153,7 +164,8 @@ def word_counts(
         with_whole,
         found,
         np.uint64(64 - bits),
-        tails,
+        heads,
+        mapped,
     )
     made: tuple[Any, ...] = (rows, places, counts, different, offsets, text, whole)
     n, used = _count(*(*given, *made))

@@ -21,8 +21,6 @@ __all__ = ["WAKE", "Arrival", "Inbound", "fitting"]
 WAKE = object()
 #: So many batches may come while a range is half done; then batches end where a range does, so that the run can commit.
 UNCOMMITTED = 8
-#: Bytes from which on a batch is large: another call of the steps costs less than a copy of it.
-LARGE = 1 << 20
 
 Inputs = dict[str, list[pa.RecordBatch]]
 
@@ -246,16 +244,11 @@ def _parted(arrival: Arrival, n: int) -> tuple[Arrival, Arrival]:
 
 
 def _joined(arrival: Arrival) -> Arrival:
-    """With few batches of what has one schema; heartbeats, which have no records, stay what they are.
-
-    A batch that is large by itself is not copied to make a larger one.
-    """
+    """With one batch of what has one schema; heartbeats, which have no records, stay what they are."""
     for stream, batches in arrival.inputs.items():
         if len(batches) > 1:
             arrival.inputs[stream] = []
-            for (rows, large, _), alike in groupby(
-                batches, key=lambda b: (b.num_rows > 0, b.nbytes >= LARGE, b.schema)
-            ):
+            for (rows, _), alike in groupby(batches, key=lambda b: (b.num_rows > 0, b.schema)):
                 run = list(alike)
-                arrival.inputs[stream] += [pa.concat_batches(run)] if rows and not large and len(run) > 1 else run
+                arrival.inputs[stream] += [pa.concat_batches(run)] if rows and len(run) > 1 else run
     return arrival
