@@ -86,7 +86,7 @@ def _count(
             mapped[j] = table[data[p + j]]
         for j in range(length, length + np.uint64(WIDTH)):
             mapped[j] = 0
-        begin = -1  # of the word that goes on
+        begin: Any = -1  # of the word that goes on
         carry = _NOUGHT
         for q in range(0, np.int64(length) + 1, WIDTH):
             inside = ~equal64(mapped, q, 0)
