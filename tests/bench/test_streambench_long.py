@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from riot_ops import streams
 from riot_ops.bench import (
     cluster,
+    sparks,
     streambench_driver,
     streambench_durability,
     streambench_factorial,
@@ -141,6 +142,30 @@ def test_a_cluster_ends_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pat
     until_gone(list(pids.values()))
     assert one.pids == {}
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_settings_of_a_session_on_a_cluster(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, str] = {}
+
+    def session(cores: int, *, settings: dict[str, str]) -> Any:
+        asked.update(settings, cores=str(cores))
+        return contextlib.nullcontext("a session")
+
+    waited: list[Any] = []
+    monkeypatch.setattr(sparks, "spark_session", session)
+    monkeypatch.setattr(cluster, "wait_for_executors", lambda *of: waited.append(of))
+    with cluster.cluster_session("spark://there", 3, copies=copies) as spark:
+        assert spark == "a session"
+    assert waited == [("a session", 3)]
+    assert (asked["spark.master"], asked["cores"], asked["spark.executor.cores"]) == ("spark://there", "3", "1")
+    assert asked.get("spark.speculation") == ("true" if copies else None)
+
+
+def test_workers_are_machines_of_their_own() -> None:
+    found = {cluster._host(number) for number in range(250)}
+    assert len(found) == 250 or found == {"127.0.0.1"}
+    assert cluster._host(3) == cluster._host(253)
 
 
 def test_an_executor_of_a_worker_crashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ class Parts:
 def test_what_is_killed_and_what_is_done_then(monkeypatch: pytest.MonkeyPatch) -> None:
     one, asked = Parts(2), list[tuple[str, list[str], float]]()
     monkeypatch.setattr(threat_cluster, "Cluster", lambda workers: one)
-    monkeypatch.setattr(threat_cluster, "cluster_session", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(threat_cluster, "cluster_session", lambda *_, copies: contextlib.nullcontext())
     monkeypatch.setattr(threat_cluster, "wait_for_executors", lambda *_: one.done.append("wait"))
     monkeypatch.setattr(threat_cluster, "_half_of_most", lambda *_: 5.0)
 

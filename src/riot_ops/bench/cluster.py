@@ -197,12 +197,21 @@ def _free_port() -> int:
 
 
 @contextmanager
-def cluster_session(master: str, executor_count: int) -> Iterator[Any]:
-    """A session on a cluster, when all executors are there; stopped at the end."""
+def cluster_session(master: str, executor_count: int, *, copies: bool = False) -> Iterator[Any]:
+    """A session on a cluster, when all executors are there; stopped at the end.
+
+    Parameters
+    ----------
+    master : str
+        Of a :class:`Cluster`, or such as :func:`crashing` gives.
+    executor_count : int
+    copies : bool, default False
+        Whether executors that have nothing to do run the tasks of others that take long: for dataflows without state.
+    """
     from riot_ops.bench.sparks import spark_session
 
     settings = {
-        **COPIES,
+        **(COPIES if copies else {}),
         "spark.master": master,
         "spark.executor.memory": EXECUTOR,
         "spark.executor.cores": "1",

@@ -67,7 +67,7 @@ def lost_parts(quick: bool, sizes: Sizes | None = None, *failures: Failure) -> I
     """
     sizes = sizes or (QUICK if quick else FULL)
     chosen = failures or ((LOST_WORKER,) if quick else (LOST_WORKER, CRASHED_EXECUTOR, LOST_NODE))
-    with Cluster(NODES) as cluster, cluster_session(cluster.url, NODES) as spark:
+    with Cluster(NODES) as cluster, cluster_session(cluster.url, NODES, copies=True) as spark:
         rate = _half_of_most(spark, sizes)
         for failure in chosen:
             wait_for_executors(spark, NODES)
@@ -78,7 +78,7 @@ def lost_parts(quick: bool, sizes: Sizes | None = None, *failures: Failure) -> I
 
 def crashed(sizes: Sizes = FULL) -> Iterator[Measure]:
     """An executor of ``local-cluster`` is killed, and Spark starts another."""
-    with cluster_session(crashing(NODES), NODES) as spark:
+    with cluster_session(crashing(NODES), NODES, copies=True) as spark:
         rate = _half_of_most(spark, sizes)
         how = f"{crashing(NODES)}, {sizes.failed:g} s on an executor is killed, and Spark starts another"
         yield from _run(spark, "spark-crash", how, rate, sizes, lambda: kill_executor(spark), lambda: None)
