@@ -19,7 +19,7 @@ class Scripted:
 
     def __init__(self, clock, each, action, shared=0.0):
         self.clock, self.each, self.action, self.shared = clock, each, action, shared
-        self.there, self.sinks, self.done = [], {}, 0
+        self.there, self.sinks, self.done, self.pace = [], {}, 0.0, 1.0
 
     def submit(self, flow, sink):
         self.there.append(flow)
@@ -36,8 +36,11 @@ class Scripted:
     def up(self):
         return True
 
+    def queries(self):
+        return len(self.there)
+
     def batches(self):
-        return int(self.clock.now) * len(self.there)
+        return self.done
 
     def cores(self):
         return self.shared * bool(self.there) + self.each * len(self.there)
@@ -53,6 +56,7 @@ class Clock:
     def sleep(self, seconds):
         self.now += seconds
         self.cpu += seconds * self.side.cores()
+        self.side.done += seconds * len(self.side.there) * self.side.pace
 
 
 @pytest.fixture
@@ -74,7 +78,8 @@ def went(clock, side, between=4.0):
 def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
     apart, _ = went(clock, Scripted(clock, 0.5, 2.0))
     assert apart.cores == pytest.approx([0.5, 1.0, 0.5, 0.0]) and apart.acting == pytest.approx([2, 2, 0, 0])
-    assert apart.took(60) == pytest.approx(4 + 60 * 2.0) and apart.seconds == pytest.approx(16)
+    assert apart.took(60) == pytest.approx(4 + 60 * 2.0)
+    assert [one.seconds for one in apart.between] == pytest.approx([4] * 4) and apart.batch_s == pytest.approx(0.5)
     together, watched = went(clock, Scripted(clock, 0.0, 3.0, shared=0.6))
     assert together.cores == pytest.approx([0.6, 0.6, 0.6, 0.0]) and set(watched.times) == {"a", "b"}
     found = {m.measure: m for m in reuse_spark._compared("x", "", "", apart, together, 2, 0.25)}
@@ -82,13 +87,23 @@ def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
     assert found["x/cpu-reduction-60s"].value == pytest.approx(1 - (6 + 108) / (4 + 120))
     assert found["x/cross-over"].value == pytest.approx(0.1) and not found["x/cross-over"].met
     assert [found[f"x/cores/together/{i}"].value for i in (1, 4)] == pytest.approx([0.6, 0.0])
-    assert found["x/micro-batch-ms/apart"].value == pytest.approx(1e3 * 8 / apart.batches)
+    assert found["x/micro-batch-ms/apart"].value == pytest.approx(500)
+    assert found["x/micro-batch-ms/apart"].against.endswith("mean of 16; 16 were due")
     [better] = [
         m
         for m in reuse_spark._compared("x", "-defragmented", "", apart, together, 2, 0.25)
         if "reduction-d" in m.measure
     ]
     assert better.reach == 0.51
+
+
+def test_micro_batches_that_a_busy_machine_left_out_count_as_the_others(clock):
+    slow = Scripted(clock, 0.25, 1.0)
+    slow.pace = 0.5  # half of what is due
+    found, _ = went(clock, slow)
+    assert found.batch_s == pytest.approx(0.5) and found.cores == pytest.approx([0.5, 1.0, 0.5, 0.0])
+    stuck = reuse_spark.Course(between=[reuse_spark.Stretch(4, 1, 2, 2), reuse_spark.Stretch(4, 0.1, 1, 0)])
+    assert stuck.cores == pytest.approx([1.0, 0.55]), "the mean stands in for what did nothing"
 
 
 def test_silence_around_actions_is_what_is_longer_than_usual():

@@ -83,14 +83,16 @@ def carried(name: str, flows: Mapping[str, Dataflow], quick: bool, opened: Calla
 
 
 def _cores(side: Side, flows: Sequence[Dataflow], seconds: float, then: Callable[[], object] = lambda: None) -> float:
-    """Cores that some dataflows use once they are up."""
+    """Cores that it takes to run some dataflows, once they are up, with all micro-batches that are due."""
     for flow in flows:
         side.submit(flow, CallbackSink(lambda stream, batch: None))
     then()
     let_run(side, UP_SECONDS, side.up)
-    begin, before = time.monotonic(), spent()
+    begin, before, done = time.monotonic(), spent(), side.batches()
     let_run(side, seconds)
-    return (spent() - before) / (time.monotonic() - begin)
+    took, seconds = spent() - before, time.monotonic() - begin
+    due = side.queries() * seconds / TRIGGER_S
+    return took / seconds * max(1.0, due / max(side.batches() - done, 1))
 
 
 def _idle(seconds: float) -> float:

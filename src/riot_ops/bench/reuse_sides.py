@@ -41,6 +41,9 @@ class Side(Protocol):
     def up(self) -> bool:
         """Whether all queries have done some micro-batches."""
 
+    def queries(self) -> int:
+        """How many there are."""
+
     def batches(self) -> int:
         """How many micro-batches those queries have done that are there."""
 
@@ -68,6 +71,9 @@ class Apart:
 
     def up(self) -> bool:
         return all(len(query.micro_batches) >= FEW_BATCHES for query in self._running.values())
+
+    def queries(self) -> int:
+        return len(self._running)
 
     def batches(self) -> int:
         return sum(len(query.micro_batches) for query in self._running.values())
@@ -100,6 +106,9 @@ class Together:
 
     def up(self) -> bool:
         return all(n >= FEW_BATCHES for n in self.backend.micro_batches().values())
+
+    def queries(self) -> int:
+        return len(self.backend.micro_batches())
 
     def batches(self) -> int:
         return sum(self.backend.micro_batches().values())

@@ -1,7 +1,8 @@
 """What sharing saves on Spark: processor time of driver, JVM and workers, each dataflow as a query, and together.
 
-Processor time is what is compared, so that other work on the machine matters little. What an action takes, and what
-runs between two actions, are told apart: a trace has many actions because it is short, not because users are restless.
+Processor time is what is compared, so that other work on the machine matters little; where it keeps queries from doing
+all micro-batches that are due, the others count as much as those. What an action takes, and what runs between two
+actions, are told apart: a trace has many actions because it is short, not because users are restless.
 """
 
 from __future__ import annotations
@@ -57,14 +58,38 @@ class Watched:
 
 
 @dataclass
-class Course:
-    """A trace on one side: by action what it took until it had effect, and cores used from there to the next."""
+class Stretch:
+    """Between two actions: seconds, CPU seconds, queries and the micro-batches that they did."""
 
-    acting: list[float] = field(default_factory=list)  # CPU seconds
-    cores: list[float] = field(default_factory=list)
+    seconds: float
+    spent: float
+    queries: int
+    batches: int
+
+
+@dataclass
+class Course:
+    """A trace on one side: by action the CPU seconds until it had effect, and what ran from there to the next."""
+
+    acting: list[float] = field(default_factory=list)
     during: list[tuple[float, float]] = field(default_factory=list)
-    batches: int = 0
-    seconds: float = 0.0
+    between: list[Stretch] = field(default_factory=list)
+
+    @property
+    def batch_s(self) -> float:
+        """CPU seconds of a micro-batch, mean."""
+        running = [one for one in self.between if one.queries]
+        return sum(one.spent for one in running) / max(sum(one.batches for one in running), 1)
+
+    @property
+    def cores(self) -> list[float]:
+        """What it takes after each action to keep up, with all micro-batches that are due."""
+        found = []
+        for one in self.between:
+            due = one.queries * one.seconds / TRIGGER_S
+            each = one.spent / one.batches if one.batches else self.batch_s
+            found.append(max(one.spent, each * due) / one.seconds)
+        return found
 
     def took(self, between_s: float) -> float:
         """CPU seconds with so many seconds between two actions."""
@@ -88,9 +113,7 @@ def course(
         let_run(side, between_s)
         seconds = time.monotonic() - begin
         found.acting.append(middle - before)
-        found.cores.append((spent() - middle) / seconds)
-        found.batches += side.batches() - done
-        found.seconds += seconds
+        found.between.append(Stretch(seconds, spent() - middle, side.queries(), side.batches() - done))
     return found
 
 
@@ -155,7 +178,9 @@ def _compared(
 ) -> Iterator[Measure]:
     """What two courses tell."""
     a, t = sum(apart.cores) / len(apart.cores), sum(together.cores) / len(together.cores)
-    what = f"cores used between actions, mean: together {t:.2f}, each by itself {a:.2f}, {at_once} at once{words}"
+    what = (
+        f"cores that it takes between actions, mean: together {t:.2f}, each by itself {a:.2f}, {at_once} at once{words}"
+    )
     reach = 0.51 if form else round(tasks, 3)
     yield Measure(f"{name}/cpu-reduction{form}", 1 - t / a, "share", what, reach, published=0.51)
     a, t = apart.took(PAPER_S), together.took(PAPER_S)
@@ -170,9 +195,10 @@ def _compared(
     yield Measure(f"{name}/cross-over{form}", more, "cores", what, 0.05, at_most=True)
     for side, one in (("apart", apart), (f"together{form}", together)):
         if not (form and side == "apart"):
-            each = 1e3 * sum(one.cores) / len(one.cores) * one.seconds / max(one.batches, 1)
-            due = f"of {one.batches} in {one.seconds:.0f} s, one per query and {TRIGGER_S:g} s where they keep up"
-            yield Measure(f"{name}/micro-batch-ms/{side}", each, "ms", f"CPU time of a micro-batch, {due}")
+            done = sum(stretch.batches for stretch in one.between)
+            due = sum(stretch.queries * stretch.seconds for stretch in one.between) / TRIGGER_S
+            what = f"CPU time of a micro-batch, mean of {done:.0f}; {due:.0f} were due"
+            yield Measure(f"{name}/micro-batch-ms/{side}", 1e3 * one.batch_s, "ms", what)
             for at, cores in enumerate(one.cores):
                 yield Measure(f"{name}/cores/{side}/{at + 1}", cores, "cores", "after so many actions")
 
