@@ -29,6 +29,7 @@ from riot_ops.core.operator import (
 )
 from riot_ops.core.order import next_sub, with_next_sub, with_tick_places
 from riot_ops.core.parameters import parameters_from_json
+from riot_ops.core.reach import Reach
 from riot_ops.kernels.arrow import replace_column, with_field
 from riot_ops.kernels.selection import Rows, Selection, floats, whole
 from riot_ops.runtime.session import Session
@@ -40,6 +41,7 @@ __all__ = [
     "Due",
     "FilterTask",
     "KeyedTask",
+    "Reach",
     "Requirement",
     "State",
     "StateField",

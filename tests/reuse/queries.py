@@ -8,7 +8,7 @@ import random
 import threading
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from pyspark import TaskContext
@@ -72,7 +72,7 @@ class FakeQuery:
         self._error: str | None = None
         #: Raised at the next micro-batch.
         self.harm: Exception | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"fake-query-{fragment.name}")
         self._thread.start()
 
     @property
@@ -137,19 +137,35 @@ class FakeQuery:
 
 
 class FakeSpark(FragmentsBackend):
-    """A back end of such queries."""
+    """A back end of such queries; those that a test leaves behind, as it failed, are ended behind it."""
+
+    open: ClassVar[list[FakeSpark]] = []
+    patch = mock.patch.object(TaskContext, "get", return_value=CONTEXT)
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self._patch = mock.patch.object(TaskContext, "get", return_value=CONTEXT)
-        self._patch.start()
+        if not self.open:
+            self.patch.start()
+        self.open.append(self)
         defaults = {"partitions": 2, "max_records": 7, "queue_bytes": 1 << 20}
         given = {name: options.pop(name, default) for name, default in defaults.items()}
         rest = {"fuse": "exact", "behind_bytes": 1 << 30, "patience_s": 10.0, "tries": 2, "join": False} | options
-        super().__init__(FakeQuery, folder, Options(**given), **rest)
+        try:
+            super().__init__(FakeQuery, folder, Options(**given), **rest)
+        except BaseException:
+            self._ended()
+            raise
 
     def close(self) -> None:
-        super().close()
-        self._patch.stop()
+        if self in self.open:
+            try:
+                super().close()
+            finally:
+                self._ended()
+
+    def _ended(self) -> None:
+        self.open.remove(self)
+        if not self.open:
+            self.patch.stop()
 
     def kill(self) -> None:
         """As if the process had ended at once: queries and carriers stop where they are, and nothing is tidied up."""
@@ -160,4 +176,4 @@ class FakeSpark(FragmentsBackend):
         for carrier in self._carriers.all():
             carrier.close()
         self._claim.release()
-        self._patch.stop()
+        self._ended()

@@ -328,6 +328,21 @@ def test_who_pauses_gets_nothing_and_others_all():
     assert_same(users.got("c"), users.alone("c"), users.flows["c"])  # nobody read its source meanwhile
 
 
+def test_a_pause_tells_its_borders():
+    backend = LocalBackend(batch_size=7)
+    manager, sink = ReuseManager(backend), ro.MemorySink()
+    source = ro.MemorySource([{"value": float(i)} for i in range(40)])
+    for name, own in (("ada", ro.MemorySink()), ("bob", sink)):
+        flow = ro.Dataflow(name)
+        manager.submit(flow.sink("out", flow.source("in", schema={"value": "double"})), source, own)
+    backend.turn()
+    assert manager.pause("bob") == {"in": 7} and manager.pause("bob") == {}
+    backend.turn()
+    assert manager.resume("bob") == {"in": 14}
+    backend.run()
+    assert sink.table("in")["seq"].to_pylist() == [*range(7), *range(14, 40)]
+
+
 def test_what_a_step_holds_comes_out_when_all_its_sources_have_ended():
     average = t.BlockAverage(window=7, partial=True, by=())
     users = Users(random.Random(4), batch_size=16)

@@ -398,9 +398,8 @@ def test_a_step_is_shared_only_together_with_what_it_reads():
     assert (report.reused["c0"], report.reused["c1"]) == (second["b0"], second["b1"])
 
 
-@pytest.mark.parametrize("policy", ["always", "bounded_warm"])
-def test_with_history_the_report_names_what_is_warm(policy):
-    manager = ReuseManager(Begun(), policy=policy)
+def test_with_history_the_report_names_what_is_warm():
+    manager = ReuseManager(Begun())
     manager.submit(chain(B, A, B, name="a"))
     assert manager.submit(chain(B, A, B, name="b")).warm == ["b1", "b2"]
 

@@ -68,12 +68,39 @@ def test_who_resumes_goes_on(opened):
     manager, source, go = opened()
     sink = ro.MemorySink()
     manager.submit(dataflow("ada", (0, 150)), source, sink)
-    manager.pause("ada")
+    assert manager.pause("ada") == {"in": 0}
     go()
     time.sleep(0.2)
-    assert manager.stats()["records"].get("in.0", 0) <= 10, "nobody wants what is read, but a micro-batch under way"
-    manager.resume("ada")
+    assert manager.stats()["records"].get("in.0", 0) == 0, "nobody wants what is read"
+    assert manager.pause("ada") == {} and manager.resume("ada") == {"in": 0} and manager.resume("ada") == {}
     assert manager.backend.wait(10) and values(sink, "t0") == [float(i) for i in range(151)]
+
+
+@pytest.mark.parametrize("way", ["alone", "shared", "behind", "killed"])
+def test_who_rests_for_a_while_has_all_but_what_came_between(opened, tmp_path, way):
+    manager, source, go = opened(max_records=5, join=False)
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in ("ada", "bob")}
+    flows = {"ada": dataflow("ada", (0, 300)), "bob": dataflow("bob", *[(0, 300)] * (2 if way == "behind" else 1))}
+    for name in ("ada", "bob")[way == "alone" :]:
+        manager.submit(flows[name], source, sinks[name])
+    go()
+    last = "t1" if way == "behind" else "t0"
+    until(lambda: values(sinks["bob"], last))
+    rests = manager.pause("bob")["in"]
+    assert 0 < rests < 200
+    time.sleep(0.1)
+    if way == "killed":
+        state = manager.state()
+        manager.backend.kill()
+        backend = FakeSpark(tmp_path / "back", max_records=5)
+        manager = ReuseManager(backend, rebind=lambda name, flow: (source, sinks[name]))
+        manager.restore(state)
+    wakes = manager.resume("bob")["in"]
+    assert wakes == rests if way == "alone" else wakes > rests
+    assert manager.backend.wait(20)
+    assert values(sinks["bob"], last) == [float(i) for i in range(200) if not rests <= i < wakes]
+    if way != "alone":
+        assert values(sinks["ada"], "t0") == [float(i) for i in range(200)]
 
 
 def test_a_query_waits_for_sinks_that_want_it_to(opened):

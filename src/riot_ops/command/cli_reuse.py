@@ -78,6 +78,9 @@ def submit(
     on_slow: Annotated[str, typer.Option(help="Sinks that do not keep up: detach, drop_oldest or block.")] = "detach",
     on_failure: Annotated[str, typer.Option(help="Where something fails: detach that branch, or stop.")] = "detach",
     fold: Annotated[bool, typer.Option("--fold", help="Let steps that do the same become one.")] = False,
+    flag_warm: Annotated[
+        bool, typer.Option("--flag-warm", help="Tell which records rest on nothing from before, in a field warm.")
+    ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Of one file: only tell what would be shared.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -89,10 +92,10 @@ def submit(
     requests = [_request(file, sources, sinks, out) for file in files]
     if explain:
         del requests[0]["sinks"]
-        answers = [_asked(folder, "explain", **requests[0], fold=fold)]
+        answers = [_asked(folder, "explain", **requests[0], fold=fold, flag_warm=flag_warm)]
     else:
-        more = {"owner": owner or getpass.getuser(), "on_slow": on_slow, "on_failure": on_failure, "fold": fold}
-        more |= {} if name is None else {"name": name}
+        more: dict[str, Any] = {"owner": owner or getpass.getuser(), "on_slow": on_slow, "on_failure": on_failure}
+        more |= {"fold": fold, "flag_warm": flag_warm} | ({} if name is None else {"name": name})
         answers = _asked(folder, "submit", dataflows=[{**request, **more} for request in requests])
     texts = [answer.pop("text") for answer in answers]
     print(json.dumps(answers if len(files) > 1 else answers[0]) if as_json else "\n".join(texts))
@@ -136,14 +139,19 @@ def remove(name: Name, folder: Dir, as_json: AsJson = False) -> None:
 
 @app.command()
 def pause(name: Name, folder: Dir) -> None:
-    """Let a dataflow rest."""
-    _asked(folder, "pause", name=name)
+    """Let a dataflow rest; tells from which message on."""
+    _tell(_asked(folder, "pause", name=name))
 
 
 @app.command()
 def resume(name: Name, folder: Dir) -> None:
-    """Let a dataflow that rests go on."""
-    _asked(folder, "resume", name=name)
+    """Let a dataflow that rests go on; tells from which message on."""
+    _tell(_asked(folder, "resume", name=name))
+
+
+def _tell(border: dict[str, int]) -> None:
+    for source, message in border.items():
+        print(f"{source}: from message {message} on")
 
 
 @app.command("list")

@@ -68,7 +68,6 @@ class ReuseServer:
             made = _backend(backend, epoch_s, cores, self._control)
             closing = opened.enter_context(contextlib.ExitStack())
             closing.callback(made.close)
-            self._begins_anew = isinstance(made, LocalBackend)
             self.manager = ReuseManager(made, policy, log=self._control / "log", rebind=self._rebound)
             closing.pop_all()
             opened.callback(self.manager.close)
@@ -180,7 +179,6 @@ class ReuseServer:
         out = {"folder": str(self.folder / "out" / _file_name(name))}
         return {
             "sources": {one: end(given, one, "source") for one, given in sources.items()},
-            "sinks": {**dict.fromkeys(missing, out), **own},
             "written": {**dict.fromkeys(missing, _free(out)), **own},
         }
 
@@ -198,12 +196,8 @@ class ReuseServer:
         return sources, sinks
 
     def _rebound(self, name: str, flow: Dataflow) -> tuple[Any, Any]:
-        """Sources and sinks of a dataflow that is taken up again; in process it writes beside what it wrote before."""
-        ends = self._known(name)
-        if self._begins_anew:
-            ends["written"] = {one: _free(given) for one, given in ends["sinks"].items()}
-            self._keep(name, ends)
-        return self._bound(flow, ends)
+        """Sources and sinks of a dataflow that is taken up again."""
+        return self._bound(flow, self._known(name))
 
     def _keep(self, name: str, ends: Mapping[str, Any]) -> None:
         """Have what was submitted on disk: names of secrets stand in it, never these."""
@@ -227,7 +221,7 @@ class ReuseServer:
 
 def _backend(name: str, epoch_s: float, cores: int | None, control: Path) -> Backend:
     if name == "local":
-        return LocalBackend(epoch_s=epoch_s)
+        return LocalBackend(epoch_s=epoch_s, folder=control / "local")
     from riot_ops.reuse.spark.session import SparkBackend
     from riot_ops.runtime.spark import session
 

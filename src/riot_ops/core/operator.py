@@ -24,6 +24,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.fits import FITS
 from riot_ops.core.parameters import check_parameters, parameters_to_json, registry_name
+from riot_ops.core.reach import Reach
 
 __all__ = [
     "Due",
@@ -161,6 +162,10 @@ class Operator(ABC):
         """Whether several records may come of one, told apart by a further ``sub``; see :mod:`riot_ops.core.order`."""
         return False
 
+    def reach(self) -> Reach | None:
+        """How far back its results reach; None, as by default of one with state: to all that came before."""
+        return Reach()
+
     # -- parameters as data --------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -287,6 +292,9 @@ class KeyedOperator(Operator):
     def without_state(self) -> StatelessOperator | None:
         """What stands in for it in a dataflow where its parameters leave nothing to remember; None: nothing does."""
         return None
+
+    def reach(self) -> Reach | None:
+        return None if self.without_state() is None else Reach()
 
     # -- stream time -------------------------------------------------------------------------------
 

@@ -35,8 +35,11 @@ class Backend(Protocol):
     def reduce(self, removal: Removal) -> None:
         """End a dataflow's sinks, and the steps that only it used."""
 
-    def rest(self, rest: Rest) -> None:
-        """Let a dataflow's sinks, and the steps that it alone kept awake, rest or go on."""
+    def rest(self, rest: Rest) -> dict[str, int]:
+        """Let a dataflow's sinks, and the steps that it alone kept awake, rest or go on.
+
+        Returns by source the first message that it does not see any more, or sees again, where that is known.
+        """
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         """Run each of these groups of steps in one fragment, without those that rest in it for good."""
@@ -102,8 +105,8 @@ class NullBackend:
         self.fragments = [steps for steps in self.fragments if not steps <= self.idle]
         self.idle &= set().union(*self.fragments)
 
-    def rest(self, rest: Rest) -> None:
-        pass
+    def rest(self, rest: Rest) -> dict[str, int]:
+        return {}
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         wanted = [set(steps) for steps in groups]

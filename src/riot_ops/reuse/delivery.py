@@ -36,6 +36,8 @@ class Delivery:
     submission : Submission
     epoch : int, optional
         The epoch that it goes on with; by default it begins.
+    durable : bool, default False
+        Whether what is committed is on disk before :meth:`commit` returns.
 
     Raises
     ------
@@ -43,8 +45,9 @@ class Delivery:
         Where a sink cannot begin, or somebody else writes to its folder.
     """
 
-    def __init__(self, submission: Submission, epoch: int | None = None) -> None:
+    def __init__(self, submission: Submission, epoch: int | None = None, durable: bool = False) -> None:
         self._submission = submission
+        self._durable = durable
         self._claim = Claim(folder for sink in submission.sinks.values() for folder in sink.folders())
         self.failures: list[Exception] = []
         self.lost: Counter[str] = Counter()
@@ -68,6 +71,11 @@ class Delivery:
     @property
     def over(self) -> bool:
         return not self._writers
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is under way."""
+        return max(self._epochs.values(), default=0)
 
     def _open(self, name: str) -> None:
         self._writers[name] = self._submission.sinks[name].writer(self._epochs[name], 0)
@@ -99,6 +107,8 @@ class Delivery:
                 continue  # ended by the failure of another
             try:
                 self._submission.sinks[name].commit(self._epochs[name], [self._writers[name].finish()])
+                if self._durable:
+                    self._submission.sinks[name].sync(self._epochs[name])
                 self._epochs[name] += 1
                 self._open(name)
             except Exception as error:  # as above

@@ -58,6 +58,8 @@ class Piece:
         The nodes that it reads; of a task in the order of its edges, of a sink in that of their signatures.
     stateful : bool
         Whether it, or a step above it, has state: then its records depend on when it began.
+    bounded : bool
+        Whether its own results reach back only so far, see :class:`~riot_ops.core.operator.Reach`.
     """
 
     signature: str
@@ -65,6 +67,7 @@ class Piece:
     label: str
     inputs: tuple[str, ...] = ()
     stateful: bool = False
+    bounded: bool = True
 
 
 def signatures(
@@ -113,7 +116,8 @@ def pieces(
             inputs = [(e.source, _spread(e), one.signature) for e, one in zip(edges, above, strict=True)]
             mark = signature("task", _task(node.task), [rest for _, *rest in inputs])
             order = tuple(source for source, *_ in inputs)
-            found[node.id] = Piece(mark, "task", node.task.name(), order, stateful or node.task.stateful)
+            bounded = node.task.reach() is not None
+            found[node.id] = Piece(mark, "task", node.task.name(), order, stateful or node.task.stateful, bounded)
         else:
             ends = sorted((one.signature, e.source) for e, one in zip(edges, above, strict=True))
             sink = None if sinks is None else sinks.get(node.id)

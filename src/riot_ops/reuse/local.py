@@ -7,31 +7,32 @@ that are not there yet are put behind the others. The state of a step that stays
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.source import Offset
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.backend import Coming
-from riot_ops.reuse.outlets import Limits, Outlet, Outlets
+from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
+from riot_ops.reuse.outlet import Limits, Outlet
+from riot_ops.reuse.outlets import Outlets
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.readings import Reading, opened, readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
-from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.submission import Submission, check_replayable
+from riot_ops.reuse.turning import LONGEST_IDLE, Turning
 from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["LocalBackend"]
 
-#: For how long a thread waits where nothing has come; longer each time that nothing has, up to the second.
-IDLE_SECONDS, LONGEST_IDLE = 0.0005, 0.008
 
-
-class LocalBackend:
+class LocalBackend(Turning):
     """Runs shared dataflows in this process.
 
     Records move when :meth:`turn` or :meth:`run` is called, or in a thread of its own from :meth:`start` on. Actions
@@ -45,6 +46,11 @@ class LocalBackend:
         How often output is committed. What a dataflow has got is committed as well when it, or its source, ends.
     limits : Limits, optional
         How far a dataflow whose sinks do not keep up may affect the others.
+    folder : path, optional
+        Where it keeps, with every commit and with every dataflow that comes, what another back end goes on from: a
+        manager over the same ``log`` then goes on where this one was, with all state. Sinks that take back what was not
+        kept, such as files, have each record once, others may have some twice. Sources must be ones that can be read
+        again. :meth:`close` then leaves sinks as they are.
 
     Examples
     --------
@@ -68,15 +74,25 @@ class LocalBackend:
 
     reads = True
 
-    def __init__(self, batch_size: int = 65_536, epoch_s: float = 10.0, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        batch_size: int = 65_536,
+        epoch_s: float = 10.0,
+        limits: Limits | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
         if epoch_s < 0:
             raise ConfigError(f"epoch_s must be >= 0, got {epoch_s}")
+        super().__init__()
         self.batch_size = batch_size
         self.epoch_s = epoch_s
         self._readings: dict[str, Reading] = {}
-        self._outlets = Outlets(Limits() if limits is None else limits)
+        self._outlets = Outlets(Limits() if limits is None else limits, durable=folder is not None)
+        self._keeping = None if folder is None else Keeping(folder)
+        self._again: list[Coming] | None = None
+        self._snapshots: dict[str, bytes] = {}  # of steps that have seen nothing since
         #: By running step: the sources above it, and the routes and marks that it needs.
         self._origins: dict[str, frozenset[str]] = {}
         self._needs: dict[str, set[str]] = {}
@@ -90,19 +106,32 @@ class LocalBackend:
         self._flushed: set[str] = set()
         self._messages = self._spared = 0
         self._committed = time.monotonic()
-        self._lock = threading.RLock()
-        self._waiting = 0
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._broken: BaseException | None = None
 
     # -- actions -----------------------------------------------------------------------------------
 
     def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
+        with self.between():
+            if self._again is not None:
+                self._again += coming
+                return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
+            firsts = self._extend(coming, {})
+            try:
+                if self._keeping is not None:
+                    self._commit()
+            except BaseException:
+                for one, _ in reversed(coming):
+                    self.reduce(Removal(one.name, tuple(step.id for step in one.new), rested=one.woken))
+                raise
+            return firsts
+
+    def _extend(self, coming: Sequence[Coming], epochs: Mapping[str, int | None]) -> list[dict[str, int]]:
+        """Have dataflows, some of which go on with an epoch of their sinks."""
         begun: dict[str, Reading] = {}
-        with self._between(), ExitStack() as undo:
+        with ExitStack() as undo:
             found = []
             for addition, submission in coming:
+                if self._keeping is not None:
+                    check_replayable(submission, "a back end with a folder")
                 steps = placed_steps(submission.flow, addition.placed)
                 fresh = {step.id for step in addition.new}
                 for name, _, members, merging in readings(submission).values():
@@ -111,7 +140,8 @@ class LocalBackend:
                 added = {s.id: s for s, n, _ in steps if addition.placed[n] in fresh and not self._engine.has(s.id)}
                 self._engine.extend(list(added.values()))
                 undo.callback(self._engine.drop, added)
-                found.append((addition, submission, steps, self._outlets.open(submission)))
+                outlet = self._outlets.open(submission, epochs.get(submission.name))
+                found.append((addition, submission, steps, outlet))
                 undo.callback(self._outlets.forget, submission.name)
             undo.pop_all()
             # from here on nothing fails
@@ -146,7 +176,7 @@ class LocalBackend:
         return first
 
     def reduce(self, removal: Removal) -> None:
-        with self._between():
+        with self.between():
             stopped = set(removal.stopped)
             outlet = self._outlets.close(removal.name)
             if outlet is not None:
@@ -172,39 +202,52 @@ class LocalBackend:
                     reading.source.close()
                     del self._readings[name]
 
-    def rest(self, rest: Rest) -> None:
-        with self._between():
+    def rest(self, rest: Rest) -> dict[str, int]:
+        with self.between():
+            if self._keeping is not None:
+                self._commit()  # whoever goes on lets it rest from here
             self._outlets.of[rest.name].paused = rest.paused
             resting = self._engine.resting
             self._engine.resting = resting | rest.steps if rest.paused else resting - rest.steps
             self._engine.resting |= set(self._engine.broken or ())
             if not rest.paused and any(reading.ended for reading in self._readings.values()):
                 self._end()
+            wanted = readings(self._outlets.of[rest.name].submission)
+            return {node: self._readings[name].next[member] for node, (name, member, _, _) in wanted.items()}
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         pass  # there is one engine
 
-    def taking_up(self) -> AbstractContextManager[None]:
-        return nullcontext()  # nothing is kept
-
     @contextmanager
-    def _between(self) -> Iterator[None]:
-        """Between two turns: a thread that turns lets others pass."""
-        self._waiting += 1
-        try:
-            with self._lock:
-                if self._broken is not None:
-                    raise self._broken
+    def taking_up(self) -> Iterator[None]:
+        with self.between():
+            self._again = []
+            try:
                 yield
-        finally:
-            self._waiting -= 1
+                again, self._again = self._again, None
+                self._take_up(again)
+            finally:
+                self._again = None
+
+    def _take_up(self, again: list[Coming]) -> None:
+        """Let all go on that was kept; what was not begins."""
+        if self._keeping is None:
+            self._extend(again, {})
+            return
+        kept = self._keeping.moment
+        places = {submission.name: self._keeping.dataflow(submission.name) for _, submission in again}
+        self._extend(again, {name: epoch for name, (epoch, _) in places.items()})
+        for name, (_, rows) in places.items():
+            self._outlets.of[name].delivery.rows = rows
+        self._engine.restore(self._keeping.state)
+        for reading in self._readings.values():
+            self._keeping.place(reading)
+        self._taken = {step: n for step, n in kept.taken.items() if step in self._origins}
+        self._flushed = {*kept.flushed} & self._origins.keys()
+        self._messages, self._spared = kept.messages, kept.spared
+        self._commit()
 
     # -- looking -----------------------------------------------------------------------------------
-
-    @property
-    def error(self) -> BaseException | None:
-        """Why nothing moves any more: a source could not be read."""
-        return self._broken
 
     def fresh(self, step: str) -> bool:
         return not self._taken.get(step)
@@ -240,16 +283,12 @@ class LocalBackend:
 
     def turn(self) -> bool:
         """Read each source once and process what there is; returns whether there was anything."""
-        with self._lock:
-            if self._broken is not None:
-                raise self._broken
-            try:
-                moved = [self._read(reading) for reading in list(self._readings.values())]
-                if time.monotonic() - self._committed >= self.epoch_s:
-                    self._commit()
-            except BaseException as error:
-                self._broken = error
-                raise
+        with self.turning():
+            if self._keeping is not None:
+                self._keeping.settle()
+            moved = [self._read(reading) for reading in list(self._readings.values())]
+            if time.monotonic() - self._committed >= self.epoch_s:
+                self._commit()
             return any(moved)
 
     def _read(self, reading: Reading) -> bool:
@@ -272,6 +311,7 @@ class LocalBackend:
         self._commit()
 
     def _deliver(self, outputs: Batches) -> None:
+        self._snapshots.clear()
         for step, error in (self._engine.broken or {}).items():
             for outlet, _ in self._labels.get(step, ()):  # what it got of earlier batches stays
                 outlet.stop(error)
@@ -290,49 +330,54 @@ class LocalBackend:
 
     def _commit(self) -> None:
         self._outlets.commit()
-        for reading in self._readings.values():
-            reading.source.commit(reading.offset)
         self._committed = time.monotonic()
+        if self._keeping is None:
+            self._forget({name: reading.offset for name, reading in self._readings.items()})
+            return
+        for step, known in self._engine.states.items():
+            if step not in self._snapshots:
+                self._snapshots[step] = known.snapshot("full")
+        moment = Moment(
+            FORMAT, taken=dict(self._taken), flushed=sorted(self._flushed), messages=self._messages, spared=self._spared
+        )
+        state = {step: self._snapshots[step] for step in self._engine.states}
+        marks = {name: outlet.mark() for name, outlet in self._outlets.of.items()}
+        self._keeping.take(moment, self._readings, state, marks, self._forget)
+
+    def _forget(self, offsets: Mapping[str, Offset]) -> None:
+        """Let sources go on without what is before."""
+        for name, offset in offsets.items():
+            if name in self._readings:
+                self._readings[name].source.commit(offset)
 
     # -- running -----------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Turn until all sources have ended, or rest."""
-        while self.turn() or not self._idle():
-            self._breathe()
-
-    def _idle(self) -> bool:
+    def idle(self) -> bool:
+        """Whether all sources have ended, or rest."""
         with self._lock:
             return all(r.ended or r.steps() <= self._engine.resting for r in self._readings.values())
 
-    def start(self) -> None:
-        """Turn in a thread of its own, until :meth:`close`."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._go_on, daemon=True, name="riot_ops-reuse")
-            self._thread.start()
-
-    def _go_on(self) -> None:
-        idle = IDLE_SECONDS
-        while not self._stop.is_set():
-            try:
-                moved = self.turn()
-            except BaseException:
-                return  # whoever acts next gets to know
-            idle = IDLE_SECONDS if moved else min(2 * idle, LONGEST_IDLE)
-            if not moved:
-                self._stop.wait(idle)
-            self._breathe()
-
-    def _breathe(self) -> None:
-        while self._waiting and not self._stop.is_set():
-            time.sleep(IDLE_SECONDS)
-
     def close(self) -> None:
         """Commit what there is, and end all sinks and sources."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self.stop()
         with self._lock:
-            self._outlets.end()
-            while self._readings:
-                self._readings.popitem()[1].source.close()
+            try:
+                if self._keeping is None:
+                    self._outlets.end()
+                else:
+                    self._halt(self._keeping)
+            finally:
+                while self._readings:
+                    self._readings.popitem()[1].source.close()
+
+    def _halt(self, keeping: Keeping) -> None:
+        """Keep what there is, and let go of sinks as they are."""
+        try:
+            if self._broken is None:
+                self._commit()
+                until = time.monotonic() + self._outlets.limits.patience_s
+                while not keeping.settle() and time.monotonic() < until:
+                    time.sleep(LONGEST_IDLE)
+        finally:
+            self._outlets.halt()
+            keeping.close()

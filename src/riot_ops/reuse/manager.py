@@ -17,10 +17,11 @@ from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog, Journal
 from riot_ops.reuse.picture import running_graph
-from riot_ops.reuse.reports import Explanation, Removed, Submitted, explained, in_words
+from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_words
 from riot_ops.reuse.request import Request, checked
 from riot_ops.reuse.shared import Removal, Shared
 from riot_ops.reuse.submission import CHOICES, Submission, described, submitted
+from riot_ops.reuse.warm import check_past
 
 __all__ = ["POLICIES", "ReuseManager"]
 
@@ -40,7 +41,7 @@ class ReuseManager:
         What runs them.
     policy : "always", "stateless" or "bounded_warm", default "always"
         Whether a newcomer shares steps whose records depend on what came before: always; only those that have seen no
-        record yet; or always, where the report names what is warm.
+        record yet; or also those whose results reach back only so far, such as windows.
     log : path, optional
         File for the actions. A manager over a log that is there takes up its dataflows again; a log is of one manager.
     functions : mapping of str to function, optional
@@ -110,6 +111,7 @@ class ReuseManager:
         fold: bool = False,
         on_slow: Literal["detach", "drop_oldest", "block"] = "detach",
         on_failure: Literal["detach", "stop"] = "detach",
+        flag_warm: bool = False,
     ) -> Submitted:
         """Run a dataflow, and of it only what does not run yet.
 
@@ -132,6 +134,10 @@ class ReuseManager:
         on_failure : "detach" or "stop", default "detach"
             What happens when a sink fails, or a step raises. ``detach``: that branch gets nothing more, its others go
             on. ``stop``: all of its sinks end.
+        flag_warm : bool, default False
+            Whether its sinks get, in place of each stream ``NAME``, a stream ``NAME.warm`` with one more field,
+            ``warm``: false until all windows above have been filled with what came since ``first``. What is warm rests
+            on nothing that came before.
 
         Raises
         ------
@@ -140,8 +146,8 @@ class ReuseManager:
         EnactError
             Where the back end failed; nothing has changed.
         """
-        more: dict[str, Any] = {"owner": owner, "fold": fold, "on_slow": on_slow, "on_failure": on_failure}
-        return self.submit_all([Request(flow, sources, sinks, name=name, **more)])[0]
+        choices: dict[str, Any] = {"on_slow": on_slow, "on_failure": on_failure, "flag_warm": flag_warm}
+        return self.submit_all([Request(flow, sources, sinks, name=name, owner=owner, fold=fold, **choices)])[0]
 
     def submit_all(self, requests: Iterable[Request]) -> list[Submitted]:
         """Run several dataflows as one action: all of them come, or none.
@@ -199,24 +205,29 @@ class ReuseManager:
                 self._journal.enacted()
             return Removed(name, removal.stopped, removal.kept)
 
-    def pause(self, name: str) -> None:
-        """Let a dataflow rest: its sinks get nothing, and steps that nobody else uses see nothing, until it resumes."""
-        self._rest(name, True)
+    def pause(self, name: str) -> dict[str, int]:
+        """Let a dataflow rest: its sinks get nothing, and steps that nobody else uses see nothing, until it resumes.
 
-    def resume(self, name: str) -> None:
-        """Let a dataflow that rests go on, with what comes from now on."""
-        self._rest(name, False)
+        Returns by source the first message that it does not see any more, as the source numbers them; all before that
+        comes to its sinks. Empty where it rests already, or has failed.
+        """
+        return self._rest(name, True)
 
-    def _rest(self, name: str, paused: bool) -> None:
+    def resume(self, name: str) -> dict[str, int]:
+        """Let a dataflow that rests go on; returns by source the first message that it sees again."""
+        return self._rest(name, False)
+
+    def _rest(self, name: str, paused: bool) -> dict[str, int]:
         with self._lock:
             self._known(name)
             if (name in self._shared.paused) == paused:
-                return
+                return {}
             rest = self._shared.rest(name, paused)
             with self._journal.acting("pause" if paused else "resume", name):
-                self.backend.rest(rest)
+                border = self.backend.rest(rest)
                 self._shared.apply_rest(rest)
                 self._journal.enacted()
+            return border
 
     def defragment(self) -> None:
         """Have each group of steps that hang together run in one fragment."""
@@ -226,13 +237,15 @@ class ReuseManager:
                 self.backend.defragment(groups)
                 self._journal.enacted()
 
-    def explain(self, flow: Dataflow, sources: Any = None, sinks: Any = None, *, fold: bool = False) -> Explanation:
+    def explain(
+        self, flow: Dataflow, sources: Any = None, sinks: Any = None, *, fold: bool = False, flag_warm: bool = False
+    ) -> Explanation:
         """What :meth:`submit` would share; nothing changes."""
         with self._lock:
             name = getattr(flow, "name", None)
             while name in self._flows:
                 name += "'"
-            [(addition, _)] = self._planned([Request(flow, sources, sinks, name=name, fold=fold)])
+            [(addition, _)] = self._planned([Request(flow, sources, sinks, name=name, fold=fold, flag_warm=flag_warm)])
             return explained(addition, self._shared)
 
     # -- looking -----------------------------------------------------------------------------------
@@ -256,28 +269,8 @@ class ReuseManager:
         the number of different signatures; ``shares[k]`` steps are used by k dataflows.
         """
         with self._lock:
-            shared = self._shared
-            placed = [self._shared.steps[s] for steps in shared.placed.values() for s in steps.values()]
-            return {
-                "dataflows": {
-                    name: {
-                        "owner": submission.owner,
-                        "steps": len(shared.placed[name]),
-                        "group": shared.home(name),
-                        "paused": name in shared.paused,
-                    }
-                    for name, submission in self._flows.items()
-                },
-                "steps": len(shared.steps),
-                "steps_alone": len(placed),
-                "distinct": len(shared.index),
-                "sources": sum(s.piece.kind == "source" for s in shared.steps.values()),
-                "sources_alone": sum(s.piece.kind == "source" for s in placed),
-                "groups": len(shared.groups),
-                "shares": dict(sorted(shared.shares().items())),
-                "version": shared.version,
-                **self.backend.stats(),
-            }
+            owners = {name: submission.owner for name, submission in self._flows.items()}
+            return {**counted(self._shared, owners), **self.backend.stats()}
 
     def explain_sharing(self) -> str:
         """What is saved, in words."""
@@ -354,6 +347,8 @@ class ReuseManager:
             do, what = action["do"], action["what"]
             if do == "submit":
                 alive.update({one["name"]: {**one, "paused": False} for one in what})
+                for one in what:
+                    self._shared.taken(one["placed"].values())
             elif do == "remove":
                 del alive[what]
             elif do in ("pause", "resume"):
@@ -383,14 +378,20 @@ class ReuseManager:
 
     def _planned(self, requests: Iterable[Request]) -> list[Coming]:
         """All checks, and what would change."""
+        requests = [*requests]
         found = checked(requests, self._flows, self.backend.reads)
         additions = self._shared.additions({name: pieces for name, (_, pieces) in found.items()}, self._allows)
+        new = {step.id for one in additions for step in one.new}
+        for request, one in zip(requests, additions, strict=True):
+            if request.flag_warm:
+                check_past(request.flow, one.reused, lambda step: step in new or self.backend.fresh(step))
         return [(one, submission) for one, (submission, _) in zip(additions, found.values(), strict=True)]
 
     def _allows(self, piece: Piece, step: str) -> bool:
         if self.backend.broken(step):
             return False
-        return self.policy != "stateless" or not piece.stateful or self.backend.fresh(step)
+        shared = self.policy == "always" or not piece.stateful or (self.policy == "bounded_warm" and piece.bounded)
+        return shared or self.backend.fresh(step)
 
     def _undo(self, coming: Iterable[Coming]) -> None:
         """Have the back end forget what it has added."""

@@ -10,280 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import deque
 from typing import Any
 
-import pyarrow as pa
-
-from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
-from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.reuse.delivery import Delivery
-from riot_ops.reuse.spool import Spool
+from riot_ops.reuse.outlet import Limits, Outlet
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Limits", "Outlet", "Outlets"]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How far a dataflow whose sinks do not keep up may affect the others.
-
-    Parameters
-    ----------
-    grace_s : float, seconds, > 0, default 0.5
-        For how long a sink may hold all others up, once: then it has a thread of its own.
-    patience_s : float, seconds, > 0, default 10
-        A sink that others wait for (``on_slow="block"``, or at the end of the back end) and that takes nothing for so
-        long counts as failed.
-    queue_bytes : int, >= 1, default 33554432
-        Records in memory that wait for one dataflow's sinks.
-    behind_bytes : int, >= 1, default 4294967296
-        Records in files that wait for one dataflow's sinks (``on_slow="detach"``): one further behind counts as failed.
-    """
-
-    grace_s: float = 0.5
-    patience_s: float = 10.0
-    queue_bytes: int = 32 << 20
-    behind_bytes: int = 4 << 30
-
-    def __post_init__(self) -> None:
-        for name in ("grace_s", "patience_s", "queue_bytes", "behind_bytes"):
-            if not (value := getattr(self, name)) > 0:
-                raise ConfigError(f"{name} must be > 0, got {value!r}")
-
-
-#: Records of a stream, or something else that is to be done when those before it are written.
-Job = tuple[str, pa.RecordBatch] | Callable[[], None]
-
-
-class Outlet:
-    """A :class:`Delivery` that takes records in its own time."""
-
-    def __init__(self, submission: Submission, outlets: Outlets) -> None:
-        self.delivery = Delivery(submission)
-        self.paused = False
-        #: Where it is noted what it wants: the table, and the key in it.
-        self.wanted: list[tuple[dict[str, list[tuple[Outlet, str]]], str]] = []
-        #: By stream, the records that never came to its sinks.
-        self.dropped: Counter[str] = Counter()
-        #: Whether it has a thread of its own; whether that is at an end.
-        self.apart = self.done = False
-        self._submission = submission
-        self._outlets = outlets
-        self._limits = outlets.limits
-        self._changed = threading.Condition()
-        self._jobs: deque[Job] = deque()
-        self._bytes = 0
-        #: What did not fit into memory, and what is to be done behind it.
-        self._spool: Spool | None = None
-        self._after: list[Callable[[], None]] = []
-        self._moved = 0.0
-        self._listed = self._over = False
-
-    @property
-    def failures(self) -> list[Exception]:
-        """What went wrong."""
-        return self.delivery.failures
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that its sinks have not taken yet."""
-        with self._changed:
-            return self._bytes + (self._spool.nbytes if self._spool is not None else 0)
-
-    # -- from the thread that runs the steps -------------------------------------------------------
-
-    def write(self, stream: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add records of a stream, which has the dataflow's own name."""
-        if not self.paused:
-            for batch in batches:
-                if self.apart:
-                    self._queue(stream, batch)
-                else:
-                    self._now((stream, batch))
-
-    def reject(self, label: str, batch: pa.RecordBatch) -> None:
-        """Add rejected records of a step, which has this name in the dataflow."""
-        column = batch.schema.get_field_index("task")
-        names = pa.array([label] * batch.num_rows, pa.string())
-        self.write(ERRORS_STREAM, [batch.set_column(column, batch.schema.field(column), names)])
-
-    def commit(self) -> None:
-        """End an epoch: what was written so far can be seen."""
-        self._do(self.delivery.commit)
-
-    def stop(self, error: Exception) -> None:
-        """A step has failed: nothing more comes of it."""
-        if error not in self.delivery.failures:
-            self._do(lambda: self.delivery.stop(error))
-
-    def close(self) -> None:
-        """The dataflow has ended; its sinks end when they have what waits for them."""
-        self._do(self._end)
-
-    def _now(self, job: Job) -> None:
-        self._jobs.append(job)
-        if not self._listed:
-            self._listed = True
-            self._outlets.ready.append(self)
-
-    def _do(self, what: Callable[[], None]) -> None:
-        if not self.apart:
-            self._now(what)
-            return
-        with self._changed:
-            if self._spool is None:
-                self._jobs.append(what)
-            elif what != self.delivery.commit:  # what comes of files is committed file by file
-                self._after.append(what)
-            self._changed.notify_all()
-
-    def _queue(self, stream: str, batch: pa.RecordBatch) -> None:
-        on_slow = self._submission.on_slow
-        with self._changed:
-            if not self._over and self._spool is None and self._full(batch.nbytes):
-                if on_slow == "detach":
-                    self._spool = Spool(self._submission.flow.schemas())
-                elif on_slow == "block":
-                    self._wait(batch.nbytes)
-                else:
-                    self._drop(batch.nbytes)
-            if self._over:
-                self.dropped[stream] += batch.num_rows
-            elif self._spool is not None:
-                self._keep(self._spool, stream, batch)
-            else:
-                self._jobs.append((stream, batch))
-                self._bytes += batch.nbytes
-            self._changed.notify_all()
-
-    def _keep(self, spool: Spool, stream: str, batch: pa.RecordBatch) -> None:
-        """Put records into files; a disk that takes no more is this dataflow's matter alone."""
-        spool.rows[stream] += batch.num_rows  # first: where it fails they count as dropped
-        try:
-            spool.put(stream, batch)
-            behind = spool.nbytes
-        except (OSError, RiotError) as error:
-            self.give_up(f"its sinks are behind, and what waits for them cannot be kept: {error}")
-            return
-        if behind > self._limits.behind_bytes:
-            self.give_up(f"its sinks are {behind:,} bytes behind")
-
-    def _full(self, size: int) -> bool:
-        return self._bytes > 0 and self._bytes + size > self._limits.queue_bytes
-
-    def _drop(self, size: int) -> None:
-        """Make room by the oldest records; what else is to be done stays."""
-        kept: list[Job] = []
-        while self._jobs and self._full(size):
-            job = self._jobs.popleft()
-            if isinstance(job, tuple):
-                self._bytes -= job[1].nbytes
-                self.dropped[job[0]] += job[1].num_rows
-            else:
-                kept.append(job)
-        self._jobs.extendleft(reversed(kept))
-
-    def _wait(self, size: int) -> None:
-        """Until there is room; a sink that takes nothing for too long is given up."""
-        while self._full(size) and not self._over:
-            if not self._changed.wait(self._patience()):
-                self.give_up(f"its sinks took nothing for {self._limits.patience_s:g} s, while others waited for them")
-
-    def _patience(self) -> float:
-        return max(0.0, self._moved + self._limits.patience_s - time.monotonic())
-
-    def give_up(self, why: str) -> None:
-        """Hand nothing more to it; what waits counts as dropped."""
-        with self._changed:
-            self._over = True
-            self.delivery.failures.append(ConnectorError(why))
-            for job in self._jobs:
-                if isinstance(job, tuple):
-                    self.dropped[job[0]] += job[1].num_rows
-            self._jobs.clear()
-            self._bytes = 0
-            if self._spool is not None:
-                self.dropped += self._spool.rows
-                self._spool.close()
-                self._spool = None
-            self._changed.notify_all()
-
-    def ended(self) -> None:
-        """Wait until its own thread is at an end; one that takes nothing for too long is given up."""
-        with self._changed:
-            while not self.done:
-                if not self._changed.wait(self._patience()) and not self._patience():
-                    if not self._over:
-                        self.give_up(f"its sinks took nothing for {self._limits.patience_s:g} s at the end")
-                    return
-
-    # -- from the thread that writes ---------------------------------------------------------------
-
-    def drain(self) -> None:
-        """Write what there is, until it has a thread of its own."""
-        self._listed = False
-        while True:
-            with self._changed:
-                if self.apart or not self._jobs:
-                    return
-                job = self._jobs.popleft()
-            self._perform(job)
-
-    def part(self) -> None:
-        """From now on it has a thread of its own."""
-        with self._changed:
-            self.apart = True
-            self._bytes = sum(job[1].nbytes for job in self._jobs if isinstance(job, tuple))
-            self._moved = time.monotonic()
-
-    def work(self) -> None:
-        """Write what comes, to the end."""
-        while not self._over:
-            for job in self._next():
-                self._perform(job)
-                with self._changed:
-                    self._moved = time.monotonic()
-                    self._changed.notify_all()
-        self._end()
-
-    def _perform(self, job: Job) -> None:
-        if isinstance(job, tuple):
-            self.delivery.write(*job)
-        else:
-            job()
-
-    def _next(self) -> list[Job]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._spool is not None or self._over)
-            self._moved = time.monotonic()
-            if self._jobs:
-                job = self._jobs.popleft()
-                if isinstance(job, tuple):
-                    self._bytes -= job[1].nbytes
-                return [job]
-            if self._spool is None:
-                return []
-            if self._spool.empty:  # it has caught up
-                self._spool.close()
-                self._spool = None
-                after, self._after = self._after, []
-                return [*after]
-            try:
-                return [*self._spool.take(), self.delivery.commit]
-            except (OSError, RiotError) as error:
-                self.give_up(f"what waits for its sinks cannot be read: {error}")
-                return []
-
-    def _end(self) -> None:
-        try:
-            self.delivery.close()
-        finally:
-            with self._changed:
-                self._over = self.done = True
-                self._changed.notify_all()
+__all__ = ["Outlets"]
 
 
 class Outlets:
@@ -292,8 +25,8 @@ class Outlets:
     All is called by the thread that runs the steps, or while that waits.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, durable: bool = False) -> None:
+        self.limits, self.durable = limits, durable
         self.of: dict[str, Outlet] = {}
         #: Those in which something waits to be written.
         self.ready: deque[Outlet] = deque()
@@ -305,9 +38,9 @@ class Outlets:
         self._thread: threading.Thread | None = None
         self._at: tuple[Outlet, float] | None = None
 
-    def open(self, submission: Submission) -> Outlet:
-        """An outlet for a dataflow; raises where a sink cannot begin."""
-        outlet = self.of[submission.name] = Outlet(submission, self)
+    def open(self, submission: Submission, epoch: int | None = None) -> Outlet:
+        """An outlet for a dataflow, which may go on with an epoch; raises where a sink cannot begin."""
+        outlet = self.of[submission.name] = Outlet(submission, self.limits, self.ready, epoch, self.durable)
         self._failed.pop(submission.name, None)
         self._dropped.pop(submission.name, None)
         return outlet
@@ -376,6 +109,13 @@ class Outlets:
         with self._changed:
             self._thread = None
             self._changed.notify_all()
+
+    def halt(self) -> None:
+        """Let go of all: others go on."""
+        for outlet in self.of.values():
+            outlet.halt()
+        self.of = {}
+        self.end()
 
     def stats(self) -> dict[str, Any]:
         """``rows`` that each dataflow got, those that ``failed`` and why, ``dropped`` records, ``slow`` ones."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from riot_ops.reuse.shared import Addition, Shared
 
-__all__ = ["Explanation", "Removed", "Submitted", "explained", "in_words"]
+__all__ = ["Explanation", "Removed", "Submitted", "counted", "explained", "in_words"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,30 @@ def explained(addition: Addition, shared: Shared) -> Explanation:
     warm = [n for n, s in reused.items() if (p := shared.steps[s].piece).stateful and p.kind == "task"]
     new = {node: step for node, step in addition.placed.items() if node not in reused}
     return Explanation(addition.name, reused, new, users, addition.boundary, warm)
+
+
+def counted(shared: Shared, owners: Mapping[str, str | None]) -> dict[str, Any]:
+    """The figures of the books, see :meth:`riot_ops.reuse.ReuseManager.stats`."""
+    placed = [shared.steps[s] for steps in shared.placed.values() for s in steps.values()]
+    return {
+        "dataflows": {
+            name: {
+                "owner": owner,
+                "steps": len(shared.placed[name]),
+                "group": shared.home(name),
+                "paused": name in shared.paused,
+            }
+            for name, owner in owners.items()
+        },
+        "steps": len(shared.steps),
+        "steps_alone": len(placed),
+        "distinct": len(shared.index),
+        "sources": sum(s.piece.kind == "source" for s in shared.steps.values()),
+        "sources_alone": sum(s.piece.kind == "source" for s in placed),
+        "groups": len(shared.groups),
+        "shares": dict(sorted(shared.shares().items())),
+        "version": shared.version,
+    }
 
 
 def in_words(stats: Mapping[str, Any]) -> str:

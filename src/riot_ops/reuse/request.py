@@ -12,6 +12,7 @@ from riot_ops.reuse.checks import check_graph, check_twins
 from riot_ops.reuse.errors import DuplicateNameError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.submission import CHOICES, Submission, submitted
+from riot_ops.reuse.warm import flagged
 
 __all__ = ["Request", "checked"]
 
@@ -22,7 +23,7 @@ class Request:
 
     Parameters
     ----------
-    flow, sources, sinks, name, owner, fold, on_slow, on_failure
+    flow, sources, sinks, name, owner, fold, on_slow, on_failure, flag_warm
         As for :meth:`riot_ops.reuse.ReuseManager.submit`.
     """
 
@@ -35,6 +36,7 @@ class Request:
     fold: bool = False
     on_slow: Literal["detach", "drop_oldest", "block"] = "detach"
     on_failure: Literal["detach", "stop"] = "detach"
+    flag_warm: bool = False
 
 
 def checked(
@@ -56,6 +58,8 @@ def checked(
         if name in found:
             raise DuplicateNameError(f"two of the dataflows are named {name!r}; give one of them another name")
         check_graph(flow)
+        if one.flag_warm:
+            flow = flagged(flow, name)
         choices = {choice: getattr(one, choice) for choice in CHOICES}
         submission, pieces = submitted(name, flow, one.sources, one.sinks, reads, **choices)
         check_twins(flow, pieces, one.fold)

@@ -168,6 +168,7 @@ class Shared:
         name = addition.name
         groups = {self.group_of[step] for step in addition.placed.values() if step in self.group_of}
         self.placed[name] = dict(addition.placed)
+        self.taken(step.id for step in addition.new)
         for step in addition.new:
             self.steps[step.id] = step
             self.users[step.id] = set()
@@ -175,7 +176,6 @@ class Shared:
             self.index.setdefault(step.piece.signature, []).append(step.id)
             for above in step.inputs:
                 self.readers[above].add(step.id)
-            self._next = max(self._next, int(step.id.rpartition(".")[2]) + 1)
         for placed in addition.placed.values():
             self.users[placed].add(name)
         # the largest takes the others in
@@ -190,6 +190,10 @@ class Shared:
         group.members.add(name)
         self.version += 1
         return id
+
+    def taken(self, steps: Iterable[str]) -> None:
+        """These ids have been given to steps: no other gets one of them."""
+        self._next = max([self._next, *(int(step.rpartition(".")[2]) + 1 for step in steps)])
 
     def _fresh_group(self) -> int:
         id = max(self.groups, default=-1) + 1

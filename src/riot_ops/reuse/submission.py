@@ -14,7 +14,7 @@ from riot_ops.reuse.errors import DescriptorError
 from riot_ops.reuse.identity import Piece, pieces
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 
-__all__ = ["CHOICES", "Submission", "described", "submitted"]
+__all__ = ["CHOICES", "Submission", "check_replayable", "described", "submitted"]
 
 #: What becomes of a dataflow whose sinks do not keep up; of one in which something fails.
 ON_SLOW = ("detach", "drop_oldest", "block")
@@ -73,6 +73,16 @@ def submitted(
     kept = Dataflow(flow.name, merging=flow.merging)  # whatever becomes of the user's own
     kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
     return Submission(name, kept, bound, targets, routes, **choices), pieces(kept, bound, kinds)
+
+
+def check_replayable(submission: Submission, who: str) -> None:
+    """Raise where a source can be read only once, but somebody reads records again."""
+    for node, source in submission.sources.items():
+        if not source.replayable:
+            raise ConfigError(
+                f"the source {node!r} is an iterator, which can be read once, but {who} reads records again; "
+                "pass a list, a table or a path"
+            )
 
 
 def described(submission: Submission, placed: Mapping[str, str]) -> dict[str, Any]:

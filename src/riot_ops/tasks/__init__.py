@@ -95,6 +95,7 @@ from riot_ops.tasks.statistical.sliding_window import SlidingWindow
 from riot_ops.tasks.statistical.top_k import TopK
 from riot_ops.tasks.statistical.trend import Trend
 from riot_ops.tasks.statistical.variance import Variance
+from riot_ops.tasks.statistical.warm_up import WarmUp
 from riot_ops.tasks.statistical.weighted_average import WeightedAverage
 from riot_ops.tasks.statistical.window import Aggregate, Window
 from riot_ops.tasks.visualization.multi_line_plot import MultiLinePlot
@@ -199,6 +200,7 @@ __all__ = [
     "ValueTask",
     "Variance",
     "VariationDetector",
+    "WarmUp",
     "WeightedAverage",
     "WeightedSum",
     "Window",

@@ -8,6 +8,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,7 +17,7 @@ from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import Coming, apart
 from riot_ops.reuse.shared import Removal, Rest
-from riot_ops.reuse.spark.bringing import bring, go_on
+from riot_ops.reuse.spark.bringing import bring, give_up, go_on
 from riot_ops.reuse.spark.care import Care, watch
 from riot_ops.reuse.spark.carrier import Carrier, Carriers
 from riot_ops.reuse.spark.defragment import clusters, crowded, have_done, held, joined, seed, stood
@@ -23,7 +25,7 @@ from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, first_messages, joining, made
-from riot_ops.reuse.spark.meeting import meeting
+from riot_ops.reuse.spark.meeting import meeting, untrimmed, upstream
 from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.claim import Claim
@@ -126,18 +128,17 @@ class FragmentsBackend:
 
     def _launched(self, coming: Sequence[Coming], found: Sequence[Made]) -> list[dict[str, int]]:
         """Start what is new, each part at one place of all that it reads."""
-        since = {name: self._fragments[name].topic.head().batch + 1 for new in found for name in new.above}
-        waiting = f"new-{self._number}"
-        for name, batch in since.items():  # nothing is trimmed meanwhile
-            self._fragments[name].topic.join(waiting, batch)
         recipients: list[Recipient] = []
         begun: list[tuple[list[Recipient], dict[str, int]]] = []
         carriers: list[Carrier] = []
         firsts: dict[str, dict[str, int]] = {}
-        try:
+        woken = any(addition.woken for addition, _ in coming)
+        above = [upstream(new.above, self._fragments) if woken else new.above for new in found]
+        with untrimmed({*chain(*above)}, self._fragments) as since, ExitStack() as undo:
+            undo.callback(give_up, recipients, carriers, self._carriers)
             versions = self._refresh(found)
-            for new in found:
-                begins = self._begins(versions, {name: since[name] for name in new.above})
+            for new, names in zip(found, above, strict=True):
+                begins = self._begins(versions, {name: since[name] for name in names})
                 if new.fragment is not None:
                     for name in new.fragment.spec.topics:
                         self._fragments[name].topic.join(new.fragment.name, begins[name][0])
@@ -148,23 +149,13 @@ class FragmentsBackend:
                     progress = Progress(dict(addition.placed))
                     recipients.append(Recipient(submission, new.wanted[submission.name], progress))
                     begun[-1][0].append(recipients[-1])
-                    firsts[submission.name] = first_messages(addition, submission, begins.values())
+                    firsts[submission.name] = first_messages(addition.placed, submission, begins.values())
             fresh = {new.fragment.name: new.fragment for new in found if new.fragment is not None}
             for fragment in fresh.values():
                 fragment.query = self._launch(fragment)
             for to, at in begun:
                 carriers += bring(self.folder / "dataflows", to, {**self._fragments, **fresh}, at, self._carriers)
-        except BaseException:
-            for one in recipients:
-                one.delivery.halt()
-                if (carrier := self._carriers.of.pop(one.name, None)) is not None:
-                    carrier.drop(one)
-            for carrier in carriers:
-                carrier.forget()
-            raise
-        finally:
-            for name in since:
-                self._fragments[name].topic.leave(waiting)
+            undo.pop_all()
         for new in found:
             self._where |= new.where
         self._fragments |= fresh
@@ -194,10 +185,20 @@ class FragmentsBackend:
                         self._fragments[name].topic.leave(fragment.name)
             self._refresh()
 
-    def rest(self, rest: Rest) -> None:
+    def rest(self, rest: Rest) -> dict[str, int]:
         with self._lock:
-            self._carriers.of[rest.name].pause(self._recipients[rest.name], rest.paused)
-            self._refresh()
+            one = self._recipients[rest.name]
+            if one.paused == rest.paused or one.over:  # as when it was taken up; or it has failed
+                return {}
+            with self._carriers.still(one.name) as carrier:
+                with untrimmed(upstream(one.wanted, self._fragments), self._fragments) as since, ExitStack() as undo:
+                    undo.callback(self._refresh)
+                    undo.callback(setattr, one, "paused", one.paused)
+                    one.paused = rest.paused
+                    begins = self._begins(self._refresh(), since)
+                    undo.pop_all()
+                carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
+            return first_messages(one.progress.placed, one.submission, begins.values())
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         with self._lock:
@@ -390,9 +391,9 @@ class FragmentsBackend:
         """Stop all queries; what they have done stays in the folder, to go on from."""
         self._stop.set()
         self._watch.join()
-        with self._lock:
-            for fragment in self._fragments.values():
-                fragment.stop()
+        with self._lock, ExitStack() as ending:  # all of it, whatever fails
+            ending.callback(self._claim.release)
             for carrier in self._carriers.all():
-                carrier.close()
-            self._claim.release()
+                ending.callback(carrier.close)
+            for fragment in self._fragments.values():
+                ending.callback(fragment.stop)

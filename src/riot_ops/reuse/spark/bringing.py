@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from riot_ops.reuse.spark.carrier import Carried, Carrier, Carriers
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.recipient import Recipient
 
-__all__ = ["bring", "go_on"]
+__all__ = ["bring", "give_up", "go_on"]
 
 
 def bring(
@@ -50,3 +50,13 @@ def go_on(
     topics = {name: fragments[name].topic for one in recipients for name in one.wanted}
     state = Carried({name: at.get(name, 0) for name in topics}, {one.name: one.progress for one in recipients})
     return Carrier(file, topics, state, recipients, among)
+
+
+def give_up(recipients: Iterable[Recipient], carriers: Iterable[Carrier], among: Carriers) -> None:
+    """Newcomers have not come after all."""
+    for one in recipients:
+        one.delivery.halt()
+        if (carrier := among.of.pop(one.name, None)) is not None:
+            carrier.drop(one)
+    for carrier in carriers:
+        carrier.forget()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +48,16 @@ class Carriers:
     def all(self) -> set[Carrier]:
         """Each of them once."""
         return {*self.of.values()}
+
+    @contextmanager
+    def still(self, name: str) -> Iterator[Carrier]:
+        """Nothing is carried to a dataflow meanwhile."""
+        while True:
+            carrier = self.of[name]
+            with carrier.lock:
+                if self.of[name] is carrier:  # meanwhile it may have got one of its own
+                    yield carrier
+                    return
 
     def waiting(self) -> dict[str, int]:
         """By dataflow, the bytes that wait to be carried."""
@@ -96,7 +107,7 @@ class Carrier:
         self.apart = thread is not None
         self._begun = time.monotonic() if self.apart else None
         self._stop = threading.Event()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         for name, topic in self.topics.items():
             self.at[name] = max(self.at[name], topic.readers().get(self.reader, 0))
             topic.join(self.reader, self.at[name])
@@ -128,7 +139,7 @@ class Carrier:
 
     def turn(self) -> bool:
         """Carry what there is, up to a bound; whether there was anything."""
-        with self._lock:
+        with self.lock:
             if self.over:
                 return False
             self._begun = time.monotonic()
@@ -258,7 +269,7 @@ class Carrier:
 
     def _free(self, end: Mapping[str, int]) -> None:
         """Go on with the thread that was kept, behind what kept it."""
-        with self._lock:
+        with self.lock:
             self._begun = None
             if not self.over:
                 try:
@@ -284,7 +295,7 @@ class Carrier:
 
     def take_in(self, recipients: Sequence[Recipient], topics: Mapping[str, Topic], at: Mapping[str, int]) -> None:
         """Carry to newcomers too, from these batches on; what the others have had of them already they get now."""
-        with self._lock:
+        with self.lock:
             for one in recipients:
                 one.begin_with({name: at[name] for name in one.wanted})
             for name in topics.keys() - self.topics.keys():
@@ -303,14 +314,14 @@ class Carrier:
 
     def drop(self, one: Recipient) -> None:
         """A newcomer has not come after all."""
-        with self._lock:
+        with self.lock:
             if one in self.recipients:
                 self.recipients.remove(one)
                 self._fit()
 
     def switch(self, to: Mapping[str, tuple[str, Topic]]) -> None:
         """What these dataflows want comes from new topics from now on; the ones before have been carried."""
-        with self._lock:
+        with self.lock:
             for one in self.recipients:
                 if one.name in to:
                     name, topic = to[one.name]
@@ -331,13 +342,11 @@ class Carrier:
         for topic in gone.values():
             topic.leave(self.reader)
 
-    def pause(self, one: Recipient, paused: bool) -> None:
-        """Carry nothing to it any more, or what comes from now on."""
-        with self._lock:
-            one.paused = paused
-            if not paused:
-                one.begin_with({name: self.topics[name].head().batch + 1 for name in one.wanted})
-                self._note()
+    def turn_over(self, one: Recipient, border: Mapping[str, int]) -> None:
+        """Nothing is for a dataflow, or all is again, from these batches of its topics on."""
+        with self.lock:
+            one.turn_over(border, self.at)
+            self._note()
 
     def end(self, one: Recipient) -> None:
         """A dataflow has gone: what is there is carried, and its sinks end, if they take anything."""
@@ -351,7 +360,7 @@ class Carrier:
         until = {name: topic.head().batch for name, topic in self.topics.items()}
         while any(self.at.get(name, batch + 1) <= batch for name, batch in until.items()) and self.turn():
             pass
-        with self._lock:  # meanwhile it may have got a carrier of its own
+        with self.lock:  # meanwhile it may have got a carrier of its own
             here = self._among.of[one.name] is self
             if here:
                 self.recipients.remove(one)

@@ -27,7 +27,7 @@ def dealt(
     streams: dict[str, Own] = {}
     labels: dict[str, Own] = {}
     for one in recipients:
-        if name in one.wanted and not one.paused and not one.over:
+        if name in one.wanted and not one.over:
             _invert(one, one.wanted[name].streams, streams)
             _invert(one, one.wanted[name].labels, labels)
     rejected = [own for found in labels.values() for own in found]
@@ -35,7 +35,7 @@ def dealt(
         mapped: dict[str, pa.Buffer] = {}
         for file in marker.files:
             found = rejected if file.stream == ERRORS_STREAM else streams.get(file.stream, [])
-            asking = {one for one, _ in found if number >= one.progress.since.get(name, 0) and not one.over}
+            asking = {one for one, _ in found if one.takes(name, number) and not one.over}
             if not asking:
                 continue
             try:

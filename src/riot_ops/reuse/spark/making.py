@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.errors import StateError
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.marks import Marks
@@ -16,11 +16,10 @@ from riot_ops.intake.step import Intake
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.readings import opened, readings
-from riot_ops.reuse.shared import Addition
 from riot_ops.reuse.spark.control import reads
 from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Reads
 from riot_ops.reuse.spark.recipient import Wanted
-from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.submission import Submission, check_replayable
 from riot_ops.reuse.topic import Place
 
 __all__ = ["Made", "first_messages", "joining", "made", "source_of"]
@@ -67,7 +66,7 @@ def made(
     wanted: dict[str, dict[str, Wanted]] = {}
     placed: dict[str, str | None] = {}
     for addition, submission in coming:
-        _check_sources(submission)
+        check_replayable(submission, "Spark")
         named = wanted.setdefault(submission.name, {})
         for step, node, label in placed_steps(submission.flow, addition.placed):
             holder = name if step.id in own else _holder(step, addition.placed[node], where, fragments)
@@ -129,15 +128,6 @@ def joining(
     return None
 
 
-def _check_sources(submission: Submission) -> None:
-    for node, source in submission.sources.items():
-        if not source.replayable:
-            raise ConfigError(
-                f"the source {node!r} is an iterator, which can be read once, but Spark reads records again; "
-                "pass a list, a table or a path"
-            )
-
-
 def _holder(step: Step, node: str, where: Mapping[str, str | None], fragments: Mapping[str, Fragment]) -> str | None:
     """The fragment that has a step; what only helps one that the manager knows may be beside that, or above it."""
     if step.id in where:
@@ -146,10 +136,12 @@ def _holder(step: Step, node: str, where: Mapping[str, str | None], fragments: M
     return next((one for one in beside if one is not None and step.id in fragments[one].spec.origins), None)
 
 
-def first_messages(addition: Addition, submission: Submission, begins: Iterable[tuple[int, Place]]) -> dict[str, int]:
+def first_messages(
+    placed: Mapping[str, str], submission: Submission, begins: Iterable[tuple[int, Place]]
+) -> dict[str, int]:
     """By source of a dataflow, the first message that it sees, where it begins at these places of topics."""
     seen = [place.next for _, place in begins]
-    sources = {node.id: addition.placed[node.id] for node in submission.flow.kind("source")}
+    sources = {node.id: placed[node.id] for node in submission.flow.kind("source")}
     return {node: max((one.get(step, 0) for one in seen), default=0) for node, step in sources.items()}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from riot_ops.reuse.spark.cuts import starts
+from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.topic import Place, Topic
 
-__all__ = ["meeting"]
+__all__ = ["meeting", "untrimmed", "upstream"]
 
 
 def meeting(
@@ -30,3 +33,26 @@ def meeting(
             places[name].setdefault(head.batch + 1, head.place)
     found = starts({name: sorted(one.items(), key=lambda pair: pair[0]) for name, one in places.items()})
     return None if found is None else {name: (batch, places[name][batch]) for name, batch in found.items()}
+
+
+def upstream(names: Iterable[str], fragments: Mapping[str, Fragment]) -> set[str]:
+    """These fragments, and those that they read."""
+    found = {*names}
+    for name, fragment in reversed([*fragments.items()]):  # each reads earlier ones
+        if name in found:
+            found.update(fragment.spec.topics)
+    return found
+
+
+@contextmanager
+def untrimmed(names: Iterable[str], fragments: Mapping[str, Fragment]) -> Iterator[dict[str, int]]:
+    """Nothing that comes to the topics of these goes meanwhile; gives by name the first batch that comes."""
+    reader = f"new-{uuid.uuid4().hex}"
+    since = {name: fragments[name].topic.head().batch + 1 for name in names}
+    for name, batch in since.items():
+        fragments[name].topic.join(reader, batch)
+    try:
+        yield since
+    finally:
+        for name in since:
+            fragments[name].topic.leave(reader)

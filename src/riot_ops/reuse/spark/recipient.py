@@ -14,7 +14,7 @@ from riot_ops.core.errors import RiotError
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Pass", "Progress", "Recipient", "Taken", "Wanted", "asked"]
+__all__ = ["Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
 
 #: Streams by the dataflow's own names, with records of them.
 Taken = list[tuple[str, pa.RecordBatch]]
@@ -27,12 +27,24 @@ class Wanted(msgspec.Struct):
     labels: dict[str, list[str]]
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """By topic the first batch that is not for a dataflow, and the first that is again."""
+
+    begin: dict[str, int]
+    end: dict[str, int] | None = None
+
+
 class Progress(msgspec.Struct, frozen=True):
-    """The steps of a dataflow, the number of its sinks' next epoch, and by topic the first batch that is for it."""
+    """The steps of a dataflow, the number of its sinks' next epoch, and what is not for it."""
 
     placed: dict[str, str]
     epoch: int = 0
-    since: dict[str, int] = {}
+    pauses: list[Pause] = []
+
+    @property
+    def paused(self) -> bool:
+        """Whether it rests."""
+        return bool(self.pauses) and self.pauses[-1].end is None
 
 
 class Recipient:
@@ -57,7 +69,8 @@ class Recipient:
         self, submission: Submission, wanted: Mapping[str, Wanted], progress: Progress, again: bool = False
     ) -> None:
         self.submission, self.wanted, self.progress = submission, dict(wanted), progress
-        self.paused = self.given_up = False
+        self.paused = progress.paused
+        self.given_up = False
         self.dropped: Counter[str] = Counter()
         self.delivery = Delivery(submission, progress.epoch if again else None)
 
@@ -89,9 +102,21 @@ class Recipient:
         self.delivery.failures.append(error)
         self.delivery.halt()
 
+    def takes(self, topic: str, batch: int) -> bool:
+        """Whether a batch is for it."""
+        return not any(
+            one.begin[topic] <= batch and (one.end is None or batch < one.end[topic]) for one in self.progress.pauses
+        )
+
     def begin_with(self, since: Mapping[str, int]) -> None:
         """Of these topics, batches are for it from these on."""
-        self.progress = msgspec.structs.replace(self.progress, since={**since})
+        self.progress = msgspec.structs.replace(self.progress, pauses=[Pause(dict.fromkeys(since, 0), {**since})])
+
+    def turn_over(self, border: Mapping[str, int], at: Mapping[str, int]) -> None:
+        """It rests, or goes on, from these batches of the topics on; they have been carried up to ``at``."""
+        known = [one for one in self.progress.pauses if one.end is None or any(at[t] < n for t, n in one.end.items())]
+        change = Pause({**border}) if self.paused else Pause(known.pop().begin, {**border})
+        self.progress = msgspec.structs.replace(self.progress, pauses=[*known, change])
 
     def switch(self, name: str) -> None:
         """All that it wants comes from one new topic from now on."""
@@ -100,7 +125,8 @@ class Recipient:
             whole.streams.update(one.streams)
             whole.labels.update(one.labels)
         self.wanted = {name: whole}
-        self.begin_with({})
+        pauses = [Pause({name: 0})] if self.paused else []
+        self.progress = msgspec.structs.replace(self.progress, pauses=pauses)
 
 
 def asked(recipients: Iterable[Recipient]) -> Iterator[tuple[str, Wanted]]:

@@ -21,7 +21,7 @@ from riot_ops.kernels.csv.lines import csv_lines
 from riot_ops.kernels.pieces import COMPLETE, DUPLICATE, GIVEN_UP, NEVER, OPEN, UNKNOWN, match, spread
 from riot_ops.kernels.strings import code_of
 from riot_ops.kernels.timestamps import check_time_field, microseconds
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.task import Case, KeyedTask, Reach, Requirement, State, StateField, register
 from riot_ops.tasks.merge.side_by_side import number_column, side_by_side
 
 __all__ = ["Join"]
@@ -189,6 +189,9 @@ class Join(KeyedTask):
     def _carried(self, schema: pa.Schema) -> list[str]:
         dropped = {KIND, self.value, TEXT, ARRIVED, *([META] if self.layout != "wide" else [])} - set(self.by)
         return [name for name in schema.names if name not in dropped]
+
+    def reach(self) -> Reach | None:
+        return Reach() if "seq" in self.by else None
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None), "clock": StateField("int64", initial=NEVER)}

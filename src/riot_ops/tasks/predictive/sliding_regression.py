@@ -15,7 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column, with_field
+from riot_ops.task import Case, Reach, State, StateField, ValueTask, register, replace_column, with_field
 
 __all__ = ["SlidingRegression"]
 
@@ -131,6 +131,9 @@ class SlidingRegression(ValueTask):
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.target, FIELD})
+
+    def reach(self) -> Reach | None:
+        return Reach(self.window - 1)
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"ring": StateField("float64", self.window), "seen": StateField("int64")}

@@ -18,7 +18,7 @@ from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.selection import Rows, drafted, floats
 from riot_ops.kernels.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.windows import NEVER, slide, tumble
-from riot_ops.task import Case, State, StateField, ValueTask, register, with_field
+from riot_ops.task import Case, Reach, State, StateField, ValueTask, register, with_field
 
 __all__ = ["BlockAverage"]
 
@@ -108,6 +108,9 @@ class BlockAverage(ValueTask):
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.target, "count"})
+
+    def reach(self) -> Reach | None:
+        return Reach(min(1, self.window - 1) if self.mode == "tumbling" else self.window - 1)
 
     def state_fields(self) -> Mapping[str, StateField]:
         fields = {"total": StateField("float64"), "rest": StateField("float64"), "n": StateField("int64")}

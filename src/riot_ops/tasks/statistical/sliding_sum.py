@@ -14,7 +14,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.windows import slide
-from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column
+from riot_ops.task import Case, Reach, State, StateField, ValueTask, register, replace_column
 
 __all__ = ["SlidingSum"]
 
@@ -64,6 +64,9 @@ class SlidingSum(ValueTask):
     selectivity: ClassVar[str] = "1:0/1"
 
     window: Count = 10
+
+    def reach(self) -> Reach | None:
+        return Reach(self.window - 1)
 
     def state_fields(self) -> Mapping[str, StateField]:
         sums = {"total": StateField("float64"), "rest": StateField("float64"), "n": StateField("int64")}

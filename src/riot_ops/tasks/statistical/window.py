@@ -22,7 +22,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.panes import FUTURE, LATE, UNTIMED
 from riot_ops.kernels.timestamps import check_time_field
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.task import Case, KeyedTask, Reach, Requirement, State, StateField, register
 from riot_ops.tasks.statistical.windowing.aggregates import Reading, reading
 from riot_ops.tasks.statistical.windowing.count_windows import CountWindows
 from riot_ops.tasks.statistical.windowing.groups import cell_fields, stats_of
@@ -289,6 +289,14 @@ class Window(KeyedTask):
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({"event_time", "window_start", "window_end", *self.aggregates})
+
+    def reach(self) -> Reach | None:
+        if self.emit == "update" or self.gap is not None:
+            return None  # a window that is not full, or one that may go on for ever
+        if self.count is not None:
+            return Reach(min(1, self.count - 1))
+        assert self.size is not None
+        return Reach(span=self.size + self.delay)
 
     def state_fields(self) -> Mapping[str, StateField]:
         windows = self.windows

@@ -1,0 +1,25 @@
+"""How far back results reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+__all__ = ["Reach"]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far back the results of a keyed task reach.
+
+    Whatever message one looks at: behind it, results of a key rest on nothing before it from some result on. That is
+    when so many messages have brought results of the key, and so much event time has passed since its first result.
+
+    Parameters
+    ----------
+    records : int, default 0
+    span : timedelta, default 0
+    """
+
+    records: int = 0
+    span: timedelta = timedelta(0)

@@ -1,0 +1,156 @@
+"""What a back end in process keeps in a folder, so that another goes on from there.
+
+A checkpoint is of one moment: where each source stands, the state of each step, and for each dataflow the epoch in
+which its sinks stand. Output that came later is taken back when another goes on, and made again. It is written when all
+sinks have committed what they had got at its moment. While one is so far behind that records wait for it in files, none
+is written: whoever goes on begins further back, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from riot_ops.core.errors import StateError
+from riot_ops.core.paths import local_path
+from riot_ops.reuse.outlet import Mark
+from riot_ops.reuse.readings import Reading
+from riot_ops.runtime.checkpoint import Checkpoint, Saved
+from riot_ops.runtime.claim import Claim
+
+__all__ = ["FORMAT", "Keeping", "Moment"]
+
+FORMAT = "riot_ops.reuse.local/1"
+
+
+class ReadingKept(msgspec.Struct):
+    """A reading: by source in it the running steps that take its records, and the number of its next message."""
+
+    readers: dict[str, list[str]]
+    next: dict[str, int]
+    rows: int
+
+
+class Moment(msgspec.Struct):
+    """All that is kept of a moment, but for offsets and state.
+
+    Attributes
+    ----------
+    readings : dict of str to ReadingKept
+        By the name of each.
+    dataflows : dict of str to (int, int)
+        The epoch in which each one's sinks stand, and the records that they had got.
+    taken, flushed, messages, spared
+        As in the back end.
+    """
+
+    format: str
+    readings: dict[str, ReadingKept] = {}
+    dataflows: dict[str, tuple[int, int]] = {}
+    taken: dict[str, int] = {}
+    flushed: list[str] = []
+    messages: int = 0
+    spared: int = 0
+
+
+class Keeping:
+    """The folder.
+
+    Attributes
+    ----------
+    moment : Moment
+        What was found; later the last that was written.
+
+    Raises
+    ------
+    ConnectorError
+        Where another back end has it.
+    StateError
+        Where what is there is damaged, or something else.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._checkpoint = Checkpoint(local_path(folder, "folder").absolute())
+        self._claim = Claim([self._checkpoint.folder])
+        try:
+            path = self._checkpoint.newest()
+            self._saved = Saved(0, False, {}, {}, {}) if path is None else self._checkpoint.read(path)
+            self.moment = Moment(FORMAT) if path is None else msgspec.convert(self._saved.flow, Moment)
+            if self.moment.format != FORMAT:
+                raise ValueError(f"its format is {self.moment.format!r}")
+        except (ValueError, msgspec.ValidationError) as error:
+            self._claim.release()
+            raise StateError(f"the folder {folder} holds something else: {error}; use a new one") from None
+        except BaseException:
+            self._claim.release()
+            raise
+        self._pending: tuple[Saved, Moment, dict[str, Mark], Callable[[Mapping[str, Any]], None]] | None = None
+
+    # -- going on ----------------------------------------------------------------------------------
+
+    def dataflow(self, name: str) -> tuple[int | None, int]:
+        """The epoch that its sinks go on with, and what they had got; None where nothing has been kept at all.
+
+        Of one that came when nothing could be kept, all is made again.
+        """
+        return self.moment.dataflows.get(name, (0 if self._saved.epoch else None, 0))
+
+    @property
+    def state(self) -> Mapping[str, bytes]:
+        """Snapshots by step."""
+        return self._saved.state
+
+    def place(self, reading: Reading) -> None:
+        """Have a reading go on where one was that the same steps read."""
+        for name, kept in self.moment.readings.items():
+            places = {
+                m: own for m, steps in reading.readers.items() for own in kept.readers if steps & {*kept.readers[own]}
+            }
+            if places:
+                reading.offset = self._saved.offsets[name]
+                reading.next |= {member: kept.next[own] for member, own in places.items()}
+                reading.rows = kept.rows
+                return
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def take(
+        self,
+        moment: Moment,
+        readings: Mapping[str, Reading],
+        state: dict[str, bytes],
+        marks: Mapping[str, Mark | None],
+        then: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        """Keep a moment as soon as all marks are there, and then call ``then`` with where the sources stood."""
+        there = {name: mark for name, mark in marks.items() if mark is not None}
+        if self._pending is not None or len(there) < len(marks):
+            return
+        for name, one in readings.items():
+            readers = {member: sorted(steps) for member, steps in one.readers.items()}
+            moment.readings[name] = ReadingKept(readers, dict(one.next), one.rows)
+        offsets = {name: one.offset for name, one in readings.items()}
+        self._pending = Saved(self._saved.epoch + 1, False, offsets, {}, state), moment, there, then
+        self.settle()
+
+    def settle(self) -> bool:
+        """Write what is to be written, if all sinks have got there; whether nothing is left to be."""
+        if self._pending is None:
+            return True
+        saved, moment, marks, then = self._pending
+        places = {name: mark.place() for name, mark in marks.items()}
+        moment.dataflows = {name: place for name, place in places.items() if place is not None}
+        if len(moment.dataflows) < len(places):
+            return False
+        saved.flow = msgspec.to_builtins(moment)
+        self._checkpoint.write(saved)
+        self._saved, self.moment, self._pending = saved, moment, None
+        then(saved.offsets)
+        return True
+
+    def close(self) -> None:
+        """Let another have the folder."""
+        self._claim.release()

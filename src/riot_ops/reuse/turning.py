@@ -1,0 +1,95 @@
+"""What goes on turn by turn, here or in a thread of its own, and lets others act between two turns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["LONGEST_IDLE", "Turning"]
+
+#: For how long a thread waits where nothing has come; longer each time that nothing has, up to the second.
+IDLE_SECONDS, LONGEST_IDLE = 0.0005, 0.008
+
+
+class Turning(ABC):
+    """Base of what has a :meth:`turn`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._waiting = 0
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._broken: BaseException | None = None
+
+    @abstractmethod
+    def turn(self) -> bool:
+        """Do what there is to do; returns whether there was anything."""
+
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether there will be nothing to do, however long one waits."""
+
+    @contextmanager
+    def between(self) -> Iterator[None]:
+        """Between two turns: a thread that turns lets others pass."""
+        self._waiting += 1
+        try:
+            with self._lock:
+                if self._broken is not None:
+                    raise self._broken
+                yield
+        finally:
+            self._waiting -= 1
+
+    @contextmanager
+    def turning(self) -> Iterator[None]:
+        """Around a turn: one that fails is the last."""
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                yield
+            except BaseException as error:
+                self._broken = error
+                raise
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing moves any more: a source could not be read."""
+        return self._broken
+
+    def run(self) -> None:
+        """Turn until all sources have ended, or rest."""
+        while self.turn() or not self.idle():
+            self._breathe()
+
+    def start(self) -> None:
+        """Turn in a thread of its own, until :meth:`close`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._go_on, daemon=True, name="riot_ops-reuse")
+            self._thread.start()
+
+    def _go_on(self) -> None:
+        idle = IDLE_SECONDS
+        while not self._stop.is_set():
+            try:
+                moved = self.turn()
+            except BaseException:
+                return  # whoever acts next gets to know
+            idle = IDLE_SECONDS if moved else min(2 * idle, LONGEST_IDLE)
+            if not moved:
+                self._stop.wait(idle)
+            self._breathe()
+
+    def _breathe(self) -> None:
+        while self._waiting and not self._stop.is_set():
+            time.sleep(IDLE_SECONDS)
+
+    def stop(self) -> None:
+        """Have the thread end."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()

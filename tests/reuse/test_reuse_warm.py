@@ -1,0 +1,163 @@
+"""A newcomer can have told which of its records rest on nothing from before it came."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.reuse import LocalBackend, ReuseManager
+from tests.search import depth
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+SCHEMA = {"device": "string", "value": "double", "event_time": "timestamp[us, tz=UTC]"}
+TIMED = {"event_time": "timestamp[us, tz=UTC]"}
+BY = ("device",)
+MINUTE = timedelta(minutes=1)
+
+
+def rows(values):
+    return [
+        {"device": "ab"[i % 2], "value": float(v), "event_time": NOON + i * timedelta(seconds=10)}
+        for i, v in enumerate(values)
+    ]
+
+
+def chain(name, *tasks):
+    flow = ro.Dataflow(name)
+    stream = flow.source("in", schema=SCHEMA)
+    for place, task in enumerate(tasks):
+        stream = stream.to(task, id=f"t{place}")
+    return flow.sink("out", stream)
+
+
+def late(tasks, values, first, policy="always", **options):
+    """What one gets who comes after so many records, while another runs all but the last step."""
+    backend = LocalBackend(batch_size=first)
+    manager = ReuseManager(backend, policy=policy)
+    source = ro.MemorySource(rows(values))
+    manager.submit(chain("ada", *tasks), source, ro.MemorySink())
+    backend.turn()
+    sink = ro.MemorySink()
+    report = manager.submit(chain("bob", *tasks), source, sink, flag_warm=True, **options)
+    assert report.first == {"in": first}
+    backend.run()
+    return report, sink.table(f"t{len(tasks) - 1}.warm").to_pylist()
+
+
+def test_by_count_each_key_waits_for_its_own():
+    report, got = late([t.SlidingSum(by=BY, window=3)], range(20), 5)
+    assert set(report.reused) == {"in", "t0"} and set(report.new) == {"t0.warm", "out"}
+    assert [row["seq"] for row in got] == list(range(5, 20))
+    assert [row["seq"] for row in got if row["warm"]] == list(range(9, 20))  # b: 5, 7, 9; a: 6, 8, 10
+    assert got[4]["value"] == 5 + 7 + 9
+
+
+def test_by_time_all_wait_as_long():
+    _, got = late([t.Window(size=MINUTE, by=BY, delay="20s")], range(60), 9)  # the first is of 12:01:30
+    warm = {row["window_start"]: row["warm"] for row in got}
+    starts = sorted(warm)
+    assert [warm[s] for s in starts] == [False, False, *[True] * (len(starts) - 2)]
+    assert starts[0] == NOON + MINUTE, "it was open already"
+
+
+def test_reaches_add_up():
+    _, got = late([t.Window(size=MINUTE, by=BY), t.BlockAverage(by=BY, value="count", window=2)], range(120), 9)
+    # windows from 12:02 on are whole; blocks of 12:02 and 12:03: one may have begun before
+    assert [row["warm"] for row in got if row["device"] == "a"][:3] == [False, False, True]
+    _, got = late([t.SlidingSum(by=BY, window=3), t.SlidingSum(by=BY, window=2)], range(20), 6)
+    assert [row["seq"] for row in got if row["warm"]][:2] == [12, 13]
+
+
+BOUNDED = [
+    lambda: t.SlidingSum(by=BY, window=3),
+    lambda: t.BlockAverage(by=BY, window=2),
+    lambda: t.BlockAverage(by=BY, window=3, mode="sliding"),
+    lambda: t.BlockAverage(by=BY, window=3, mode="growing"),
+    lambda: t.SlidingRegression(by=BY, window=3, horizon=2),
+]
+LAST = [
+    lambda: t.Window(size=MINUTE, by=BY, aggregates={"sum": ("sum", "value")}),
+    lambda: t.Window(size=2 * MINUTE, every=MINUTE, delay=MINUTE, aggregates={"sum": ("sum", "value")}),
+    lambda: t.Window(count=3, by=BY, aggregates={"sum": ("sum", "value")}),
+    lambda: t.Window(gap=timedelta(seconds=15), aggregates={"sum": ("sum", "value")}),
+]
+VALUES = st.lists(st.integers(-50, 50), min_size=30, max_size=30)
+
+
+@given(
+    st.lists(st.sampled_from(BOUNDED), max_size=2),
+    st.none() | st.sampled_from(LAST),
+    st.integers(1, 20),
+    VALUES,
+    VALUES,
+    VALUES,
+)
+@settings(max_examples=depth(60))
+def test_what_is_warm_rests_on_nothing_from_before(steps, last, first, past, other, then):
+    tasks = [make() for make in (*steps, *([] if last is None else [last]))] or [t.NoOp()]
+    try:
+        found = [late(tasks, [*history[:first], *then, *then], first)[1] for history in (past, other)]
+    except ConfigError as error:
+        assert "flag_warm" in str(error)
+        return
+    warm = [[row for row in one if row["warm"]] for one in found]
+    assert warm[0] == warm[1]
+    assert len(warm[0]) >= 3 or len(tasks) > 1, "nothing has become warm"
+
+
+def test_who_remembers_all_is_never_warm():
+    average = t.BlockAverage(by=BY, window=2)
+    for tasks in ([t.KalmanFilter(by=BY)], [t.KalmanFilter(by=BY), average], [average, t.KalmanFilter(by=())]):
+        with pytest.raises(ConfigError, match=r"is ever warm|does not give one by one"):
+            late(tasks, range(20), 5)
+    report, got = late([t.KalmanFilter(by=BY)], range(20), 5, policy="bounded_warm")
+    assert set(report.reused) == {"in"} and all(row["warm"] for row in got)
+    report, got = late([t.SlidingSum(by=BY, window=2)], range(20), 5, policy="bounded_warm")
+    assert set(report.reused) == {"in", "t0"} and [row["warm"] for row in got[:3]] == [False, False, True]
+    report, got = late([t.SlidingSum(by=BY, window=2)], range(20), 5, policy="stateless")
+    assert set(report.reused) == {"in"} and [row["warm"] for row in got[:3]] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "why"),
+    [
+        ([t.SlidingSum(by=BY, window=2), t.SlidingSum(window=2)], r"its key \(\) is not as fine"),
+        ([t.SlidingSum(by=BY, window=2), t.Window(size=MINUTE)], "window is behind windows by count"),
+        ([t.SlidingSum(by=BY, window=2), t.Project(fields=("value",))], "may change|is not among its fields"),
+        ([t.Window(size=MINUTE), ro.map(lambda row: row, schema=TIMED)], "map_function may change event_time"),
+    ],
+    ids=["coarser", "time", "project", "function"],
+)
+def test_what_cannot_be_told_is_refused(tasks, why):
+    manager = ReuseManager()
+    with pytest.raises(ConfigError, match=why):
+        manager.submit(chain("ada", *tasks), flag_warm=True)
+    assert not manager.names
+
+
+def test_streams_that_meet_and_those_that_are_spread():
+    flow = ro.Dataflow("two")
+    a = flow.source("a", schema=SCHEMA).to(t.SlidingSum(by=BY, window=2), id="sum")
+    flow.sink("out", ro.merge(a, flow.source("b", schema=SCHEMA)).to(t.NoOp(), id="both"))
+    with pytest.raises(ConfigError, match=r"both: .*it merges streams"):
+        ReuseManager().submit(flow, flag_warm=True)
+    flow = ro.Dataflow("spread")
+    flow.sink("out", flow.source("a", schema=SCHEMA).shuffle(2).to(t.SlidingSum(by=BY, window=2), id="sum"))
+    with pytest.raises(ConfigError, match=r"sum: .*spread \(shuffle\)"):
+        ReuseManager().submit(flow, flag_warm=True)
+
+
+def test_newcomers_do_not_share_their_flag_and_explain_tells_of_it():
+    manager = ReuseManager()
+    manager.submit(chain("ada", t.SlidingSum(by=BY)), flag_warm=True)
+    assert set(manager.explain(chain("bob", t.SlidingSum(by=BY)), flag_warm=True).new) == {"t0.warm", "out"}
+    assert set(manager.explain(chain("bob", t.SlidingSum(by=BY))).new) == {"out"}
+    again = ReuseManager()
+    again.restore(manager.state())
+    assert again.canonical() == manager.canonical()
