@@ -191,13 +191,14 @@ class FragmentsBackend:
             if one.paused == rest.paused or one.over:  # as when it was taken up; or it has failed
                 return {}
             with self._carriers.still(one.name) as carrier:
-                with untrimmed(upstream(one.wanted, self._fragments), self._fragments) as since, ExitStack() as undo:
-                    undo.callback(self._refresh)
-                    undo.callback(setattr, one, "paused", one.paused)
+                names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
+                with untrimmed(names, self._fragments) as since, ExitStack() as undo:
+                    undo.callback(lambda: setattr(one, "paused", not rest.paused) or self._refresh())
                     one.paused = rest.paused
-                    begins = self._begins(self._refresh(), since)
+                    begins = self._begins(self._refresh(resting=one if rest.paused else None), since)
                     undo.pop_all()
                 carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
+                self._refresh()
             return first_messages(one.progress.placed, one.submission, begins.values())
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
@@ -269,8 +270,9 @@ class FragmentsBackend:
             time.sleep(POLL_SECONDS / 2)
         return found
 
-    def _refresh(self, fresh: Iterable[Made] = ()) -> dict[str, int]:
-        """Tell each fragment what is wanted of it now; returns the versions in which that stands."""
+    def _refresh(self, fresh: Iterable[Made] = (), resting: Recipient | None = None) -> dict[str, int]:
+        """Tell each fragment what is wanted of it now, and by one less; returns the versions in which that stands."""
+        until = {} if resting is None else {name: {*found.streams} for name, found in resting.wanted.items()}
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
         for name, found in asked(self._recipients.values()):
             wanted[name].update(found.streams)
@@ -282,7 +284,7 @@ class FragmentsBackend:
                 fragments[new.fragment.name] = new.fragment
         versions = {}
         for name, fragment in reversed(fragments.items()):
-            versions[name], outside = fragment.tell(wanted[name])
+            versions[name], outside = fragment.tell(wanted[name], until.get(name, set()))
             for other, read in fragment.spec.topics.items():
                 wanted[other] |= outside & {*read.streams}
         return versions
