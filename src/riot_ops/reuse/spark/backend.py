@@ -193,7 +193,8 @@ class FragmentsBackend:
             with self._carriers.still(one.name) as carrier:
                 names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
                 with untrimmed(names, self._fragments) as since, ExitStack() as undo:
-                    undo.callback(lambda: setattr(one, "paused", not rest.paused) or self._refresh())
+                    undo.callback(self._refresh)
+                    undo.callback(setattr, one, "paused", one.paused)
                     one.paused = rest.paused
                     begins = self._begins(self._refresh(resting=one if rest.paused else None), since)
                     undo.pop_all()
@@ -395,7 +396,5 @@ class FragmentsBackend:
         self._watch.join()
         with self._lock, ExitStack() as ending:  # all of it, whatever fails
             ending.callback(self._claim.release)
-            for carrier in self._carriers.all():
-                ending.callback(carrier.close)
-            for fragment in self._fragments.values():
-                ending.callback(fragment.stop)
+            for end in (*(one.close for one in self._carriers.all()), *(f.stop for f in self._fragments.values())):
+                ending.callback(end)

@@ -53,8 +53,7 @@ class Carriers:
     def still(self, name: str) -> Iterator[Carrier]:
         """Nothing is carried to a dataflow meanwhile."""
         while True:
-            carrier = self.of[name]
-            with carrier.lock:
+            with (carrier := self.of[name]).lock:
                 if self.of[name] is carrier:  # meanwhile it may have got one of its own
                     yield carrier
                     return
