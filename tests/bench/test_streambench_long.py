@@ -32,6 +32,7 @@ from riot_ops.bench import (
 )
 from riot_ops.bench.cluster import Cluster
 from riot_ops.bench.jobs import job, kill, with_us
+from riot_ops.bench.peak import Peak
 from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
 from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
@@ -584,7 +585,7 @@ def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPa
             return rate <= 1234.0
 
     monkeypatch.setattr(streambench_saturation, "runner", lambda name, quick: contextlib.nullcontext(Trials()))
-    sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("wordcount",))
+    sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("packed", "expressions"), True, ("wordcount",))
     found = {m.measure: m for m in streambench_saturation.saturation(True, ["grep"], 2.0, sizes)}
     at = "streambench/saturation/grep"
     for form in ("packed", "expressions"):
@@ -593,3 +594,8 @@ def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPa
         assert "at least: no more were tried" in one.against
     assert 1234 / 1.1 <= found[f"{at}/packed/rate"].value <= 1234
     assert len(found) == 3
+    monkeypatch.setattr(streambench_saturation, "volume", lambda *_: (Peak(80.0, (), closed=True), True))
+    sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("packed",), False, ("grep",))
+    [one] = streambench_saturation.saturation(True, ["grep"], 2.0, sizes)
+    assert (one.measure, one.value) == (f"{at}/packed/volume", 80)
+    assert "at least" not in one.against

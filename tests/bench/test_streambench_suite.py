@@ -155,11 +155,9 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         return agreed(name, data)
 
     monkeypatch.setattr(streambench_performance, "agreed", noted)
-    monkeypatch.setattr(streambench_performance, "form_names", lambda _: chosen)
-    chosen, sizes = (
-        ("local", "loop", "packed", "expressions"),
-        Sizes((1,), 40, 1, 80, 1, 1, False, 1, 60.0, ("wordcount", "grep")),
-    )
+    monkeypatch.setattr(streambench_performance, "form_names", lambda _: (*chosen, "udf"))
+    chosen = ("local", "loop", "packed", "expressions")
+    sizes = Sizes((1,), 40, 1, 80, 1, 1, False, 1, 60.0, ("wordcount", "grep"), ("udf", "state"))
     found = {}
     for measure in streambench_performance.performance(True, ("grep",), 2.0, sizes):
         assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
@@ -168,6 +166,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     assert sessions == [(None,), (2, "local-cluster[2,1,1024]"), 2]
     for what in ("throughput", "latency", "processor"):
         assert found[f"streambench/grep/packed-cluster/1x/{what}"].value > 0
+    assert "streambench/grep/udf/1x/throughput" not in found
     for form in chosen:
         one = found[f"streambench/grep/{form}/1x/throughput"]
         assert one.value > 0

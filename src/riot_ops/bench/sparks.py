@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -70,21 +70,23 @@ def timed_query(
     limit_s: float | None = None,
     out: Path | None = None,
     mode: str = "append",
+    watch: Callable[[Any], None] | None = None,
 ) -> tuple[list[float], float | None]:
     """Run a streaming DataFrame to its end.
 
     Returns the seconds of each finished micro-batch, and those spent in an unfinished one where the
-    limit ran out.
+    limit ran out. Meanwhile ``watch`` is called with the query every tenth of a second.
     """
     writer = frame.writeStream.format(form).outputMode(mode).option("checkpointLocation", str(checkpoint))
     if out is not None:
         writer = writer.option("path", str(out))
     query = writer.trigger(availableNow=True).start()
     begun = time.monotonic()
-    if limit_s is None:
-        query.awaitTermination()
-    elif not query.awaitTermination(round(limit_s)):
-        query.stop()
-        done = durations(query)
-        return done, time.monotonic() - begun - sum(done)
+    while query.awaitTermination(0.1 if watch is not None else limit_s) is False:
+        if watch is not None:
+            watch(query)
+        if limit_s is not None and time.monotonic() - begun >= limit_s:
+            query.stop()
+            done = durations(query)
+            return done, time.monotonic() - begun - sum(done)
     return durations(query), None

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,18 +16,17 @@ from riot_ops.bench.data import Discard
 from riot_ops.bench.measure import median
 from riot_ops.bench.opponents.streambench_arrow import batched
 from riot_ops.bench.sparks import durations, folder, micro_batches, timed_query
+from riot_ops.bench.streambench_cost import Cost, Watch
 from riot_ops.bench.streambench_data import PARTS, NumberedLines
 from riot_ops.bench.streambench_forms import PROGRAMS, Row, collected, digest, forms, settled
 from riot_ops.bench.validation import plain_results
 from riot_ops.core.errors import RiotError
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import application
-from riot_ops.measure.processes import ProcessTree
 
 __all__ = [
     "IN_MEMORY",
     "IN_PROCESS",
-    "Cost",
     "Run",
     "agreed",
     "flow_of",
@@ -44,28 +43,6 @@ UPDATES = ("wordcount", "statistics")
 #: State of Spark's own aggregations is fastest in its store in memory; state in Python needs the other one.
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-
-
-@dataclass
-class Cost:
-    """What a run took of the machine, with all of its processes and from its first moment on.
-
-    Attributes
-    ----------
-    line_us : float
-        Processor time per line, on whichever cores.
-    cores : float
-        How many were busy in the mean.
-    memory : float
-        Bytes, at most.
-    """
-
-    line_us: float = math.nan
-    cores: float = math.nan
-    memory: float = math.nan
-
-    def __str__(self) -> str:
-        return f"{self.cores:.1f} cores busy, {self.memory / 2**20:,.0f} MiB at most"
 
 
 @dataclass(frozen=True)
@@ -85,7 +62,8 @@ class Run:
         Whether it was stopped, because it took too long.
     span_s : float
         From the beginning of the first of these micro-batches to the end of the last.
-    cost : Cost
+    cost : Cost or None
+        Of these micro-batches or repetitions; None: of a run that was stopped.
 
     Examples
     --------
@@ -99,7 +77,12 @@ class Run:
     latency_s: tuple[float, ...] = ()
     saturated: bool = False
     span_s: float = math.nan
-    cost: Cost = field(default_factory=Cost)
+    cost: Cost | None = None
+
+    @property
+    def line_us(self) -> float:
+        """Processor time per line (µs)."""
+        return math.nan if self.cost is None else 1e6 * self.cost.seconds / (self.lines * len(self.spent))
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -145,22 +128,10 @@ def in_process(name: str, form: str, data: NumberedLines, repetitions: int) -> R
         spent.append(time.perf_counter() - begun)
 
     once()  # which compiles
-    with _watched(data.total * repetitions) as cost:
+    with Watch() as watch:
         for _ in range(repetitions):
             once()
-    return Run(tuple(spent[1:]), data.total, tuple(latency[1:]), cost=cost)
-
-
-@contextmanager
-def _watched(lines: int) -> Iterator[Cost]:
-    """What so many lines take of the machine; known behind it."""
-    cost = Cost()
-    with ProcessTree(every_s=1.0) as tree:
-        before, begun = tree.spent(), time.perf_counter()
-        yield cost
-        spent, wall = tree.spent() - before, time.perf_counter() - begun
-    cost.line_us, cost.cores = 1e6 * spent / lines, spent / wall
-    cost.memory = float(tree.usage().memory.max(initial=0.0))
+    return Run(tuple(spent[1:]), data.total, tuple(latency[1:]), cost=watch.cost)
 
 
 def _opponent(name: str, form: str, data: NumberedLines) -> Any:
@@ -175,10 +146,10 @@ def _opponent(name: str, form: str, data: NumberedLines) -> Any:
 def packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **options: Any) -> Run:
     """The library on Spark, over micro-batches; the options are those of ``start``."""
     given = {"source": data.source(), "sinks": Discard(), "max_records": data.batch, **options}
-    with _watched(data.total) as cost:
+    with Watch() as watch:
         query = flow_of(name).start(spark, **given)
         begun, unfinished = time.monotonic(), None
-        query.wait(limit_s)
+        query.wait(limit_s, lambda query: watch(query.streaming))
         if query.active:
             query.stop()
             unfinished = time.monotonic() - begun - sum(durations(query.streaming))
@@ -186,7 +157,7 @@ def packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **options
     run = _of_batches([seconds for _, seconds in done], unfinished, data.total, given["max_records"])
     counted = done[1 : len(run.spent) + 1] or done
     span = counted[-1][0] + counted[-1][1] - counted[0][0] if counted else math.nan
-    return _costing(replace(run, span_s=span), cost)
+    return replace(run, span_s=span, cost=_cost(run, watch))
 
 
 def on_spark(
@@ -205,15 +176,16 @@ def on_spark(
     given = forms(name)[form]
     with folder() as base, _provider(spark, store or ("" if given.python else IN_MEMORY)):
         frame = given.build(data.frame(spark, base, files=files))
-        with _watched(data.total) as cost:
-            done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
-        return _costing(_of_batches(done, unfinished, data.total, files * data.each), cost)
+        with Watch() as watch:
+            done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode, watch=watch)
+    run = _of_batches(done, unfinished, data.total, files * data.each)
+    return replace(run, cost=_cost(run, watch))
 
 
-def _costing(run: Run, cost: Cost) -> Run:
-    if run.saturated:  # not all lines were taken
-        cost.line_us = math.nan
-    return replace(run, cost=cost)
+def _cost(run: Run, watch: Watch) -> Cost | None:
+    """What its micro-batches took; the first counts where it is the only one."""
+    known = not run.saturated and (watch.anew or len(run.spent) == 1)
+    return watch.cost if known else None
 
 
 def _of_batches(seconds: list[float], unfinished: float | None, total: int, batch: int) -> Run:

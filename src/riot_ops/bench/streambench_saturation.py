@@ -20,7 +20,6 @@ __all__ = ["Sizes", "saturation", "volume"]
 
 #: Between what was kept up with and what was not, at most.
 PRECISION = 1.1
-FORMS = ("packed", "expressions")
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,8 @@ class Sizes:
         A run that takes longer is saturated.
     search_s : float
         After this time no further volume is tried.
+    forms : tuple of str
+        Those that take volumes; and whether the packed one is paced besides.
     programs : tuple of str
         Where none are named.
     """
@@ -43,11 +44,21 @@ class Sizes:
     most: int
     limit_s: float
     search_s: float
+    forms: tuple[str, ...]
+    paced: bool
     programs: tuple[str, ...]
 
 
-FULL = Sizes(100_000, 50_000_000, 60.0, 300.0, ("identity", "wordcount", "statistics"))
-QUICK = Sizes(100_000, 4_000_000, 6.0, 25.0, ("wordcount",))
+FULL = Sizes(
+    lines=100_000,
+    most=50_000_000,
+    limit_s=60.0,
+    search_s=300.0,
+    forms=("packed", "expressions"),
+    paced=True,
+    programs=("identity", "wordcount", "statistics"),
+)
+QUICK = Sizes(100_000, 4_000_000, 3.0, 15.0, ("packed",), False, ("wordcount",))
 
 
 def saturation(
@@ -68,8 +79,10 @@ def saturation(
             each = max(1, int(sizes.lines * scale)) // PARTS
             data = write_numbered(stream, base / name, 1, PARTS * each)
             agreed(name, data)
-            for form in FORMS:
+            for form in sizes.forms:
                 yield _volume(spark, name, form, data, sizes, int(sizes.most * scale))
+    if not sizes.paced:
+        return
     with runner("spark", quick) as paced:
         for name in chosen:
             yield _rate(paced, name)
