@@ -174,7 +174,8 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert ("; short" in one.against) == (form not in streambench_runs.IN_PROCESS)
         assert (f"streambench/grep/{form}/1x/latency" in found) == (form != "loop")
     assert "micro-batches of 80 records" in found["streambench/grep/packed/1x/throughput"].against
-    assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "udf")] == [0.7, 10.0]
+    assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "pickled")] == [0.7, 10.0]
+    assert "streambench/grep/packed-vs-udf" not in found
     shown = {figure.key: len(figure.points(found.values())) for figure in streambench.EXPERIMENTS[0].figures}
     assert shown == {
         "streambench-forms": 4,
@@ -184,7 +185,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     }
     for form in chosen:
         assert 0 < found[f"streambench/grep/{form}/1x/processor"].value < 1e9
-    for form in ("expressions", "udf"):
+    for form in ("expressions", "pickled"):
         assert found[f"streambench/grep/packed-vs-{form}-processor"].value > 0
 
 

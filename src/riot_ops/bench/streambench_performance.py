@@ -36,7 +36,8 @@ class Sizes:
     lines : int
         Of a micro-batch at scale 1; a run has ``batches`` of them behind the first, which does not count.
     large : int
-        Lines of a micro-batch where forms are held against each other, and ``large_batches`` of them.
+        Lines of a micro-batch where forms are held against each other, and ``large_batches`` of them; at most
+        ``WRITTEN`` of them are different ones.
     proved : int
         Micro-batches over which the digests of all forms are compared; on Spark they are ``streamed`` or one batch.
     repetitions : int
@@ -64,8 +65,8 @@ FULL = Sizes(
     scales=(1, 2, 4, 10),
     lines=10_000,
     batches=10,
-    large=1_000_000,
-    large_batches=5,
+    large=4_000_000,
+    large_batches=3,
     proved=10,
     streamed=True,
     repetitions=5,
@@ -74,6 +75,8 @@ FULL = Sizes(
     without=(),
 )
 QUICK = Sizes((1,), 10_000, 3, 100_000, 2, 1, False, 2, 30.0, (), ("pickled",))
+#: So many lines of a large micro-batch are files of their own, which are read again and again.
+WRITTEN = 1_000_000
 #: Executors of one core each, and what Spark gives them.
 EXECUTORS = 2
 CLUSTER = {
@@ -108,10 +111,10 @@ def performance(
                             agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
                         for form in (one for one in form_names(name) if one not in sizes.without):
                             yield from _of_form(spark, name, form, data, f"{times}x", serving, sizes)
-                batch = _even(sizes.large * scale)
-                large = write_numbered(stream, base / f"{stream}-large", sizes.large_batches + 1, batch)
+                lines = sizes.large * scale
+                large = write_numbered(stream, base / f"{stream}-large", 1, _even(min(lines, WRITTEN)))
                 for name in chosen:
-                    yield from _compared(spark, name, large, sizes)
+                    yield from _compared(spark, name, large, int(lines) // large.each, sizes)
         chosen = [name for name in order if name in sizes.cluster]
         if not chosen:
             return
@@ -197,14 +200,19 @@ def _marks(run: Run, batches: bool, serving: float) -> str:
     return "".join(f"; {mark}" for mark, holds in found.items() if holds)
 
 
-def _compared(spark: Any, name: str, data: NumberedLines, sizes: Sizes) -> Iterator[Measure]:
+def _compared(spark: Any, name: str, lines: NumberedLines, files: int, sizes: Sizes) -> Iterator[Measure]:
     """The packed form against Spark's own, over large micro-batches, which what each of them costs does not hide."""
-    ours = packed(spark, name, data, sizes.limit_s)
-    for form, reach in (("expressions", REACH.get(name, STATELESS)), ("udf", AGAINST_FUNCTIONS)):
-        theirs = on_spark(spark, name, form, data, sizes.limit_s)
+    batch = files * lines.each
+    data = lines.lines(batch * (sizes.large_batches + 1))
+    ours = packed(spark, name, data, sizes.limit_s, max_records=batch)
+    wanted = {"expressions": REACH.get(name, STATELESS), "udf": AGAINST_FUNCTIONS, "pickled": AGAINST_FUNCTIONS}
+    for form, reach in wanted.items():
+        if form in sizes.without:
+            continue
+        theirs = on_spark(spark, name, form, data, sizes.limit_s, files)
         ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
         lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
-        how = f"{forms(name)[form].by}; micro-batches of {data.batch:,} records from the same files{lower}"
+        how = f"{forms(name)[form].by}; micro-batches of {batch:,} records from the same files{lower}"
         at = f"streambench/{name}/packed-vs-{form}"
         yield Measure(at, median(ratios), "ratio", how, reach, values=ratios)
         if ours.cost is not None and theirs.cost is not None:
