@@ -383,7 +383,9 @@ def test_the_tree_has_the_cpu_and_memory_of_a_child() -> None:
 
 def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:
     with ProcessTree(every_s=60) as tree:
+        before = tree.spent()
         subprocess.run([sys.executable, "-c", BUSY.format(s=0.5)], check=True)
+        assert 0.05 < tree.spent() - before < 5
     usage = tree.usage()
     spent = float(usage.cpu[0]) * 1.0
     assert usage.cpu.size == 1
