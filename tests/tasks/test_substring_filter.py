@@ -11,10 +11,11 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 
 texts = st.text("abA.*\0ü", max_size=6)
+lines = st.none() | st.text("abA.*\0ü", max_size=30) | texts
 
 
 @given(
-    st.lists(st.none() | texts, max_size=8),
+    st.lists(lines, max_size=8),
     texts,
     st.booleans(),
     st.booleans(),
@@ -26,6 +27,14 @@ def test_what_passes(lines, text, invert, keep_null, kind):
     session = t.SubstringFilter(text=text, field="line", invert=invert, keep_null=keep_null).session()
     wanted = [i for i, line in enumerate(lines) if (keep_null if line is None else (text in line) != invert)]
     assert session.push_batch(batch)["n"].to_pylist() == wanted
+
+
+@pytest.mark.parametrize("text", ["b", "bc", "bcd", "bcdefghi", "bcdefghijklm"])
+def test_wherever_it_stands(text):
+    lines = ["x" * before + text + "y" * after for before in range(20) for after in range(20)]
+    lines += [line.replace(text, text[:-1] + "z") for line in lines]
+    found = t.SubstringFilter(text=text).session().push_many([{"payload": line} for line in lines])
+    assert [row["payload"] for row in found] == [line for line in lines if text in line] == lines[:400]
 
 
 def test_bytes_that_are_no_text():

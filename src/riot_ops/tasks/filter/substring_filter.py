@@ -81,7 +81,7 @@ class SubstringFilter(FilterTask):
         column = batch.column(self.field)
         if pa.types.is_null(column.type):
             return np.full(batch.num_rows, self.keep_null)
-        passes = contain(column, self.text) if self.text else np.ones(len(column), np.bool_)
+        passes = contain(column, self.text)
         if self.invert:
             passes = ~passes
         if column.null_count:
