@@ -8,7 +8,7 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from riot_ops.bench import reuse, reuse_carried, reuse_sides, reuse_spark
+from riot_ops.bench import reuse, reuse_carried, reuse_many, reuse_sides, reuse_spark
 from riot_ops.core.errors import ConfigError
 from riot_ops.reuse.traces import Action, sequence
 from riot_ops.reuse.workloads import riot21
@@ -211,3 +211,17 @@ def test_a_trace_on_spark(spark, monkeypatch, tmp_path):
         assert found[f"after-drain{form}"].value == 0 and found[f"cpu-reduction{form}"].value < 1
         assert found[f"disruption-ms{form}"].value >= 0 and found[f"action-ms{form}"].value > 0
     assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value > 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.integration
+def test_many_dataflows_are_measured_as_in_process(monkeypatch):
+    monkeypatch.setattr(reuse_many, "WARM", (30.0, 5.0))
+    monkeypatch.setattr(reuse_many, "COUNTED", (30.0, 4.0))
+    monkeypatch.setattr(reuse_many, "FIRST_SECONDS", 3.0)
+    found = {m.measure: m for m in reuse.measures(quick=True, many=5, backend="spark")}
+    assert set(found) == {f"reuse/many/5/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
+    assert 0 < found["reuse/many/5/p95-ms"].value < 60_000
+    assert found["reuse/many/5/records-per-s"].value > 0 and found["reuse/many/5/submit-ms"].value > 0
+    assert "JVM and workers" in found["reuse/many/5/bytes-per-dataflow"].against

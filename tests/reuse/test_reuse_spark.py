@@ -13,7 +13,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.reuse import ReuseManager, SparkBackend
+from riot_ops.reuse import Request, ReuseManager, SparkBackend
 from riot_ops.streams.city import CitySource
 from riot_ops.testing import exact
 from tests.reuse import serving_job
@@ -139,4 +139,25 @@ def test_all_go_on_after_a_kill(spark, tmp_path):
     for name, last in (("ada", "t0"), ("bob", "t1")):
         whole = serving_job.dataflow(name).run(CitySource(90, messages=serving_job.MESSAGES))
         assert rows(Got(ro.ParquetSink(tmp_path / name)), last) == rows(whole, last)
+    manager.close()
+
+
+def test_many_that_come_at_once_are_one_query(spark, tmp_path):
+    backend = SparkBackend(spark, tmp_path / "back", max_records=500)
+    manager = ReuseManager(backend)
+    source = Gated(CitySource(90, messages=1500), tmp_path / "gate")
+    flows = [
+        dataflow(f"d{i}", t.RangeFilter(by=None, bounds={"value": (i, 1e6)}), t.KalmanFilter(by=KEY)) for i in range(12)
+    ]
+    sinks = [ro.MemorySink() for _ in flows]
+    reports = manager.submit_all(Request(flow, source, sink) for flow, sink in zip(flows, sinks, strict=True))
+    assert {tuple(report.first.items()) for report in reports} == {(("city", 0),)}
+    assert backend.stats()["queries"] == backend.stats()["readings"] == 1
+    (tmp_path / "gate").touch()
+    assert backend.wait(90)
+    for flow, sink in list(zip(flows, sinks, strict=True))[::4]:
+        assert rows(Got(sink), "t1") == rows(flow.run(CitySource(90, messages=1500)), "t1")
+    for flow in flows:
+        manager.remove(flow.name)
+    assert backend.stats()["queries"] == 0 and not list((tmp_path / "back" / "fragments").iterdir())
     manager.close()
