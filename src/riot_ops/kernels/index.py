@@ -201,7 +201,9 @@ def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
     >>> key_numbers([pa.array([7, 9, 7])], 3).tolist()
     [0, 1, 0]
     """
-    if columns and all(pa.types.is_int64(c.type) and not c.null_count for c in columns):
+    if not columns:
+        return np.zeros(n, np.int64)
+    if all(pa.types.is_int64(c.type) and not c.null_count for c in columns):
         edges = edges_of(*(int_column(c) for c in columns))
         if 2 * edges.size < n:  # rows with one key that follow one another are looked for once
             heads = pa.array(edges[:-1])

@@ -15,7 +15,6 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.ordering import edges_of
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
 from riot_ops.task import KeyedTask, Requirement, State, StateField, with_field
@@ -44,6 +43,20 @@ def _batches(slots: Any, times: Any, latest: Any, open_batch: Any, batch: Any, c
             closed_at[n] = OPEN
             n += 1
         batch[i] = open_batch[s]
+    return n
+
+
+@kernel
+def _follow(times: Any, edges: Any) -> Any:
+    """Where batches begin in rows of one key; returns how many there are, -1 where a time falls."""
+    n = 0
+    for i in range(times.size):
+        if i > 0 and times[i] < times[i - 1]:
+            return -1
+        if i == 0 or times[i] > times[i - 1]:
+            edges[n] = i
+            n += 1
+    edges[n] = times.size
     return n
 
 
@@ -128,14 +141,13 @@ class TimeBatchTask(KeyedTask):
         n = pool.num_rows
         keys = int(slots.max()) + 1 if n else 0
         times, _ = microseconds(pool.column("event_time"))
+        if keys <= 1 and (found := _follow(times, edges := np.empty(n + 1, np.int64))) >= 0:
+            edges = edges[: found + ended] if found else edges[:1]  # the last batch is open
+            return pool.slice(0, edges[-1]), edges, pool.slice(edges[-1])
         batch, closed_at = np.empty(n, np.int64), np.empty(n, np.int64)
         found = _batches(slots, times, np.full(keys, NEVER), np.full(keys, OPEN), batch, closed_at)
         late = batch == LATE
-        if late.any():
-            dead.reject(pool, late, "late", "a later batch has begun")
-        elif keys <= 1:  # batches follow one another, and the last is open
-            last = n if ended else int(np.searchsorted(batch, found - 1))
-            return pool.slice(0, last), edges_of(batch[:last]), pool.slice(last)
+        dead.reject(pool, late, "late", "a later batch has begun")
         closing = np.arange(found) if ended else closed_at[:found]
         at = np.where(late, OPEN, closing[np.maximum(batch, 0)]) if found else batch
         out, rest = np.flatnonzero(at != OPEN), np.flatnonzero((at == OPEN) & ~late)
