@@ -22,7 +22,7 @@ DELIMITED, SPACED, LOGGED = 0, 1, 2
 _U1, _NOUGHT = np.uint64(1), np.uint64(0)
 
 
-@kernel
+@kernel(inline=True)
 def _close(data: Any, p: Any, end: Any) -> Any:
     """The byte that closes the cell of a log that begins at p, 0 where it ends with the next blank."""
     if p >= end:
@@ -31,18 +31,8 @@ def _close(data: Any, p: Any, end: Any) -> Any:
     return 34 if b == 34 else (93 if b == 91 else 0)
 
 
-@kernel
-def _note(cells: Any, place: Any, begin: Any, stop: Any, begins: Any, stops: Any) -> Any:
-    """Where a cell is, if it is wanted; returns the number of the next."""
-    if cells < place.size and place[np.uint64(cells)] >= 0:
-        c = np.uint64(place[np.uint64(cells)])
-        begins[c] = begin
-        stops[c] = stop
-    return cells + 1
-
-
-@kernel
-def _cut(data: Any, p: Any, end: Any, delimiters: Any, spaced: Any, place: Any, begins: Any, stops: Any) -> Any:
+@kernel(inline=True)
+def _cut(data: Any, p: Any, end: Any, delimiters: Any, how: Any, place: Any, begins: Any, stops: Any) -> Any:
     """How many cells a line has, and where those are that are wanted; -1 where it is not plain.
 
     The delimiters of 64 bytes are found without a branch, as the bits of a number, and then gone through: how they lie
@@ -51,6 +41,7 @@ def _cut(data: Any, p: Any, end: Any, delimiters: Any, spaced: Any, place: Any, 
     cells: Any = 0
     begin = p
     odd = _NOUGHT
+    close = _close(data, p, end) if how == LOGGED else 0
     while p < end:
         bits = equal64(data, p, delimiters[0])
         for d in range(1, delimiters.size):
@@ -58,54 +49,41 @@ def _cut(data: Any, p: Any, end: Any, delimiters: Any, spaced: Any, place: Any, 
         within = first(end - p)
         bits &= within
         odd |= ~below64(data, p, 128) & within
-        if spaced:  # another white space may be there
+        if how == SPACED:  # another white space may be there
             odd |= below64(data, p, 14) & within
         while bits != _NOUGHT:
             q = p + np.int64(trailing_zeros(bits))
-            if not spaced and cells >= place.size:
+            if how == DELIMITED and cells >= place.size:
                 cells += np.int64(ones(bits))
                 break
             bits &= bits - _U1
-            if not spaced or q > begin:
-                cells = _note(cells, place, begin, q, begins, stops)
-            begin = q + 1
-        p += WIDTH
-    if not spaced or end > begin:
-        cells = _note(cells, place, begin, end, begins, stops)
-    return -1 if odd != _NOUGHT else cells
-
-
-@kernel
-def _cut_logged(data: Any, p: Any, end: Any, place: Any, begins: Any, stops: Any) -> Any:
-    """The same of a line of a log."""
-    cells: Any = 0
-    begin = p
-    odd = _NOUGHT
-    close = _close(data, p, end)
-    while p < end:
-        within = first(end - p)
-        bits = equal64(data, p, 32) & within
-        odd |= ~below64(data, p, 128) & within
-        while bits != _NOUGHT:
-            stop = p + np.int64(trailing_zeros(bits))
-            bits &= bits - _U1
-            after = stop + 1
+            stop = q
             if close:
                 stop -= 1
                 if stop <= begin or byte(data, stop) != close:
                     continue  # within quotes or brackets
                 begin += 1
-            cells = _note(cells, place, begin, stop, begins, stops)
-            begin = after
-            close = _close(data, begin, end)
+            if how != SPACED or q > begin:
+                if cells < place.size and place[np.uint64(cells)] >= 0:
+                    c = np.uint64(place[np.uint64(cells)])
+                    begins[c] = begin
+                    stops[c] = stop
+                cells += 1
+            begin = q + 1
+            if how == LOGGED:
+                close = _close(data, begin, end)
         p += WIDTH
-    stop = end
-    if close:
-        stop -= 1
-        if stop <= begin or byte(data, stop) != close:
-            return -1
-        begin += 1
-    cells = _note(cells, place, begin, stop, begins, stops)
+    if how != SPACED or end > begin:
+        stop = end
+        if close:
+            stop -= 1
+            if stop <= begin or byte(data, stop) != close:
+                return -1
+            begin += 1
+        if cells < place.size and place[cells] >= 0:
+            begins[place[cells]] = begin
+            stops[place[cells]] = stop
+        cells += 1
     return -1 if odd != _NOUGHT else cells
 
 
@@ -145,10 +123,7 @@ def plain_lines(
             if trailing and p < end:
                 for d in range(delimiters.size):
                     spare |= int(byte(data, end - 1) == delimiters[d])
-            if how == LOGGED:
-                cells = _cut_logged(data, p, end, place, cell_begins, cell_stops)
-            else:
-                cells = _cut(data, p, end, delimiters, how == SPACED, place, cell_begins, cell_stops)
+            cells = _cut(data, p, end, delimiters, how, place, cell_begins, cell_stops)
             good = cells >= least and cells <= most + spare
         if good:
             v = np.uint64(j)
