@@ -12,9 +12,11 @@ from riot_ops.kernels.jit import kernel
 __all__ = [
     "BEYOND",
     "BROKEN",
+    "EVENT",
     "GREEDY",
     "INTERVAL",
     "MISSING",
+    "NEITHER",
     "OPTIMISTIC",
     "THOMPSON",
     "UNKNOWN",
@@ -28,6 +30,8 @@ INTERVAL, GREEDY, THOMPSON, OPTIMISTIC = 0, 1, 2, 3
 
 #: What is wrong with a record: its action, or its round or reward.
 UNKNOWN, MISSING, BEYOND, BROKEN = 1, 2, 3, 4
+#: In place of an action's number: there is none, as the record is an event; it is neither of both.
+EVENT, NEITHER = -1, -2
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -139,9 +143,9 @@ def choose(
     spreads: Any, every: Any, bins: Any, counts: Any, totals: Any, fresh: Any, middles: Any, halves: Any,
     within: Any, limit: Any, since: Any, ready: Any, drawn: Any, selected: Any, chosen: Any, earned: Any,
 ) -> None:  # fmt: skip
-    """Take the reward of each record that has an action, and choose one for the others.
+    """Take the reward of each record that has an action (``given``), and choose one for each :data:`EVENT`.
 
-    ``chosen[i]`` is -1 for a reward; ``earned[i]`` is what the environment gave for a choice, -1 if nothing.
+    ``chosen[i]`` is -1 for all but these; ``earned[i]`` is what the environment gave for a choice, -1 if nothing.
     """
     actions = counts.shape[1]
     size = bins.shape[1] // actions
@@ -149,9 +153,14 @@ def choose(
         s = slots[i]
         chosen[i] = -1
         earned[i] = -1
-        if given[i] >= 0:
-            _reward(s, given[i], rewards[i], first, width, bins, counts, totals, fresh, middles, halves, within)
+        if given[i] == NEITHER:
             continue
+        if given[i] != EVENT:
+            _reward(
+                s, given[i], np.int64(rewards[i]), first, width, bins, counts, totals, fresh, middles, halves, within
+            )
+            continue
+        now = np.int64(rounds[i])
         best = 0
         if kind == INTERVAL:
             if not ready[s]:
@@ -159,15 +168,15 @@ def choose(
                 for a in range(actions):
                     ready[s] &= counts[s, a] >= least
                 if ready[s]:
-                    since[s] = rounds[i]
+                    since[s] = now
             if not ready[s]:
                 best = int(_uniform(seed, drawn, s) * actions)
             else:
-                steps = (rounds[i] - since[s]) // pause
+                steps = (now - since[s]) // pause
                 if steps > 0 and limit[s] > lowest:
                     # whether more steps than there is room for or not, without a product that is too large
                     limit[s] = lowest if steps > limit[s] else max(lowest, limit[s] - step * steps)
-                    since[s] = rounds[i]
+                    since[s] = now
                     for a in range(actions):
                         fresh[s, a] = False
                 highest = 0
@@ -181,7 +190,7 @@ def choose(
                     if a == 0 or upper > highest:
                         best, highest = a, upper
         elif kind == GREEDY:
-            r = max(rounds[i], 1)
+            r = max(now, 1)
             chance = explore * reduction * math.log(r) / r if logarithmic else min(explore, explore * reduction / r)
             if _uniform(seed, drawn, s) < chance:
                 best = int(_uniform(seed, drawn, s) * actions)

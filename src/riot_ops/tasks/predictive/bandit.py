@@ -14,13 +14,14 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.parameters import Count, NonNegative
-from riot_ops.kernels.arrow import count_column, float_column
+from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.bandits import (
     BEYOND,
     BROKEN,
     GREEDY,
     INTERVAL,
     MISSING,
+    NEITHER,
     OPTIMISTIC,
     THOMPSON,
     UNKNOWN,
@@ -234,27 +235,38 @@ class Bandit(KeyedTask):
         }
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        """Of several keys what is wrong must not make one; else :meth:`update` passes it over, which costs less."""
+        if not self.by:
+            return batch
+        wrong = self._wrong(batch, *self._read(batch), dead)
+        return batch.filter(pa.array(wrong == 0)) if wrong.any() else batch
+
+    def _read(self, batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
+        """The number of each record's action, its round and its reward."""
+        rounds, rewards = (float_column(batch.column(name))[0] for name in (self.round, self.reward))
+        return code_of(batch.column(self.action), self.actions), rounds, rewards
+
+    def _wrong(self, batch: pa.RecordBatch, given: Any, rounds: Any, rewards: Any, dead: DeadLetters) -> Any:
+        """What is wrong with each record, 0 if nothing; such are rejected."""
         column, wrong = batch.column(self.action), np.empty(batch.num_rows, np.int8)
         named = np.asarray(column.is_valid()) if column.null_count else _ALL
-        rounds, rewards = (float_column(batch.column(name))[0] for name in (self.round, self.reward))
         low, high = self.rewards
-        if not judge(
-            named, code_of(column, self.actions), rounds, rewards, float(low), float(high), float(EXACT), wrong
-        ):
-            return batch
-        dead.reject(batch, wrong == UNKNOWN, "unknown_action", f"{self.action} is none of {', '.join(self.actions)}")
-        what = f"{self.round} or {self.reward}"
-        dead.reject(batch, wrong == MISSING, "missing", f"{what} is missing")
-        dead.reject(batch, wrong == BEYOND, "out_of_range", f"{what} is out of range: rewards are from {low} to {high}")
-        dead.reject(batch, wrong == BROKEN, "not_whole", f"{what} is no whole number")
-        return batch.filter(pa.array(wrong == 0))
+        if judge(named, given, rounds, rewards, float(low), float(high), float(EXACT), wrong):
+            names, what = ", ".join(self.actions), f"{self.round} or {self.reward}"
+            dead.reject(batch, wrong == UNKNOWN, "unknown_action", f"{self.action} is none of {names}")
+            dead.reject(batch, wrong == MISSING, "missing", f"{what} is missing")
+            bounds = f"{what} is out of range: rewards are from {low} to {high}"
+            dead.reject(batch, wrong == BEYOND, "out_of_range", bounds)
+            dead.reject(batch, wrong == BROKEN, "not_whole", f"{what} is no whole number")
+        return wrong
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         n, (low, _) = batch.num_rows, self.rewards
-        given = code_of(batch.column(self.action), self.actions)
-        rounds, rewards = (count_column(batch.column(name)) for name in (self.round, self.reward))
+        given, rounds, rewards = self._read(batch)
+        if not self.by and (wrong := self._wrong(batch, given, rounds, rewards, dead)).any():
+            given = np.where(wrong, np.int32(NEITHER), given)
         chosen, earned = np.empty(n, np.int32), np.empty(n, np.int64)
         world = [(self.feedback or {}).get(name, (0.0, 0.0)) for name in self.actions]
         means, spreads = (np.array([pair[i] for pair in world]) for i in range(2))
@@ -269,13 +281,17 @@ class Bandit(KeyedTask):
         events = chosen >= 0
         made = {
             self.action: pa.array(self.actions, pa.string()).take(pa.array(chosen[events])),
-            self.reward: pa.array(earned[events], mask=earned[events] < 0),
+            self.reward: self._earned(earned[events]),
         }
         schema = self.output_schema(batch.schema)
         rest = batch.select([name for name in schema.names if name not in made])
         rest = rest if events.all() else rest.filter(pa.array(events))
         columns = [made[f.name] if f.name in made else rest.column(f.name) for f in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _earned(self, rewards: npt.NDArray[np.int64]) -> pa.Array:
+        """What choices brought in, null where they brought nothing."""
+        return pa.nulls(rewards.size, pa.int64()) if self.feedback is None else pa.array(rewards, mask=rewards < 0)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
