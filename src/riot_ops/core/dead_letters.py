@@ -175,5 +175,5 @@ def _tokens(column: pa.Array) -> list[str]:
     if not (is_text(kind) or pa.types.is_integer(kind) or kind == TIMESTAMP):
         return [json_text(value) for value in values]
     if not pa.types.is_integer(kind):
-        values = [value if value is None or isinstance(value, str) else _plain(value) for value in values]
+        values = [value if value is None or isinstance(value, (str, int)) else _plain(value) for value in values]
     return ENCODER.encode_lines(values).decode().split("\n")[:-1]

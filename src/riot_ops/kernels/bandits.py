@@ -160,7 +160,7 @@ def choose(
                 s, given[i], np.int64(rewards[i]), first, width, bins, counts, totals, fresh, middles, halves, within
             )
             continue
-        now = np.int64(rounds[i])
+        now: Any = np.int64(rounds[i])
         best = 0
         if kind == INTERVAL:
             if not ready[s]:

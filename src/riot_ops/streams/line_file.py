@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import mmap
 import os
@@ -182,10 +183,16 @@ def time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:
     if not missing.any():
         return timestamps(times + shift if shift else times)
     if missing.all():
-        return pa.nulls(times.size, TIMESTAMP)
+        return _no_times(1 << max(0, times.size - 1).bit_length()).slice(0, times.size)
     values = np.where(missing, 0, times + shift)
     bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(TIMESTAMP, times.size, [bits, pa.py_buffer(values)], -1)
+
+
+@functools.lru_cache(16)
+def _no_times(rows: int) -> pa.Array:
+    """So many nulls; batches share them, as new memory costs more than what it is for."""
+    return pa.nulls(rows, TIMESTAMP)
 
 
 def _unpack(path: str) -> Any:
