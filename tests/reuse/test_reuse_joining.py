@@ -14,6 +14,7 @@ from riot_ops.graph.plan import NoStageError, planned
 from riot_ops.reuse import ReuseManager
 from riot_ops.reuse.spark.control import Control
 from riot_ops.reuse.spark.layout import Layout, Layouts
+from riot_ops.reuse.workloads import riot21, riot_source
 from tests.reuse.queries import FakeSpark, Gated
 
 N = 600
@@ -208,3 +209,13 @@ def test_layouts_are_read_by_the_query_that_is_meant(tmp_path):
     (tmp_path / "four").write_bytes((tmp_path / "two").read_bytes())
     with pytest.raises(ConnectorError, match="damaged"):
         again.of(Control(layout="four"))
+
+
+def test_seven_dataflows_over_one_stream_run_in_few_queries(tmp_path):
+    manager = ReuseManager(FakeSpark(tmp_path / "back", join=True, fuse="coarse"))
+    source = Gated(riot_source("city", 100), tmp_path / "gate")
+    for flow in riot21()[:7]:
+        manager.submit(flow, source, ro.MemorySink())
+    stats = manager.stats()
+    assert stats["fragments"] == 3 and stats["steps_alone"] == 64 and stats["steps"] == 35
+    manager.close()
