@@ -572,6 +572,33 @@ def test_lines_come_over_and_over_again_with_other_numbers(tmp_path: Path) -> No
     assert len(set(payload)) == 8
 
 
+def test_a_volume_is_too_much_where_it_takes_too_long_or_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data = write_numbered("searches", tmp_path / "lines", 1, 100)
+    sizes = streambench_saturation.Sizes(100, 10_000, 2.0, 60.0, ("packed",), False, ())
+    for fails, stopped, holds in ((True, False, 1_600), (False, True, 1_600), (False, False, 1_000)):
+
+        def packed(
+            spark: Any,
+            name: str,
+            some: Any,
+            limit_s: float,
+            *,
+            max_records: int,
+            fails: Any = fails,
+            stop: Any = stopped,
+        ) -> Any:
+            assert (name, limit_s, max_records) == ("grep", 22.0, some.total)
+            if fails and some.total > 1_600:
+                raise RiotError("no memory is left")
+            seconds = 1.5 if fails or stop else some.total / 500
+            return streambench_knobs.Run((seconds,), some.total, saturated=stop and some.total > 1_600)
+
+        monkeypatch.setattr(streambench_saturation, "packed", packed)
+        found = streambench_saturation._volume(None, "grep", "packed", data, sizes, 10_000)
+        assert holds / 1.2 <= found.value <= holds
+        assert "at least" not in found.against
+
+
 @pytest.mark.spark
 def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Trials:

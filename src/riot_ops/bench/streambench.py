@@ -70,7 +70,7 @@ EXPERIMENTS = (
         "as possible. All forms of a program read the same numbered files, and a digest of their results is equal "
         "before any figure is told. The paper had 5 to 50 million records: on Spark Identity was more than 2.5 times "
         "as fast as word count, and latency about a second, whatever the scale.",
-        (180, 2400),
+        (165, 2400),
         Figure(
             "streambench-forms",
             "StreamBench: forms of each program",
@@ -112,7 +112,7 @@ EXPERIMENTS = (
         "as many until one takes longer than its limit; and lines at a steady rate, higher and higher until "
         "micro-batches no longer keep up. Then by halves, to a tenth. The paper's Spark was saturated by 50 million "
         "records of statistics.",
-        (30, 1500),
+        (40, 1500),
         Figure(
             "streambench-saturation",
             "StreamBench: the most lines of a micro-batch",
@@ -176,7 +176,7 @@ EXPERIMENTS = (
         "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
         "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
         "Trigger, records and partitions are combined besides.",
-        (195, 1500),
+        (170, 1500),
         Figure(
             "streambench-knobs-throughput",
             "StreamBench: throughput by setting",

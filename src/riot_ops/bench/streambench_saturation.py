@@ -20,6 +20,8 @@ __all__ = ["Sizes", "saturation", "volume"]
 
 #: Between what was kept up with and what was not, at most.
 PRECISION = 1.1
+#: Seconds that a query may take besides its micro-batch.
+START_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Sizes:
     lines : int
         The first volume; the next have twice and then four times as many, up to ``most``.
     limit_s : float
-        A run that takes longer is saturated.
+        A micro-batch that takes longer is saturated.
     search_s : float
         After this time no further volume is tried.
     forms : tuple of str
@@ -58,7 +60,7 @@ FULL = Sizes(
     paced=True,
     programs=("identity", "wordcount", "statistics"),
 )
-QUICK = Sizes(100_000, 4_000_000, 3.0, 15.0, ("packed",), False, ("wordcount",))
+QUICK = Sizes(100_000, 4_000_000, 6.0, 20.0, ("packed",), False, ("wordcount",))
 
 
 def saturation(
@@ -111,13 +113,13 @@ def _volume(spark: Any, name: str, form: str, data: NumberedLines, sizes: Sizes,
     def takes(lines: int) -> bool:
         some = data.lines(lines)
         try:
-            run = _at_once(spark, name, form, some, sizes.limit_s)
+            run = _at_once(spark, name, form, some, START_S + sizes.limit_s)
         except RiotError:
             return False
         took[some.total] = run.spent[0]
-        return not run.saturated
+        return not run.saturated and run.spent[0] <= sizes.limit_s
 
-    _at_once(spark, name, form, data, sizes.limit_s)  # the first query is slow
+    _at_once(spark, name, form, data, START_S + sizes.limit_s)  # the first query is slow
     found, saturated = volume(takes, data.total, most, sizes.search_s)
     taken = data.lines(int(found.rate)).total if found.rate else 0
     how = f"{form}, all in one micro-batch within {sizes.limit_s:g} s: {took.get(taken, float('nan')):.1f} s"
