@@ -195,6 +195,7 @@ def test_left_out():
 """
 
 
+@pytest.mark.slow  # a tool of ours
 def test_killed_survived_and_hanging(tmp_path):
     for name, text in (
         ("src/riot_ops/__init__.py", ""),
