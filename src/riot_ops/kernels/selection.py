@@ -20,7 +20,7 @@ from riot_ops.kernels.arrow import float_column, readonly, replace_column
 __all__ = ["SMALL", "Draft", "Rows", "Selection", "drafted", "finish", "floats", "kept", "names_of", "picked", "whole"]
 
 #: Most rows of a batch that counts as small.
-SMALL = 1024
+SMALL = 8192
 #: Most rows of several drafts that are made at once: who keeps one of them keeps the memory of all.
 PAGE = 128
 #: What :meth:`pyarrow.RecordBatch.take` calls, at two thirds of the cost for few rows.
