@@ -29,6 +29,8 @@ RATE = 100.0
 AT_ONCE = 3
 #: Seconds for which it counts, in the full and in the quick form; and how long a query may take to come up.
 COUNTED, UP_SECONDS, LOOK_SECONDS = (10.0, 3.0), 30.0, 0.1
+#: So many micro-batches of a query are waited for besides, in the mean: on a busy machine they take longer.
+LEAST_BATCHES = 5
 #: Messages that are waited for to tell what a boundary adds, in the full and in the quick form; their rate; and seconds
 #: for which they are waited for at most.
 MESSAGES, MESSAGE_RATE, MOST_SECONDS = (400, 100), 20.0, 60.0
@@ -90,6 +92,7 @@ def _cores(side: Side, flows: Sequence[Dataflow], seconds: float, then: Callable
     let_run(side, UP_SECONDS, side.up)
     begin, before, done = time.monotonic(), spent(), side.batches()
     let_run(side, seconds)
+    let_run(side, UP_SECONDS, lambda: side.batches() - done >= LEAST_BATCHES * side.queries())
     took, seconds = spent() - before, time.monotonic() - begin
     due = side.queries() * seconds / TRIGGER_S
     return took / seconds * max(1.0, due / max(side.batches() - done, 1))
