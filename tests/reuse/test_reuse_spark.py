@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 import riot_ops as ro
@@ -119,6 +122,42 @@ def test_three_queries_become_one(spark, tmp_path):  # P18
     assert backend.wait(90)
     for (name, flow), last in zip(flows.items(), ("t0", "t1", "t0"), strict=True):
         assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last)
+    manager.close()
+
+
+def workers():
+    """The Python processes that work for Spark, but for those that fork others."""
+    java = [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+    found = [p for one in java for p in one.children(recursive=True) if p.name().startswith("python")]
+    forking = {p.ppid() for p in found}
+    return [p for p in found if p.pid not in forking]
+
+
+@pytest.mark.slow
+def test_workers_are_killed_at_random_moments(spark, tmp_path):  # P15
+    choose = random.Random(1)
+    backend = SparkBackend(spark, tmp_path / "back", max_records=200, tries=10)
+    manager = ReuseManager(backend)
+    source = Gated(CitySource(90, messages=MESSAGES), tmp_path / "gate")
+    flows = {
+        "ada": dataflow("ada", t.KalmanFilter(by=KEY)),
+        "bob": dataflow("bob", t.KalmanFilter(by=KEY), t.BlockAverage(by=KEY, window=5)),
+        "cyd": dataflow("cyd"),
+    }
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
+    for name in ("ada", "bob"):
+        manager.submit(flows[name], source, sinks[name])
+    (tmp_path / "gate").touch()
+    late = manager.submit(flows["cyd"], source, sinks["cyd"]).first["city"]
+    killed = 0
+    while killed < 2 and backend.stats()["records"].get("city.0", 0) < MESSAGES:
+        time.sleep(choose.random())
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+            choose.choice(workers()).kill()
+            killed += 1
+    assert killed and backend.wait(90) and not backend.stats()["failed"]
+    for (name, flow), last, first in zip(flows.items(), ("t0", "t1", "kept"), (0, 0, late), strict=True):
+        assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last, first)
     manager.close()
 
 
