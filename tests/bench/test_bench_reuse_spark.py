@@ -210,7 +210,7 @@ def test_a_trace_on_spark(spark, monkeypatch, tmp_path):
     for form in ("", "-defragmented"):
         assert found[f"after-drain{form}"].value == 0 and found[f"cpu-reduction{form}"].value < 1
         assert found[f"disruption-ms{form}"].value >= 0 and found[f"action-ms{form}"].value > 0
-    assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value > 0
+    assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value >= 0
 
 
 @pytest.mark.slow

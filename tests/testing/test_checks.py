@@ -17,7 +17,7 @@ from riot_ops.core.operator import StateField
 from riot_ops.runtime import state
 from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState
-from riot_ops.task import Case, StatelessTask, ValueTask, replace_column, with_field
+from riot_ops.task import Case, FilterTask, StatelessTask, ValueTask, replace_column, with_field
 from riot_ops.testing import CHECKS, applies, check_task, exact
 
 BATCH = pa.RecordBatch.from_pydict({"key": ["a", "b", "a", "b"], "value": [1.0, 2.0, None, 4.0]})
@@ -318,6 +318,24 @@ class Misstating(Total):
     high: int = 8
 
 
+@dataclass(frozen=True, kw_only=True)
+class Twofold(FilterTask):
+    """Lets other rows pass than it returns."""
+
+    pattern: ClassVar[str] = "Filter"
+    selectivity: ClassVar[str] = "1:0/1"
+
+    def passes(self, batch, dead):
+        return np.ones(batch.num_rows, np.bool_)
+
+    def apply(self, batch, dead):
+        return batch.slice(0, 1)
+
+    @classmethod
+    def cases(cls):
+        yield Case(cls(), BATCH)
+
+
 def _fails(kind, name: str, law: str) -> None:
     """The check fails, and for that reason."""
     check = next(c for c in CHECKS if c.__name__ == f"check_{name}")
@@ -345,6 +363,7 @@ FAULTS = [
     (Inventing, "selectivity", "^rows came out of messages that never came in"),
     (Numbering, "derivation", r"^the output has the places \(1,\), which no input has"),
     (Repeating, "derivation", "^records of one number"),
+    (Twofold, "selection", "^other rows pass than apply returns"),
     (Hashing, "determinism", "^a process with another PYTHONHASHSEED gives something else"),
     (Unlike, "config_is_identity", r"^Unlike\(.*\) != Unlike\("),
     (Dropping, "config_roundtrip", r"^Dropping\(.*number=0\.0\) came back for"),
@@ -374,6 +393,7 @@ def test_a_check_is_made_only_of_what_it_is_for():
     keyed = [cases[0], 0, 0]
     assert counts.pop("check_merge") == counts.pop("check_state_versions") == counts.pop("check_bounded_state") == keyed
     assert counts.pop("check_docstring") == [1, 1, 1]
+    assert counts.pop("check_selection") == counts["check_bad_input_schema"]
     assert counts.pop("check_bad_input_schema") == counts.pop("check_wrong_type") == [cases[0], cases[1], 0]
     assert counts.pop("check_key_independence")[1:] == cases[1:]
     assert all(found == cases for found in counts.values())

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from riot_ops import tasks as t
 from riot_ops.bench.measure import Measure, median
-from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Side, Together, spent
+from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Side, Together
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.core.sink import CallbackSink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.kernels.arrow import int_column
+from riot_ops.measure.processes import ProcessTree
 from riot_ops.streams.pace import Paced
 
 __all__ = ["boundary", "carried", "let_run"]
@@ -90,6 +91,7 @@ def _cores(side: Side, flows: Sequence[Dataflow], seconds: float, then: Callable
         side.submit(flow, CallbackSink(lambda stream, batch: None))
     then()
     let_run(side, UP_SECONDS, side.up)
+    spent = ProcessTree().spent
     begin, before, done = time.monotonic(), spent(), side.batches()
     let_run(side, seconds)
     let_run(side, UP_SECONDS, lambda: side.batches() - done >= LEAST_BATCHES * side.queries())
@@ -100,6 +102,7 @@ def _cores(side: Side, flows: Sequence[Dataflow], seconds: float, then: Callable
 
 def _idle(seconds: float) -> float:
     """Cores that a session without queries uses."""
+    spent = ProcessTree().spent
     begin, before = time.monotonic(), spent()
     time.sleep(seconds)
     return (spent() - before) / (time.monotonic() - begin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.manager import ReuseManager
 from riot_ops.testing import exact
 
-__all__ = ["TRIGGER_S", "Apart", "Opened", "Side", "Together", "equal", "spent"]
+__all__ = ["TRIGGER_S", "Apart", "Opened", "Side", "Together", "equal"]
 
 #: Seconds from one micro-batch of a query to the next, on both sides.
 TRIGGER_S = 1.0
@@ -116,21 +115,6 @@ class Together:
     def close(self) -> None:
         """Stop all."""
         self.manager.close()
-
-
-def spent() -> float:
-    """CPU seconds so far of this process and all below it, also of those that have ended."""
-    import psutil
-
-    root = psutil.Process(os.getpid())
-    total = 0.0
-    for process in (root, *root.children(recursive=True)):
-        try:
-            found = process.cpu_times()
-        except psutil.Error:  # it has ended
-            continue
-        total += found.user + found.system + found.children_user + found.children_system
-    return total
 
 
 class Gate(WrappedSource):

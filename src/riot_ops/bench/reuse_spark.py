@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.reuse_carried import boundary, let_run
-from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Side, Together, equal, spent
+from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Side, Together, equal
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.core.sink import CallbackSink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
+from riot_ops.measure.processes import ProcessTree
 from riot_ops.reuse.identity import signatures
 from riot_ops.reuse.traces import Action, replay
 from riot_ops.streams.pace import Paced
@@ -100,7 +101,7 @@ def course(
     side: Side, flows: Mapping[str, Dataflow], actions: Sequence[Action], between_s: float, watched: Watched
 ) -> Course:
     """Go through a trace."""
-    found = Course()
+    found, spent = Course(), ProcessTree().spent
     for action in actions:
         begin, before = time.monotonic(), spent()
         if action.op == "submit":

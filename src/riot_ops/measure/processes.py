@@ -73,6 +73,7 @@ class ProcessTree:
         self._thread: threading.Thread | None = None
         self._samples: list[tuple[float, float, float]] = []
         self._last: tuple[float, float] | None = None
+        self._total = self._before = 0.0
 
     def start(self) -> Self:
         """Take the first look; samples follow."""
@@ -96,8 +97,12 @@ class ProcessTree:
         self.stop()
 
     def spent(self) -> float:
-        """CPU seconds so far of the processes that run, and of those that they have waited for."""
-        return self._spent(self._processes())
+        """CPU seconds so far of the processes that run, and of those that they have waited for; it never falls."""
+        now = self._spent(self._processes())
+        # a process that ended without being waited for takes its time with it
+        self._total += max(0.0, now - self._before)
+        self._before = now
+        return self._total
 
     def usage(self) -> Usage:
         """What was seen so far."""
