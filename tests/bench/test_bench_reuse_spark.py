@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -64,7 +65,7 @@ def clock(monkeypatch):
     clock = Clock()
     for module in (reuse_spark, reuse_carried):
         monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(module, "spent", lambda: clock.cpu)
+        monkeypatch.setattr(module, "ProcessTree", lambda: SimpleNamespace(spent=lambda: clock.cpu))
     return clock
 
 

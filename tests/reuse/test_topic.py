@@ -57,7 +57,7 @@ def source(topic):
     return TopicSource(topic, "me", {"parse": SCHEMA})
 
 
-def test_batches_come_in_order_and_are_trimmed_when_all_have_read_them(topic, source):
+def test_batches_come_in_order_and_are_trimmed_when_all_have_read_them(topic, source, monkeypatch):
     topic.join("other", 1)
     for batch in range(3):
         write(topic, batch, records(10 * batch, 2), records(10 * batch + 2, 1))
@@ -67,6 +67,10 @@ def test_batches_come_in_order_and_are_trimmed_when_all_have_read_them(topic, so
     source.commit(end)
     assert topic.batches() == [1, 2], "the other has not read them"
     assert sorted(p.name for p in (topic.folder / "data").iterdir())[0].startswith("part-000001"), "files stay behind"
+    numbers = Topic.numbers
+    monkeypatch.setattr(Topic, "numbers", lambda self: [0, *numbers(self)])  # one that is trimmed behind the look
+    assert [len(marker.files) for marker in topic.there()] == [2, 2] and len(topic.there(2)) == 1
+    monkeypatch.undo()
     topic.leave("other")
     assert topic.batches() == [] and not list((topic.folder / "data").iterdir())
     assert source.initial() == {"batch": 3}, "where it goes on after a restart"

@@ -163,6 +163,8 @@ class Draft:
 
 #: Records of a stream.
 Rows: TypeAlias = pa.RecordBatch | Selection
+#: What is no batch yet. To write it as a union where it is asked for would make one each time.
+_LATER = (Selection, Draft)
 
 
 def whole(rows: Rows | Draft | None) -> Any:

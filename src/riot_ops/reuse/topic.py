@@ -127,6 +127,11 @@ class Topic:
         found: Marker = self._read(self._marker_path(batch), Marker)
         return found
 
+    def there(self, since: int = 0) -> list[Marker]:
+        """What is there of batches from one on, while others may trim."""
+        found = (self._marker(number) for number in self.numbers() if number >= since)
+        return [marker for marker in found if marker is not None]
+
     def mark(self, batch: int, files: Sequence[TopicFile], **told: Any) -> None:
         """Say that a batch is there."""
         self._write(self._marker_path(batch), Marker(list(files), **told))
@@ -195,7 +200,7 @@ class Topic:
         least = min((at for reader, at in self.readers().items() if counted(reader)), default=None)
         if least is None:
             return 0
-        return sum(m.size for m in map(self._marker, (n for n in self.numbers() if n >= least)) if m is not None)
+        return sum(marker.size for marker in self.there(least))
 
     # -- files -------------------------------------------------------------------------------------
 

@@ -222,7 +222,7 @@ class Carrier:
         """By dataflow, the bytes that wait to be carried."""
         found: dict[str, int] = {}
         for name, topic in self.topics.items():
-            markers = [topic.marker(n) for n in topic.batches(self.at[name])] if not self.over else []
+            markers = topic.there(self.at[name]) if not self.over else []
             for one in self.recipients:
                 if name in one.wanted and not one.over:
                     wanted = {*one.wanted[name].streams, ERRORS_STREAM}
