@@ -89,11 +89,11 @@ def _watched() -> Iterator[dict[str, OperatorUse]]:
 
     def timed_run(self: Engine, step: Step, batches: Sequence[Rows], marks: Any = ()) -> list[Any]:
         begun = time.perf_counter()
-        made = run(self, step, batches, marks)
+        made = [whole(b) for b in run(self, step, batches, marks)]  # rows that are copied later cost time, too
         spent = time.perf_counter() - begun
         one = use(step)
         if one is not None:
-            one.add([whole(b) for b in batches], [whole(b) for b in made], spent)
+            one.add([whole(b) for b in batches], made, spent)
             if step.id in self.states:
                 one.state = self.states[step.id].nbytes
         return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,16 +13,15 @@ import pyarrow as pa
 from riot_ops.bench import reuse_carried, reuse_many, reuse_spark
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
+from riot_ops.bench.reuse_sides import compared
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.sink import CallbackSink, MemorySink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.reuse import LocalBackend, NullBackend, ReuseManager, signatures
 from riot_ops.reuse.traces import Action, Saved, random_walk, replay, sequence
 from riot_ops.reuse.workloads import opmw_like, riot21, riot_source
-from riot_ops.testing import exact
 
 __all__ = ["EXPERIMENTS", "measures"]
 
@@ -237,14 +235,7 @@ def _equal(name: str, flows: dict[str, Dataflow], messages: int) -> Measure:
         manager.submit(flow, sources, sinks[flow.name])
     assert isinstance(manager.backend, LocalBackend)
     manager.backend.run()
-    equal, rows = True, 0
-    for flow in flows.values():
-        result = flow.run({node.id: _source(node.id, messages) for node in flow.kind("source")})
-        for stream in {*(e.source for n in flow.kind("sink") for e in flow.inputs(n.id)), ERRORS_STREAM}:
-            wanted = Counter(map(exact, result[stream].to_pylist()))
-            equal &= wanted == Counter(map(exact, sinks[flow.name].table(stream).to_pylist()))
-            rows += wanted.total()
-    return Measure(name, int(equal), "truth", f"{rows:,} records of {len(flows)} dataflows", 1)
+    return compared(name, flows, sinks, lambda stream: _source(stream, messages))
 
 
 # -- the paper's figures ---------------------------------------------------------------------------

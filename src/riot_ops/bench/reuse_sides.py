@@ -15,7 +15,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.manager import ReuseManager
 from riot_ops.testing import exact
 
-__all__ = ["TRIGGER_S", "Apart", "Opened", "Side", "Together", "equal"]
+__all__ = ["TRIGGER_S", "Apart", "Opened", "Side", "Together", "compared", "equal"]
 
 #: Seconds from one micro-batch of a query to the next, on both sides.
 TRIGGER_S = 1.0
@@ -153,14 +153,26 @@ def equal(
     side.manager.defragment()
     whole = side.backend.wait(120)
     side.close()
+    return compared(name, flows, sinks, lambda stream: opened(stream, messages), " on Spark", whole)
+
+
+def compared(
+    name: str,
+    flows: Mapping[str, Dataflow],
+    sinks: Mapping[str, MemorySink],
+    opened: Opened,
+    where: str = "",
+    whole: bool = True,
+) -> Measure:
+    """Whether each got what it gets by itself; ``whole`` is whether all had come."""
     same, rows = whole, 0
     for flow in flows.values():
-        result = flow.run({node.id: opened(node.id, messages) for node in flow.kind("source")})
+        result = flow.run({node.id: opened(node.id) for node in flow.kind("source")})
         for stream in _ends(flow):
             wanted = Counter(map(exact, result[stream].to_pylist()))
             same &= wanted == Counter(map(exact, sinks[flow.name].table(stream).to_pylist()))
             rows += wanted.total()
-    return Measure(name, int(same), "truth", f"{rows:,} records of {len(flows)} dataflows on Spark", 1)
+    return Measure(name, int(same), "truth", f"{rows:,} records of {len(flows)} dataflows{where}", 1)
 
 
 def _ends(flow: Dataflow) -> Iterator[str]:
