@@ -72,6 +72,8 @@ class FakeQuery:
         self._error: str | None = None
         #: Raised at the next micro-batch.
         self.harm: Exception | None = None
+        #: Passes between planning a micro-batch and running it.
+        self.delay_s = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"fake-query-{fragment.name}")
         self._thread.start()
 
@@ -108,6 +110,7 @@ class FakeQuery:
                 traceback.print_exc()
 
     def _batch(self, number: int, start: Any, end: Any) -> None:
+        self._stop.wait(self.delay_s)
         if self.harm is not None:
             raise self.harm
         CONTEXT.batch, CONTEXT.parts = number, itertools.count()

@@ -196,7 +196,8 @@ class FragmentsBackend:
                     undo.callback(self._refresh)
                     undo.callback(setattr, one, "paused", one.paused)
                     one.paused = rest.paused
-                    begins = self._begins(self._refresh(resting=one if rest.paused else None), since)
+                    # who reads others has to forward all from before they rest, and so rests last
+                    begins = self._begins(self._refresh(readers=not rest.paused), since)
                     undo.pop_all()
                 carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
                 self._refresh()
@@ -271,9 +272,8 @@ class FragmentsBackend:
             time.sleep(POLL_SECONDS / 2)
         return found
 
-    def _refresh(self, fresh: Iterable[Made] = (), resting: Recipient | None = None) -> dict[str, int]:
-        """Tell each fragment what is wanted of it now, and by one less; returns the versions in which that stands."""
-        until = {} if resting is None else {name: {*found.streams} for name, found in resting.wanted.items()}
+    def _refresh(self, fresh: Iterable[Made] = (), readers: bool = True) -> dict[str, int]:
+        """Tell fragments what is wanted of them now, or those alone that read no others; the versions that they have."""
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
         for name, found in asked(self._recipients.values()):
             wanted[name].update(found.streams)
@@ -285,7 +285,7 @@ class FragmentsBackend:
                 fragments[new.fragment.name] = new.fragment
         versions = {}
         for name, fragment in reversed(fragments.items()):
-            versions[name], outside = fragment.tell(wanted[name], until.get(name, set()))
+            versions[name], outside = fragment.tell(wanted[name], readers or not fragment.spec.topics)
             for other, read in fragment.spec.topics.items():
                 wanted[other] |= outside & {*read.streams}
         return versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -187,17 +187,19 @@ class Fragment:
         """Have it read nothing more, and leave what another goes on from; the version in which that stands."""
         return self.controls.write(msgspec.structs.replace(self.controls.read(self.controls.newest()), hold=True))
 
-    def tell(self, wanted: set[str], until: Set[str] = frozenset()) -> tuple[int, set[str]]:
+    def tell(self, wanted: set[str], now: bool = True) -> tuple[int, set[str]]:
         """Have it forward these streams; the version in which that stands, and the streams of others that it needs.
 
-        What it needs ``until`` it takes this up, for streams that it forwarded before, is among these.
+        If not ``now``, it goes on as it was told before.
         """
         needed = awake(self.steps, wanted)
+        if not now:
+            return self.controls.newest(), self.outside(needed)
         resting = {step.id for step in self.steps} - needed
         resting.update(part for part, whole in self.spec.parts.items() if whole in resting)
         control = Control(tuple(sorted(wanted)), tuple(sorted(resting)), layout=self.spec.layout)
         version = self.controls.write(control)
-        return version, self.outside(awake(self.steps, wanted | until) if until else needed)
+        return version, self.outside(needed)
 
     def outside(self, steps: set[str]) -> set[str]:
         """The streams of other fragments that some of its steps read."""
