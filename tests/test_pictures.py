@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from riot_ops.command import pictures
-from riot_ops.command.canvas import robust_range
+from riot_ops.command.canvas import figure_of, finish, robust_range
 from riot_ops.command.feed import Feed
 from riot_ops.command.pictures import draw_errors, draw_sensor
 
@@ -134,3 +134,11 @@ def test_errors_that_are_not_numbers(tmp_path, axes):
 def test_the_robust_range(values, expected):
     low, high = robust_range(np.array(values, np.float64))
     assert (low, high) == pytest.approx(expected)
+
+
+def test_characters_that_the_font_lacks_are_no_news(tmp_path, recwarn):
+    figure = figure_of()
+    axes = figure.subplots()
+    axes.barh(["漢字", "\x0e"], [1, 2])
+    finish(figure, axes, tmp_path / "words.png")
+    assert not recwarn and (tmp_path / "words.png").stat().st_size

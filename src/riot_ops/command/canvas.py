@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,9 @@ def finish(figure: Any, axes: Any, path: Path) -> None:
         )
         for text, label in zip(legend.get_texts(), labels, strict=True):
             text.set(text=label, parse_math=False)
-    figure.savefig(path, dpi=110)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of characters that the font lacks, which it shows as boxes
+        figure.savefig(path, dpi=110)
 
 
 def dates(axes: Any) -> Any:
