@@ -273,7 +273,7 @@ class FragmentsBackend:
         return found
 
     def _refresh(self, fresh: Iterable[Made] = (), readers: bool = True) -> dict[str, int]:
-        """Tell fragments what is wanted of them now, or those alone that read no others; the versions that they have."""
+        """Tell fragments, or those alone that read no others, what is wanted now; the versions that they have then."""
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
         for name, found in asked(self._recipients.values()):
             wanted[name].update(found.streams)
