@@ -190,6 +190,22 @@ def test_a_batch_grows_while_the_steps_are_busy():
     assert seqs(inbound.get()) == [0, 1, 2, 3, 4]
 
 
+def test_a_reader_goes_on_looking_while_the_steps_are_busy():
+    class Slowly(MemorySource):
+        def latest(self, start, limit=None):
+            return super().latest(start, 1)
+
+    came = []
+
+    def note(stream, batch):
+        came.append(batch.num_rows)
+        time.sleep(0.1)
+
+    flow(t.NoOp()).run(Slowly([{"device": "a", "value": 1.0}] * 30), sinks=ro.CallbackSink(note), cores=1)
+    assert sum(came) == 30
+    assert max(came) > 3
+
+
 def test_sources_have_batches_of_their_own_and_heartbeats_stay():
     schema = numbers(0, 0).schema
     inbound = Inbound(ro.Buffering(), 100)

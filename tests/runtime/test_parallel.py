@@ -18,10 +18,12 @@ from hypothesis import given, settings
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.source import WrappedSource
 from riot_ops.graph.lowering import lower
+from riot_ops.intake.memory_source import MemorySource
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.parallel import ENOUGH, Pipeline, available, reentrant
+from riot_ops.runtime.parallel import ENOUGH, KEEPING_UP, Pipeline, available, reentrant
 from riot_ops.testing import ABORT, ScriptedSource, exact
 from tests.random_flows import SCHEMA, ordered, random_flow, random_input
 from tests.recovery import job
@@ -156,6 +158,29 @@ def test_by_default_large_batches_go_to_all_cores_and_small_ones_stay():
     assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH - 1)) == {here}
     assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH)) == {"riot_ops-spied_0", "riot_ops-spied_1"}
     assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH, cores=1)) == {here}
+
+
+class Now(WrappedSource):
+    """So many more records at each look, and then none for a while."""
+
+    def __init__(self, records, each):
+        super().__init__(MemorySource(records))
+        self.each, self.last = each, 0.0
+
+    def latest(self, start, limit=None):
+        if time.monotonic() - self.last < 0.2:
+            return start
+        self.last = time.monotonic()
+        return self.source.latest(start, self.each)
+
+
+@pytest.mark.usefixtures("two_available")
+def test_larger_ones_stay_while_the_steps_keep_up_with_the_source():
+    here = threading.current_thread().name
+    assert set(spied(Now(readings(2 * KEEPING_UP), KEEPING_UP - 1), batch_size=4 * KEEPING_UP)) == {here}
+    assert here not in spied(Now(readings(2 * KEEPING_UP), KEEPING_UP), batch_size=4 * KEEPING_UP)
+    assert here not in spied(Now(readings(2 * ENOUGH), ENOUGH), batch_size=ENOUGH)  # there may have been more
+    assert here not in spied(Now(readings(20), 10), batch_size=100, cores=2)
 
 
 def test_a_number_of_cores_holds_for_small_batches_as_well():

@@ -34,6 +34,7 @@ class Arrival:
     offset: Offset | None  # None: more of the same range follows
     first_us: float = 0.0
     last_us: float = 0.0
+    full: bool = False  # more came than it has room for: the steps are behind the source
     rows: int = field(init=False)
     size: int = field(init=False)  # bytes
 
@@ -168,7 +169,7 @@ class Inbound:
         if arrival.size > size or arrival.rows > rows:
             n = _cut(arrival, size, rows)
             if n == 0 and held is not None and held.rows:
-                self._close(name)
+                self._close(name, full=True)
                 return arrival
             if n is not None and (n := max(n, 1)) < arrival.rows:
                 arrival, rest = _parted(arrival, n)
@@ -182,7 +183,7 @@ class Inbound:
         size, rows = self._left(held)
         # one that has no room for a record like those in it is full
         if rest is not None or rows <= 0 or size <= 0 or size * held.rows < held.size:
-            self._close(name)
+            self._close(name, full=True)
         if self._within >= UNCOMMITTED and arrival.offset is not None:
             for other in list(self._open):
                 self._close(other)
@@ -191,8 +192,9 @@ class Inbound:
     def _left(self, held: Arrival) -> tuple[int, int]:
         return self._capacity - held.size, self._rows - held.rows
 
-    def _close(self, name: str) -> None:
+    def _close(self, name: str, *, full: bool = False) -> None:
         arrival, _ = self._open.pop(name)
+        arrival.full = full
         (self._halfway.discard if arrival.offset is not None else self._halfway.add)(name)
         self._within = self._within + 1 if self._halfway else 0
         self._full.append(arrival)
@@ -203,7 +205,7 @@ class Inbound:
         for name, (_, due) in list(self._open.items()):
             # behind a full one of its own source it may go on growing, behind those of others it must not stay
             if not self._waiting[name] and (self._closed or self._ended or now >= due):
-                self._close(name)
+                self._close(name, full=self._closed)
         if not self._full:
             return None
         arrival = self._full.popleft()

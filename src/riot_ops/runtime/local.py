@@ -28,7 +28,7 @@ from riot_ops.runtime.identity import difference, identity
 from riot_ops.runtime.inbound import WAKE, Arrival, Inbound
 from riot_ops.runtime.memory import keep_freed
 from riot_ops.runtime.merging import merged
-from riot_ops.runtime.parallel import Pipeline, Wave, engine_for
+from riot_ops.runtime.parallel import KEEPING_UP, Pipeline, Wave, engine_for
 from riot_ops.runtime.reader import Reader
 
 __all__ = ["Result", "run"]
@@ -93,8 +93,9 @@ def run(
         Output is committed (and the checkpoint written) after so many records or seconds.
     cores : int, >= 1, optional
         Threads that run tasks; the results are the same, whatever their number. By default as many as this process
-        has cores, for batches of at least 4,096 records; but one where a task calls functions of the user's, or a
-        store or a broker. Where a number is given, these still get one batch at a time, in order.
+        has cores, for batches of at least 4,096 records, or 16,384 while the tasks keep up with the source; but one
+        where a task calls functions of the user's, or a store or a broker. Where a number is given, these still get one
+        batch at a time, in order.
     order : "arrival" or "event_time"
         How the records of a key are ordered within a batch.
     checkpoint : path, optional
@@ -150,7 +151,7 @@ def run(
 class _Job:
     flow: Graph
     engine: Engine | Pipeline
-    least: int  # records of a batch that goes to other threads
+    least: int  # records of a batch that goes to other threads; 0: each does
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
@@ -212,7 +213,8 @@ class _Job:
     def _next(self, inbound: Inbound) -> Any:
         """What the source gives next; while it is silent, epochs end as well."""
         while True:
-            self._collect(len(self.underway))
+            # what has to wait does so in the source, where it goes on growing
+            self._collect(self.engine.most - 1 if isinstance(self.engine, Pipeline) else 0)
             until = None
             if not self.halfway and self.epoch_count > 0:
                 until = self.epoch_started + self.epoch_s - time.time()
@@ -228,11 +230,11 @@ class _Job:
         if arrival.inputs:
             self.ended = False
             self.epoch_count += max(arrival.rows, 1)  # a heartbeat is something, too
-            if isinstance(self.engine, Engine) or (arrival.rows < self.least and not self.underway):
-                self._done(arrival, self.engine.process(arrival.inputs))
-            else:
-                self._collect(self.engine.most - 1)
+            if isinstance(self.engine, Pipeline) and arrival.rows >= self._enough(arrival):
                 self.underway.append((arrival, self.engine.begin(arrival.inputs)))
+            else:
+                self._collect()
+                self._done(arrival, self.engine.process(arrival.inputs))
         if arrival.offset is None:
             return
         self.offsets[arrival.source] = arrival.offset
@@ -244,6 +246,10 @@ class _Job:
         if self.progress is not None:
             self.summary.seconds = time.time() - self.started
             self.progress(self.summary)
+
+    def _enough(self, arrival: Arrival) -> int:
+        """Records from which on a batch goes to other threads."""
+        return self.least if arrival.full or not self.least else KEEPING_UP
 
     def _collect(self, most: int = 0) -> None:
         """Take what other threads have finished, in order, and wait until no more than so many are under way."""

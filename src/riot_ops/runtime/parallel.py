@@ -32,8 +32,9 @@ from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["ENOUGH", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
 
-#: Records of a batch from which on it is worth handing it from thread to thread.
-ENOUGH = 4096
+#: Records of a batch from which on it is worth handing it from thread to thread; and of one that took all the source
+#: had, so that the steps keep up: several at once would each wait for the others.
+ENOUGH, KEEPING_UP = 4096, 16_384
 
 
 def engine_for(

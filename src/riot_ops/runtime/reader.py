@@ -17,7 +17,7 @@ __all__ = ["IDLE_SECONDS", "Reader"]
 IDLE_SECONDS = 0.0005
 #: What a record is taken to have before some have been read, and records that are worth a reading.
 GUESSED_BYTES, LEAST_ROWS = 256, 16
-#: While a batch waits for more: looks at a source, and the longest time between two.
+#: While a batch waits for more, or for the steps: looks at a source, and the longest time between two.
 LOOKS, LOOK_SECONDS = 4, 0.005
 
 
@@ -38,7 +38,7 @@ class Reader(threading.Thread):
         self._inbound = inbound
         self._capacity = buffering.capacity
         wait_s = buffering.flush_ms / 1e3
-        self._look_s = min(max(wait_s / LOOKS, IDLE_SECONDS), LOOK_SECONDS) if wait_s else None
+        self._look_s = min(max(wait_s / LOOKS, IDLE_SECONDS), LOOK_SECONDS) if wait_s else LOOK_SECONDS
         self._bytes = dict.fromkeys(sources, float(GUESSED_BYTES))  # of a record
 
     def run(self) -> None:
