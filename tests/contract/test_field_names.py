@@ -1,0 +1,67 @@
+"""Fields may have any names: a task whose parameters name them otherwise does the same with them.
+
+So a parameter that names a field and is ignored is found, whichever it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Literal, get_origin, get_type_hints
+
+import pytest
+
+from riot_ops.core.order import is_sub
+from riot_ops.intake.step import declared
+from riot_ops.task import tasks
+from riot_ops.testing import exact, uncompiled
+from riot_ops.testing.running import Run
+
+#: Tasks that read a field which has the name of one that they make: who renames one cannot tell them apart.
+SKIPPED = {"LZP", "RZP"}
+#: Of a class: such as class_index.
+MADE_OF_A_NAME = ("_index", "_probability", "_probabilities")
+
+
+def outcome(task, batch, names):
+    """Rows, rows at the end and reasons of errors, with other names, without bytes, in which names may stand as well."""
+    for name, other in [*names.items()]:
+        names = {**names, **{name + made: other + made for made in MADE_OF_A_NAME}}
+    run = Run(task)
+    run.push(batch)
+    rows = [run.rows, run.flush()]
+    found = [[{names.get(k, k): v for k, v in row.items() if not isinstance(v, bytes)} for row in one] for one in rows]
+    return exact(found), sorted(error["reason"] for error in run.errors)
+
+
+def renamed(value, names):
+    if isinstance(value, tuple):
+        return tuple(renamed(one, names) for one in value)
+    if isinstance(value, dict):
+        return {renamed(name, names): one for name, one in value.items()}
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def other_names(case):
+    """Another name for each field that a parameter of a case names, and its parameters with these."""
+    task, batch = case.task, case.batch
+    known = {*batch.schema.names, *task.output_schema(declared(batch.schema, "the case")).names}
+    known = {name for name in known if name not in ("seq", "event_time") and not is_sub(name)}
+    hints = get_type_hints(type(task))
+    given = {f.name: getattr(task, f.name) for f in fields(task) if get_origin(hints[f.name]) is not Literal}
+    names = {value: f"{value} ü" for value in given.values() if isinstance(value, str) and value in known}
+    new = {name: renamed(value, names) for name, value in given.items()}
+    return names, {name: value for name, value in new.items() if value != given[name]}
+
+
+KINDS = [kind for kind in tasks() if kind.code not in SKIPPED]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.code for kind in KINDS])
+def test_fields_may_have_any_names(kind):
+    for case in kind.cases():
+        names, parameters = other_names(case)
+        if not names:
+            continue
+        batch = case.batch.rename_columns([names.get(name, name) for name in case.batch.schema.names])
+        with uncompiled():
+            assert outcome(case.task.replace(**parameters), batch, {}) == outcome(case.task, case.batch, names)
