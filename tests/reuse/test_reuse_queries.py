@@ -200,6 +200,20 @@ def test_a_query_that_fails_for_good(opened, caplog):
     assert manager.backend.wait(10) and len(values(sink, "t0")) == 200
 
 
+def test_others_do_not_wait_for_a_query_that_has_failed_for_good(opened):
+    manager, source, go = opened(tries=0, join=False, queue_bytes=2000)
+    ada, bob = ro.MemorySink(), ro.MemorySink()
+    manager.submit(dataflow("ada", (0, 300)), source, ada)
+    manager.submit(dataflow("bob", (0, 300), (0, 100)), source, bob)
+    manager.backend._fragments["f1"].query.harm = ConnectorError("no disk")
+    go()
+    until(lambda: len(values(ada, "t0")) == 200)
+    assert manager.stats()["failed"] == {"bob": "ConnectorError: no disk"} and values(bob, "t1") == []
+    assert manager.pause("bob") == {} and manager.resume("bob") == {}, "it has failed"
+    manager.remove("bob")
+    assert manager.backend.wait(10)
+
+
 def test_what_is_refused_changes_nothing(opened, tmp_path):
     manager, source, _ = opened()
     manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())

@@ -132,13 +132,15 @@ class FragmentsBackend:
         begun: list[tuple[list[Recipient], dict[str, int]]] = []
         carriers: list[Carrier] = []
         firsts: dict[str, dict[str, int]] = {}
-        woken = any(addition.woken for addition, _ in coming)
-        above = [upstream(new.above, self._fragments) if woken else new.above for new in found]
+        above = [upstream(new.above, self._fragments) for new in found]
         with untrimmed({*chain(*above)}, self._fragments) as since, ExitStack() as undo:
             undo.callback(give_up, recipients, carriers, self._carriers)
+            before = {name: self._fragments[name].controls.newest() for name in since}
             versions = self._refresh(found)
+            # what is forwarded already is there; what others are told to forward has to come down from them
+            told = {name for name, version in before.items() if versions[name] != version}
             for new, names in zip(found, above, strict=True):
-                begins = self._begins(versions, {name: since[name] for name in names})
+                begins = self._begins(versions, {name: since[name] for name in names & (new.above | told)})
                 if new.fragment is not None:
                     for name in new.fragment.spec.topics:
                         self._fragments[name].topic.join(new.fragment.name, begins[name][0])
@@ -188,16 +190,20 @@ class FragmentsBackend:
     def rest(self, rest: Rest) -> dict[str, int]:
         with self._lock:
             one = self._recipients[rest.name]
-            if one.paused == rest.paused or one.over:  # as when it was taken up; or it has failed
+            if one.paused == rest.paused or one.over or self._failed(one):  # as when it was taken up; or it gets nothing
                 return {}
             with self._carriers.still(one.name) as carrier:
                 names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
                 with untrimmed(names, self._fragments) as since, ExitStack() as undo:
                     undo.callback(self._refresh)
                     undo.callback(setattr, one, "paused", one.paused)
+                    versions = dict.fromkeys(names, 0)
+                    # who reads others may be behind: up to the place to which it comes these forward all, then they rest
+                    if not rest.paused or not any(self._fragments[name].spec.topics for name in names):
+                        one.paused = rest.paused
+                        versions = self._refresh()
+                    begins = self._begins(versions, since)
                     one.paused = rest.paused
-                    # who reads others has to forward all from before they rest, and so rests last
-                    begins = self._begins(self._refresh(readers=not rest.paused), since)
                     undo.pop_all()
                 carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
                 self._refresh()
@@ -272,8 +278,8 @@ class FragmentsBackend:
             time.sleep(POLL_SECONDS / 2)
         return found
 
-    def _refresh(self, fresh: Iterable[Made] = (), readers: bool = True) -> dict[str, int]:
-        """Tell fragments, or those alone that read no others, what is wanted now; the versions that they have then."""
+    def _refresh(self, fresh: Iterable[Made] = ()) -> dict[str, int]:
+        """Tell fragments what is wanted of them now; returns the versions in which that stands."""
         wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
         for name, found in asked(self._recipients.values()):
             wanted[name].update(found.streams)
@@ -285,7 +291,7 @@ class FragmentsBackend:
                 fragments[new.fragment.name] = new.fragment
         versions = {}
         for name, fragment in reversed(fragments.items()):
-            versions[name], outside = fragment.tell(wanted[name], readers or not fragment.spec.topics)
+            versions[name], outside = fragment.tell(wanted[name])
             for other, read in fragment.spec.topics.items():
                 wanted[other] |= outside & {*read.streams}
         return versions
@@ -348,6 +354,10 @@ class FragmentsBackend:
     def _users(self, name: str) -> list[str]:
         return [dataflow for dataflow, one in self._recipients.items() if name in one.wanted]
 
+    def _failed(self, one: Recipient) -> bool:
+        """Whether nothing comes of some query of those that a dataflow reads any more."""
+        return any(self._care.failure(name) is not None for name in one.wanted)
+
     def fresh(self, step: str) -> bool:
         return step not in self._where  # what runs may take a record at any moment
 
@@ -379,7 +389,7 @@ class FragmentsBackend:
     # -- running -----------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all sources have ended and all is carried; whether that has come to be."""
+        """Wait until all sources have ended, or rest, and all is carried; whether that has come to be."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._lock:

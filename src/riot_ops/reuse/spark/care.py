@@ -51,14 +51,20 @@ class Care:
             fragment.failed_at = head
             users = ", ".join(sorted(self._users(fragment.name)))
             if fragment.tries > self._tries:
-                fragment.failure = what
+                self._give_up(fragment, what)
                 _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
                 continue
             _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
             try:
                 fragment.query = self._launch(fragment)
             except Exception as problem:  # whatever Spark raises
-                fragment.failure = f"{what}; {problem}"
+                self._give_up(fragment, f"{what}; {problem}")
+
+    def _give_up(self, fragment: Fragment, why: str) -> None:
+        """It gives nothing more; those that it reads do not wait for it."""
+        fragment.failure = why
+        for name in fragment.spec.topics:
+            self._fragments[name].topic.leave(fragment.name)
 
     def failure(self, name: str) -> str | None:
         """Why a fragment gives nothing more, if so: it has failed for good, or one that it reads."""

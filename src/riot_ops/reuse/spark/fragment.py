@@ -187,19 +187,13 @@ class Fragment:
         """Have it read nothing more, and leave what another goes on from; the version in which that stands."""
         return self.controls.write(msgspec.structs.replace(self.controls.read(self.controls.newest()), hold=True))
 
-    def tell(self, wanted: set[str], now: bool = True) -> tuple[int, set[str]]:
-        """Have it forward these streams; the version in which that stands, and the streams of others that it needs.
-
-        If not ``now``, it goes on as it was told before.
-        """
+    def tell(self, wanted: set[str]) -> tuple[int, set[str]]:
+        """Have it forward these streams; the version in which that stands, and the streams of others that it needs."""
         needed = awake(self.steps, wanted)
-        if not now:
-            return self.controls.newest(), self.outside(needed)
         resting = {step.id for step in self.steps} - needed
         resting.update(part for part, whole in self.spec.parts.items() if whole in resting)
         control = Control(tuple(sorted(wanted)), tuple(sorted(resting)), layout=self.spec.layout)
-        version = self.controls.write(control)
-        return version, self.outside(needed)
+        return self.controls.write(control), self.outside(needed)
 
     def outside(self, steps: set[str]) -> set[str]:
         """The streams of other fragments that some of its steps read."""
@@ -331,8 +325,10 @@ class Fragment:
 
     @property
     def ended(self) -> bool:
-        """Whether all that it reads has ended, and been written."""
-        return set().union(*self.spec.origins.values()) <= set(self.topic.head().place.ended)
+        """Whether all has ended that steps read which do not rest, and been written."""
+        resting = self.controls.read(self.controls.newest()).resting
+        above = (sources for step, sources in self.spec.origins.items() if step not in resting)
+        return set().union(*above) <= set(self.topic.head().place.ended)
 
     def stop(self) -> None:
         """Stop its query; it can be started again."""
