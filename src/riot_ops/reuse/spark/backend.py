@@ -7,7 +7,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -25,9 +25,9 @@ from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, first_messages, joining, made
-from riot_ops.reuse.spark.meeting import meeting, untrimmed, upstream
+from riot_ops.reuse.spark.meeting import untrimmed, upstream
 from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
-from riot_ops.reuse.topic import Place
+from riot_ops.reuse.spark.telling import Telling
 from riot_ops.runtime.claim import Claim
 
 __all__ = ["FragmentsBackend"]
@@ -68,6 +68,7 @@ class FragmentsBackend:
         self._recipients: dict[str, Recipient] = {}
         self._carriers = Carriers(behind_bytes, patience_s)
         self._care = Care(self._fragments, self._launch, self._users, tries)
+        self._telling = Telling(self._fragments, self._recipients, self._care, patience_s)
         #: By step that the manager knows, the fragment that has it; of sinks none.
         self._where: dict[str, str | None] = {}
         #: What was there before, until it is taken up or goes.
@@ -117,7 +118,7 @@ class FragmentsBackend:
                     for name in fragment.spec.topics:
                         self._fragments[name].topic.leave(fragment.name)
                     fragment.remove()
-                self._refresh()
+                self._telling.refresh()
                 raise
             if self.max_queries is not None and len(self._fragments) > self.max_queries:
                 try:
@@ -136,11 +137,11 @@ class FragmentsBackend:
         with untrimmed({*chain(*above)}, self._fragments) as since, ExitStack() as undo:
             undo.callback(give_up, recipients, carriers, self._carriers)
             before = {name: self._fragments[name].controls.newest() for name in since}
-            versions = self._refresh(found)
+            versions = self._telling.refresh(found)
             # what is forwarded already is there; what others are told to forward has to come down from them
             told = {name for name, version in before.items() if versions[name] != version}
             for new, names in zip(found, above, strict=True):
-                begins = self._begins(versions, {name: since[name] for name in names & (new.above | told)})
+                begins = self._telling.begins(versions, {name: since[name] for name in names & (new.above | told)})
                 if new.fragment is not None:
                     for name in new.fragment.spec.topics:
                         self._fragments[name].topic.join(new.fragment.name, begins[name][0])
@@ -166,12 +167,6 @@ class FragmentsBackend:
             carrier.start()
         return [firsts[submission.name] for _, submission in coming]
 
-    def _begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
-        """Wait until the fragments do what they were told: from which batches on, at one place of all of them."""
-        topics = {name: self._fragments[name].topic for name in since}
-        why = f"the running queries did not take it up within {self.patience_s:g} s"
-        return self._until(lambda: meeting(topics, since, versions), since, lambda: why)
-
     def reduce(self, removal: Removal) -> None:
         with self._lock:
             gone = self._recipients.pop(removal.name, None)
@@ -185,28 +180,30 @@ class FragmentsBackend:
                     fragment.remove()
                     for name in fragment.spec.topics:
                         self._fragments[name].topic.leave(fragment.name)
-            self._refresh()
+            self._telling.refresh()
 
     def rest(self, rest: Rest) -> dict[str, int]:
         with self._lock:
             one = self._recipients[rest.name]
-            if one.paused == rest.paused or one.over or self._failed(one):  # as when it was taken up; or it gets nothing
+            if (
+                one.paused == rest.paused or one.over or self._failed(one)
+            ):  # as when it was taken up; or it gets nothing
                 return {}
             with self._carriers.still(one.name) as carrier:
                 names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
                 with untrimmed(names, self._fragments) as since, ExitStack() as undo:
-                    undo.callback(self._refresh)
+                    undo.callback(self._telling.refresh)
                     undo.callback(setattr, one, "paused", one.paused)
                     versions = dict.fromkeys(names, 0)
-                    # who reads others may be behind: up to the place to which it comes these forward all, then they rest
-                    if not rest.paused or not any(self._fragments[name].spec.topics for name in names):
+                    # who reads others may be behind: up to where it comes these forward all, and then rest
+                    if not (rest.paused and any(self._fragments[name].spec.topics for name in names)):
                         one.paused = rest.paused
-                        versions = self._refresh()
-                    begins = self._begins(versions, since)
+                        versions = self._telling.refresh()
+                    begins = self._telling.begins(versions, since)
                     one.paused = rest.paused
                     undo.pop_all()
                 carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
-                self._refresh()
+                self._telling.refresh()
             return first_messages(one.progress.placed, one.submission, begins.values())
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
@@ -230,14 +227,14 @@ class FragmentsBackend:
                 fresh[-1].tell({stream for _, found in asked(concerned) for stream in found.streams} & group)
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
             with contextlib.suppress(ConnectorError):  # then it takes longer
-                self._until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
+                self._telling.until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
             begun = time.monotonic()
             held(old, begun + self.patience_s, lambda: self._care.check(names))
 
             def late() -> str:
                 return ", ".join(one.name for one in concerned if not one.over and of[one.name].behind())
 
-            self._until(lambda: not late() or None, names, lambda: f"the sinks of {late()} do not keep up")
+            self._telling.until(lambda: not late() or None, names, lambda: f"the sinks of {late()} do not keep up")
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
                 seed(one, old, self._options.partitions)
@@ -246,7 +243,7 @@ class FragmentsBackend:
         except BaseException:
             for one in fresh:
                 one.remove()
-            self._refresh()
+            self._telling.refresh()
             raise
         # from here on the new ones count, whatever happens
         for one in fresh:
@@ -263,38 +260,10 @@ class FragmentsBackend:
         for gone in reversed(old):
             del self._fragments[gone.name]
             gone.remove()
-        self._refresh()
+        self._telling.refresh()
         with contextlib.suppress(ConnectorError):
-            self._until(lambda: have_done(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
+            self._telling.until(lambda: have_done(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
         self._interrupted.append(time.monotonic() - begun)
-
-    def _until(self, what: Callable[[], T | None], names: Iterable[str], why: Callable[[], str]) -> T:
-        """Wait for something that queries do."""
-        until = time.monotonic() + self.patience_s
-        while (found := what()) is None:
-            self._care.check(names)
-            if time.monotonic() > until:
-                raise ConnectorError(why())
-            time.sleep(POLL_SECONDS / 2)
-        return found
-
-    def _refresh(self, fresh: Iterable[Made] = ()) -> dict[str, int]:
-        """Tell fragments what is wanted of them now; returns the versions in which that stands."""
-        wanted: dict[str, set[str]] = {name: set() for name in self._fragments}
-        for name, found in asked(self._recipients.values()):
-            wanted[name].update(found.streams)
-        fragments = dict(self._fragments)
-        for new in fresh:
-            for name, found in (one for each in new.wanted.values() for one in each.items()):
-                wanted.setdefault(name, set()).update(found.streams)
-            if new.fragment is not None:
-                fragments[new.fragment.name] = new.fragment
-        versions = {}
-        for name, fragment in reversed(fragments.items()):
-            versions[name], outside = fragment.tell(wanted[name])
-            for other, read in fragment.spec.topics.items():
-                wanted[other] |= outside & {*read.streams}
-        return versions
 
     # -- after a restart ---------------------------------------------------------------------------
 
@@ -341,7 +310,7 @@ class FragmentsBackend:
             for reader in fragment.topic.readers().keys() - kept:
                 fragment.topic.leave(reader)
         self._left.forget()
-        self._refresh()
+        self._telling.refresh()
         for fragment in self._fragments.values():
             fragment.query = self._launch(fragment)
         for carrier in carriers:
