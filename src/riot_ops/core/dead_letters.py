@@ -81,7 +81,7 @@ class DeadLetters:
         columns = [
             _numbers(picked),
             _times(picked),
-            pa.array([self.task] * len(rows), pa.string()),
+            pa.repeat(pa.scalar(self.task, pa.string()), len(rows)),
             pa.array(one.reasons, pa.string()),
             pa.array(one.messages, pa.string()),
             records_as_json(picked) if one.raw is None else _as_text(one.raw.take(rows)),
@@ -124,6 +124,8 @@ def _numbers(batch: pa.RecordBatch) -> pa.Array:
 def _times(batch: pa.RecordBatch) -> pa.Array:
     """The event times; null for those that no reader of the errors could hold."""
     column = _known(batch, "event_time", TIMESTAMP)
+    if column.null_count == len(column):
+        return column
     return pc.if_else(_in_range(column), column, pa.scalar(None, TIMESTAMP))
 
 
@@ -157,23 +159,29 @@ def records_as_json(batch: pa.RecordBatch) -> pa.Array:
         columns = [cells(column) for column in batch.columns]
         rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
         return pa.array([json_text(dict(zip(names, row, strict=True))) for row in rows], pa.string())
-    heads = (json.dumps(encodable(name), ensure_ascii=False).replace("%", "%%") for name in names)
-    record = "{" + ", ".join(f"{head}: %s" for head in heads) + "}"
-    rows = zip(*(_tokens(column) for column in batch.columns), strict=True)
-    return pa.array([record % row for row in rows], pa.string())
+    parts: list[Any] = ["{"]  # between the columns what is the same in all records
+    for place, (name, column) in enumerate(zip(names, batch.columns, strict=True)):
+        parts[-1] += f"{', ' if place else ''}{json.dumps(encodable(name), ensure_ascii=False)}: "
+        if column.null_count == len(column):
+            parts[-1] += "null"
+        else:
+            parts += [_tokens(column), ""]
+    parts[-1] += "}"
+    if len(parts) == 1:
+        return pa.array(parts * batch.num_rows, pa.string())
+    return pc.binary_join_element_wise(*parts, "")
 
 
-def _tokens(column: pa.Array) -> list[str]:
+def _tokens(column: pa.Array) -> pa.Array:
     """The values as JSON text; numbers and text, which are common, all at once."""
     kind = column.type
-    if column.null_count == len(column):
-        return ["null"] * len(column)
+    if pa.types.is_integer(kind):
+        return column.cast(pa.string()).fill_null("null")
     if pa.types.is_binary(kind):
         with contextlib.suppress(pa.ArrowInvalid):  # what is no UTF-8 is looked at one by one
             column = column.cast(pa.string())
     values = cells(column)
-    if not (is_text(kind) or pa.types.is_integer(kind) or kind == TIMESTAMP):
-        return [json_text(value) for value in values]
-    if not pa.types.is_integer(kind):
-        values = [value if value is None or isinstance(value, (str, int)) else _plain(value) for value in values]
-    return ENCODER.encode_lines(values).decode().split("\n")[:-1]
+    if not (is_text(kind) or kind == TIMESTAMP):
+        return pa.array([json_text(value) for value in values], pa.string())
+    values = [value if value is None or isinstance(value, (str, int)) else _plain(value) for value in values]
+    return pa.array(ENCODER.encode_lines(values).decode().split("\n")[:-1], pa.string())

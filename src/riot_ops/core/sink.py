@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from riot_ops.core.errors import ConnectorError
@@ -379,8 +380,9 @@ class Fan(Writer):
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         self.rows[stream] = self.rows.get(stream, 0) + batch.num_rows
         if stream == "errors":
-            for task, reason in zip(batch.column("task").to_pylist(), batch.column("reason").to_pylist(), strict=True):
-                self.reasons[f"{task}: {reason}"] = self.reasons.get(f"{task}: {reason}", 0) + 1
+            found = pc.binary_join_element_wise(batch.column("task"), batch.column("reason"), ": ").value_counts()
+            for reason, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
+                self.reasons[reason] = self.reasons.get(reason, 0) + count
         for name in self._routes.get(stream, ()):
             self._writers[name].write(stream, batch)
 

@@ -126,6 +126,16 @@ def integers(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: An
 
 
 @kernel
+def _of_numbers(data: Any, start: Any, end: Any) -> Any:
+    """Whether there is nothing but what Python writes finite numbers with: ``+-.Ee`` and digits."""
+    for p in range(start, end):
+        b = byte(data, p)
+        if not ((b >= 48 and b <= 57) or b == 43 or b == 45 or b == 46 or b | 32 == 101):
+            return False
+    return True
+
+
+@kernel
 def doubles(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any) -> None:
     """Numbers; what JSON would not write so is for Python."""
     for i in range(starts.size):
@@ -137,7 +147,10 @@ def doubles(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any
             continue
         status, value = parse_number(data, starts[i], ends[i])
         out[i] = value
-        found[i] = GOOD if status == NUMBER else HARD
+        if status == NUMBER:
+            found[i] = GOOD
+        else:
+            found[i] = HARD if _of_numbers(data, starts[i], ends[i]) else BAD
 
 
 @kernel

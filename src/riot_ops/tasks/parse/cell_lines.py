@@ -105,8 +105,8 @@ class CellLines:
             span_codes(self.data, starts, ends, readonly(found), *name_table(sorted(texts)), codes)
             return np.asarray(codes >= 0)
         same = {text.lower() for text in texts}
-        for row in np.flatnonzero(found):
-            found[row] = self._text(starts, ends, row).lower() in same
+        rows = np.flatnonzero(found)
+        found[rows] = [text.lower() in same for text in self._texts(starts, ends, rows)]
         return found
 
     def column(
@@ -134,8 +134,7 @@ class CellLines:
         for code, reason in ((BAD, REASONS.get(kind, "bad_time")), (BEYOND, "out_of_range")):
             wrong = self.good & (found == code)
             what = f"is no {kind}" if code == BAD else "is not within the years 1 to 9999"
-            rows = np.flatnonzero(wrong)
-            texts = [f"{name}: {excerpt(self._text(starts, ends, row))!r} {what}" for row in rows]
+            texts = [f"{name}: {excerpt(text)!r} {what}" for text in self._texts(starts, ends, np.flatnonzero(wrong))]
             self.reject(dead, wrong, reason, texts)
         return column, self.good & (found == EMPTY)
 
@@ -153,9 +152,10 @@ class CellLines:
         """Cells by a kernel; what it finds hard by Python."""
         out = np.empty(starts.size, dtype)
         kernel(self.data, readonly(starts), readonly(ends), here, *options, out, found)
-        for row in np.flatnonzero(found == HARD):
+        hard = np.flatnonzero(found == HARD)
+        for row, text in zip(hard, self._texts(starts, ends, hard), strict=True):
             try:
-                out[row] = exact(self._text(starts, ends, row))
+                out[row] = exact(text)
                 found[row] = GOOD
             except ValueError:
                 found[row] = BAD
@@ -163,13 +163,15 @@ class CellLines:
 
     def _closed_up(self, micros: pa.Array, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> pa.Array:
         """The times, also those of which the cells are further apart than by one blank, or by another one."""
-        given = {row: self.data[starts[row] : ends[row]].tobytes() for row in np.flatnonzero(found == BAD)}
-        closed = {row: b" ".join(text.split()) for row, text in given.items()}
-        rows = np.array([row for row, text in closed.items() if text != given[row]], np.int64)
-        if not rows.size:
+        bad = np.flatnonzero(found == BAD)
+        given = self._bytes(starts, ends, bad)
+        closed = [b" ".join(text.split()) for text in given]
+        apart = [i for i, text in enumerate(closed) if text != given[i]]
+        if not apart:
             return micros
+        rows = bad[apart]
         values = micros.fill_null(0).to_numpy(zero_copy_only=False).copy()
-        data, begins, stops, _ = byte_spans(pa.array([closed[row] for row in rows], pa.binary()))
+        data, begins, stops, _ = byte_spans(pa.array([closed[i] for i in apart], pa.binary()))
         again, what = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
         times(data, begins, stops, np.ones(rows.size, np.bool_), logged, again, what)
         values[rows], found[rows] = again, what
@@ -182,8 +184,12 @@ class CellLines:
     def _span(self, first: int, last: int) -> tuple[Numbers, Numbers]:
         return self._starts[self._places[first]], self._ends[self._places[last]]
 
-    def _text(self, starts: Numbers, ends: Numbers, row: Any) -> str:
-        return self.data[starts[row] : ends[row]].tobytes().decode()
+    def _texts(self, starts: Numbers, ends: Numbers, rows: Numbers) -> list[str]:
+        return [text.decode() for text in self._bytes(starts, ends, rows)]
+
+    def _bytes(self, starts: Numbers, ends: Numbers, rows: Numbers) -> list[bytes]:
+        data = memoryview(self.data)
+        return [bytes(data[p:q]) for p, q in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)]
 
 
 def _times(numbers: pa.Array, unit: int, found: Any) -> pa.Array:
