@@ -188,7 +188,7 @@ class CellLines:
         return [text.decode() for text in self._bytes(starts, ends, rows)]
 
     def _bytes(self, starts: Numbers, ends: Numbers, rows: Numbers) -> list[bytes]:
-        data = memoryview(self.data)
+        data = self.data.data
         return [bytes(data[p:q]) for p, q in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)]
 
 
