@@ -118,7 +118,7 @@ class Staged:
                 for reader, start, end in zip(self._readers, at, ends, strict=True)
                 for part in reader.partitions(start, end)
                 for rows in reader.read(part)
-                for block in blocks_of(rows.to_pandas())
+                for block in blocks_of(rows)
             ]
             for number, processor in enumerate(self._processors):
                 blocks = self._shuffled(number, processor, blocks)
@@ -134,7 +134,7 @@ class Staged:
         self._choose.shuffle(blocks)
         found: list[Block] = []
         for bucket, rows in itertools.groupby(sorted(blocks, key=lambda b: b.bucket), lambda b: b.bucket):
-            frames = [blocks_to_batch([row]).to_pandas() for row in rows]
+            frames = [blocks_to_batch([row]) for row in rows]
             kept = self._states.setdefault((stage, bucket), Chain())
             while self._choose.random() < 0.25:  # what it gave is lost
                 self.repeated += 1

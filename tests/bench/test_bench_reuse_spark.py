@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from inspect import signature
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
+import riot_ops.reuse.spark.session
 from riot_ops.bench import reuse, reuse_carried, reuse_many, reuse_sides, reuse_spark
 from riot_ops.core.errors import ConfigError
+from riot_ops.reuse.spark.session import SparkBackend
 from riot_ops.reuse.traces import Action, sequence
 from riot_ops.reuse.workloads import riot21
+from tests.reuse.queries import FakeSpark
+
+TRIGGER_S = 0.3
 
 
 class Scripted:
@@ -191,27 +197,57 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
     assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (14, False), (6, True), (4, True)]
 
 
-@pytest.mark.spark
-def test_a_trace_on_spark(spark, monkeypatch, tmp_path):
+@pytest.fixture
+def measured(spark, monkeypatch):
+    """The measures of a small trace, in the session of all tests."""
     monkeypatch.setattr(reuse_spark, "spark_session", lambda cores: contextlib.nullcontext(spark))
     for module, name, value in (
-        (reuse_spark, "BETWEEN", (9.0, 0.5)),
+        (reuse_spark, "BETWEEN", (9.0, 0.4)),
         (reuse_carried, "MESSAGES", (400, 10)),
-        (reuse_carried, "TRIGGER_S", 0.3),
-        (reuse_sides, "TRIGGER_S", 0.3),
+        (reuse_carried, "TRIGGER_S", TRIGGER_S),
+        (reuse_sides, "TRIGGER_S", TRIGGER_S),
     ):
         monkeypatch.setattr(module, name, value)
-    flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-stats")}
-    found = {
-        m.measure.removeprefix("reuse/riot/seq/"): m
-        for m in reuse_spark.measures("reuse/riot/seq", flows, sequence([*flows]), True, reuse._source)
-    }
-    assert found["reuse/riot/outputs-equal"].value == 1
-    assert 0 < found["reuse/riot/boundary-latency-ms"].value < 20_000
-    for form in ("", "-defragmented"):
-        assert found[f"after-drain{form}"].value == 0 and found[f"cpu-reduction{form}"].value < 1
-        assert found[f"disruption-ms{form}"].value >= 0 and found[f"action-ms{form}"].value > 0
-    assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value >= 0
+
+    def measured(*names):
+        flows = {flow.name: flow for flow in riot21() if flow.name in names}
+        found = {
+            m.measure.removeprefix("reuse/riot/seq/"): m
+            for m in reuse_spark.measures("reuse/riot/seq", flows, sequence([*flows]), True, reuse._source)
+        }
+        assert found["reuse/riot/outputs-equal"].value == 1
+        assert 0 < found["reuse/riot/boundary-latency-ms"].value < 20_000
+        for form in ("", "-defragmented"):
+            assert found[f"after-drain{form}"].value == 0 and found[f"cpu-reduction{form}"].value < 1
+            assert found[f"disruption-ms{form}"].value >= 0 and found[f"action-ms{form}"].value > 0
+        assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value >= 0
+        return found
+
+    return measured
+
+
+@pytest.mark.spark
+def test_a_trace_beside_queries_of_spark(measured, monkeypatch):
+    """What is together runs in threads; each by itself, on Spark. The next one has both there."""
+    opened = []
+
+    def threads(spark, folder, **options):
+        signature(SparkBackend).bind(spark, folder, **options)
+        assert options.pop("trigger") == f"{TRIGGER_S:g} seconds"
+        opened.append(options)
+        return FakeSpark(folder, **{"max_records": None, "join": True, **options})
+
+    monkeypatch.setattr(riot_ops.reuse.spark.session, "SparkBackend", threads)
+    found = measured("grid-kalman", "grid-stats")
+    assert opened == [{}, {"join": False}, {"max_queries": None}, {"max_queries": reuse_spark.MOST_QUERIES}]
+    assert found["cores/apart/1"].value > found["cores/together/1"].value > 0, "threads are less work than a query"
+    assert found["micro-batch-ms/apart"].value > 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_trace_on_spark(measured):
+    measured("grid-kalman", "grid-stats")
 
 
 @pytest.mark.slow

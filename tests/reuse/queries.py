@@ -20,7 +20,7 @@ from riot_ops.reuse.spark.fragment import Fragment, Options
 from riot_ops.runtime.spark.blocks import blocks_of, blocks_to_batch
 from tests.staged import Chain
 
-PAUSE_SECONDS = 0.002
+PAUSE_SECONDS = 0.005
 
 
 class Gated(WrappedSource):
@@ -119,13 +119,13 @@ class FakeQuery:
             block
             for part in loads(dumps(self._reader.partitions(start, end)))
             for rows in self._reader.read(part)
-            for block in blocks_of(rows.to_pandas())
+            for block in blocks_of(rows)
         ]
         for place, processor in enumerate(self._processors):
             self._choose.shuffle(blocks)
             made = []
             for bucket, rows in itertools.groupby(sorted(blocks, key=lambda b: b.bucket), lambda b: b.bucket):
-                frames = [blocks_to_batch([row]).to_pandas() for row in rows]
+                frames = [blocks_to_batch([row]) for row in rows]
                 chain = states.setdefault((place, bucket), Chain())
                 made += [b for frame in processor.process(bucket, iter(frames), chain) for b in blocks_of(frame)]
             blocks = made

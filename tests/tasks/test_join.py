@@ -272,17 +272,19 @@ def test_records_of_etl_are_complete(name, columns):
         assert numbers == wide[field].to_pylist(), field
 
 
-def complete(found, flow, name, columns):
+def complete(found, flow, name, columns, n):
     assert found["errors"].num_rows == 0
     lines = found["join"]["payload"].to_pylist()
     assert {len(row) for row in csv.reader(lines)} == {columns}
-    assert sorted(lines) == sorted(flow.run(messages(name, 3000))["join"]["payload"].to_pylist())
+    assert sorted(lines) == sorted(flow.run(messages(name, n))["join"]["payload"].to_pylist())
 
 
 @pytest.mark.parametrize(("name", "columns"), STREAMS)
 def test_records_of_etl_are_complete_in_stages(name, columns):
     flow = etl(name, "csv")
-    complete(Staged(flow, messages(name, 3000), random.Random(columns), max_records=700), flow, name, columns)
+    staged = Staged(flow, messages(name, 1000), random.Random(columns), max_records=230)
+    assert staged.batches == 5
+    complete(staged, flow, name, columns, 1000)
 
 
 @pytest.mark.spark
@@ -292,4 +294,4 @@ def test_records_of_etl_are_complete_on_spark(spark):
     query = flow.start(spark, messages(name, 3000), max_records=1500)
     query.wait(timeout_s=180)
     assert not query.active
-    complete(query, flow, name, columns)
+    complete(query, flow, name, columns, 3000)

@@ -36,6 +36,7 @@ __all__ = [
     "Packer",
     "blocks_of",
     "blocks_to_batch",
+    "blocks_to_frame",
     "bucket_labels",
     "by_stream",
     "parted",
@@ -81,13 +82,18 @@ def blocks_to_batch(blocks: list[Block]) -> pa.RecordBatch:
     )
 
 
+def blocks_to_frame(blocks: list[Block]) -> Any:
+    """Blocks as the rows of a pandas frame, as a stage hands them on."""
+    return blocks_to_batch(blocks).to_pandas(use_threads=False)  # for a few rows threads take longer
+
+
 def blocks_of(rows: Any) -> list[Block]:
-    """Blocks from the rows of a table or a pandas frame."""
+    """Blocks from the rows of a table, a batch or a pandas frame."""
     return [Block(*values) for values in zip(*(_values(rows[name]) for name in BLOCKS.names), strict=True)]
 
 
 def _values(column: Any) -> list[Any]:
-    return column.to_pylist() if isinstance(column, pa.ChunkedArray) else list(column)
+    return column.to_pylist() if isinstance(column, (pa.Array, pa.ChunkedArray)) else list(column)
 
 
 def parted(blocks: Iterable[Block], stages: Set[int]) -> tuple[list[Block], list[Block]]:

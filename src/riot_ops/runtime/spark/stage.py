@@ -32,7 +32,7 @@ from riot_ops.kernels.arrow import int_column
 from riot_ops.runtime.batches import merged
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.identity import difference
-from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, by_stream, parted
+from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, blocks_to_frame, by_stream, parted
 from riot_ops.runtime.spark.sink import Outlet
 
 __all__ = ["FLUSH", "OWNERS", "Cached", "Head", "StageProcessor", "cached_engines", "stage_zero"]
@@ -137,7 +137,7 @@ class StageProcessor:
         self._chain = chain
         here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stages.keys())
         if passing:
-            yield blocks_to_batch(passing).to_pandas()
+            yield blocks_to_frame(passing)
         if here and bucket == OWNERS:
             self._check_owner()
         elif here:
@@ -163,7 +163,7 @@ class StageProcessor:
         try:
             for full in self._run_bucket(cached, packer, blocks):
                 if full:
-                    yield blocks_to_batch(full).to_pandas()
+                    yield blocks_to_frame(full)
         except BaseException:
             packer.abort()
             raise
