@@ -32,7 +32,16 @@ from riot_ops.kernels.arrow import int_column
 from riot_ops.runtime.batches import merged
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.identity import difference
-from riot_ops.runtime.spark.blocks import LEFT_OVER, Block, Packer, blocks_of, blocks_to_batch, blocks_to_frame, by_stream, parted
+from riot_ops.runtime.spark.blocks import (
+    LEFT_OVER,
+    Block,
+    Packer,
+    blocks_of,
+    blocks_to_batch,
+    blocks_to_frame,
+    by_stream,
+    parted,
+)
 from riot_ops.runtime.spark.sink import Outlet
 
 __all__ = ["FLUSH", "OWNERS", "Cached", "Head", "StageProcessor", "cached_engines", "stage_zero"]
