@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,6 +157,11 @@ def contain(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
 
 def name_table(names: Sequence[str]) -> Table:
     """The UTF-8 bytes of the names, one after the other, with their starts and ends."""
+    return _name_table(tuple(names))
+
+
+@functools.lru_cache(maxsize=256)
+def _name_table(names: tuple[str, ...]) -> Table:
     encoded = [name.encode() for name in names]
     ends = np.cumsum([len(e) for e in encoded], dtype=np.int64) if encoded else np.empty(0, np.int64)
     starts = ends - np.array([len(e) for e in encoded], np.int64)

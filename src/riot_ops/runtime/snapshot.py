@@ -147,7 +147,7 @@ def task_identity(task: Operator) -> dict[str, Any]:
     try:
         parameters = task.to_dict()
     except ValueError:  # a task over a function that is not JSON: its name has to do
-        parameters = {k: reference(v) if callable(v) else v for k, v in vars(task).items()}
+        parameters = {k: reference(v) if callable(v) else v for k, v in task.__getstate__().items()}
         parameters = json.loads(json.dumps(parameters, default=reference))
     parameters.pop("task", None)
     return {"task": task.name(), "version": task.version, "parameters": parameters}

@@ -58,8 +58,9 @@ def _one_kind(column: pa.Array, names: Sequence[str]) -> int:
         if valid.size or (ends - starts != size).any():
             return -1
         text = data[starts[0] : ends[0]].tobytes()
-        same = data[starts[0] : ends[-1]].tobytes() == text * len(column)
-        return int(code_of(column.slice(0, 1), names)[0]) if same else -1
+        if data[starts[0] : ends[-1]].tobytes() != text * len(column):
+            return -1
+        return next((i for i, name in enumerate(names) if name.encode() == text), -1)
     codes = code_of(column, names)
     return int(codes[0]) if (codes == codes[0]).all() else -1
 

@@ -83,9 +83,6 @@ class ParseJSON(FieldTable):
     def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         return self._plain_json.read(text)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_plain_json"}
-
     def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JsonLines:
         lines = JsonLines(batch, text, [_paths(place) for place, *_ in self.fields.values()])
         lines.reject_what_is_no_text(dead)

@@ -160,9 +160,6 @@ class ParseLines(FieldTable):
     def _more(self) -> bool:
         return self.more or self.cells is None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_layout", "_plain_table")}
-
     def __hash__(self) -> int:
         return hash(repr(self))
 

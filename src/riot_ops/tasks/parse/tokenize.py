@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -137,9 +137,6 @@ class Tokenize(StatelessTask):
             upper = np.frombuffer(string.ascii_uppercase.encode(), np.uint8)
             table[upper] = upper + 32
         return table
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return joined(list(self.batches(batch, dead)))

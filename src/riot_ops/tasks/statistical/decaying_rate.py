@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -128,9 +128,6 @@ class DecayingRate(KeyedTask):
     @cached_property
     def _table(self) -> npt.NDArray[np.float64]:
         return decay_table(self.decay)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
     def requires(self) -> Mapping[str, Requirement]:
         needs: dict[str, Requirement] = {**super().requires(), "event_time": "any"}

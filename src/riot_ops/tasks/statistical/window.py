@@ -221,9 +221,6 @@ class Window(KeyedTask):
     def __hash__(self) -> int:
         return hash((self.size, self.every, self.gap, self.count, self.by, repr(self.aggregates)))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "windows"}
-
     # -- contract ----------------------------------------------------------------------------------
 
     def clock(self) -> Clock | None:
