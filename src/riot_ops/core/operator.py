@@ -9,9 +9,8 @@ operator that can also run itself.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
@@ -26,6 +25,7 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.fits import FITS
 from riot_ops.core.parameters import check_parameters, parameters_to_json, registry_name
 from riot_ops.core.reach import Reach
+from riot_ops.core.remembering import parameters_of, remembered
 
 __all__ = [
     "Due",
@@ -95,27 +95,6 @@ class StateField:
         return 64 if self.is_object else array.itemsize * (array.shape[1] if array.ndim > 1 else 1)
 
 
-#: Where an operator keeps the schema that it was asked for last.
-MADE = "_made"
-
-
-def _remembered(
-    made: Callable[[Operator, pa.Schema], pa.Schema],
-) -> Callable[[Operator, pa.Schema], pa.Schema]:
-    """The function, which is asked for each batch, with its last answer."""
-
-    @functools.wraps(made)
-    def output_schema(self: Operator, schema: pa.Schema) -> pa.Schema:
-        last = self.__dict__.get(MADE)
-        if last is not None and last[0] is made and last[1].equals(schema, check_metadata=True):
-            return last[2]
-        found = made(self, schema)
-        self.__dict__[MADE] = made, schema, found
-        return found
-
-    return output_schema
-
-
 @dataclass(frozen=True, kw_only=True)
 class Operator(ABC):
     """Base of all tasks: frozen parameters, validated at construction.
@@ -138,7 +117,7 @@ class Operator(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "output_schema" in cls.__dict__:
-            cls.output_schema = _remembered(cls.output_schema)  # type: ignore[assignment, method-assign]
+            cls.output_schema = remembered(cls.output_schema)  # type: ignore[assignment, method-assign]
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -146,12 +125,7 @@ class Operator(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is worked out again."""
-        kind = type(self)
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if name != MADE and not isinstance(getattr(kind, name, None), functools.cached_property)
-        }
+        return parameters_of(self)
 
     def validate(self) -> None:
         """Check what involves several parameters; raise :class:`ConfigError`."""
