@@ -22,6 +22,9 @@ from riot_ops.core.schema import EARLIEST, ERRORS, LATEST, TIMESTAMP
 __all__ = ["DeadLetters", "json_text", "records_as_json"]
 
 ENCODER = msgspec.json.Encoder()
+#: What the encoder takes as it is, and how JSON writes a float that Python writes so.
+_ENCODED = {str, int, type(None)}
+_NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "None": "null"}
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
 
 
@@ -176,12 +179,17 @@ def _tokens(column: pa.Array) -> pa.Array:
     """The values as JSON text; numbers and text, which are common, all at once."""
     kind = column.type
     if pa.types.is_integer(kind):
-        return column.cast(pa.string()).fill_null("null")
+        texts = column.cast(pa.string())
+        return texts.fill_null("null") if column.null_count else texts
     if pa.types.is_binary(kind):
         with contextlib.suppress(pa.ArrowInvalid):  # what is no UTF-8 is looked at one by one
             column = column.cast(pa.string())
     values = cells(column)
+    if pa.types.is_float64(kind):
+        texts = map(repr, values)
+        return pa.array([_NO_NUMBERS.get(text, text) for text in texts], pa.string())
     if not (is_text(kind) or kind == TIMESTAMP):
         return pa.array([json_text(value) for value in values], pa.string())
-    values = [value if value is None or isinstance(value, (str, int)) else _plain(value) for value in values]
+    if not {*map(type, values)} <= _ENCODED:
+        values = [value if type(value) in _ENCODED else _plain(value) for value in values]
     return pa.array(ENCODER.encode_lines(values).decode().split("\n")[:-1], pa.string())

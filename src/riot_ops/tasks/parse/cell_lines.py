@@ -84,7 +84,7 @@ class CellLines:
 
     def reject(self, dead: DeadLetters, wrong: Mask, reason: str, text: str | list[str]) -> None:
         """Reject those of the lines that have not been rejected; a list of texts has one for each of these."""
-        rows = np.flatnonzero(wrong & self.good)
+        (rows,) = (wrong & self.good).nonzero()
         if rows.size:
             dead.reject(self.batch, rows, reason, text)
             self.good[rows] = False
@@ -120,23 +120,29 @@ class CellLines:
             found[here & self._filled(first, starts, ends)] = GOOD
             column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
         elif kind == "double":
-            column = self._read(starts, ends, here, found, doubles, np.float64, _finite)
+            column = _array(self._read(starts, ends, here, found, doubles, np.float64, _finite), found)
         elif kind == "bool":
-            column = self._read(starts, ends, here, found, booleans, np.bool_, bool)
+            column = _array(self._read(starts, ends, here, found, booleans, np.bool_, bool), found)
         elif kind in ("iso", "log"):
             micros = self._read(starts, ends, here, found, times, np.int64, int, kind == "log")
             if first < last:
-                micros = self._closed_up(micros, starts, ends, found, kind == "log")
+                self._close_up(micros, starts, ends, found, kind == "log")
             column = _times(micros, 1, found)
         else:
             numbers = self._read(starts, ends, here, found, integers, np.int64, _int64)
-            column = numbers if kind == "int64" else _times(numbers, PER_UNIT.get(kind, 0), found)
+            column = _array(numbers, found) if kind == "int64" else _times(numbers, PER_UNIT.get(kind, 0), found)
+        if (self.good & (found >= BAD)).any():
+            self._reject_wrong(name, kind, starts, ends, found, dead)
+        return column, self.good & (found == EMPTY)
+
+    def _reject_found(
+        self, name: str, kind: str, starts: Numbers, ends: Numbers, found: Any, dead: DeadLetters
+    ) -> None:
         for code, reason in ((BAD, REASONS.get(kind, "bad_time")), (BEYOND, "out_of_range")):
             wrong = self.good & (found == code)
             what = f"is no {kind}" if code == BAD else "is not within the years 1 to 9999"
-            texts = [f"{name}: {excerpt(text)!r} {what}" for text in self._texts(starts, ends, np.flatnonzero(wrong))]
+            texts = [f"{name}: {excerpt(text)!r} {what}" for text in self._texts(starts, ends, wrong.nonzero()[0])]
             self.reject(dead, wrong, reason, texts)
-        return column, self.good & (found == EMPTY)
 
     def _read(
         self,
@@ -148,34 +154,32 @@ class CellLines:
         dtype: Any,
         exact: Callable[[str], Any],
         *options: Any,
-    ) -> pa.Array:
+    ) -> npt.NDArray[Any]:
         """Cells by a kernel; what it finds hard by Python."""
         out = np.empty(starts.size, dtype)
         kernel(self.data, readonly(starts), readonly(ends), here, *options, out, found)
-        hard = np.flatnonzero(found == HARD)
+        (hard,) = (found == HARD).nonzero()
         for row, text in zip(hard, self._texts(starts, ends, hard), strict=True):
             try:
                 out[row] = exact(text)
                 found[row] = GOOD
             except ValueError:
                 found[row] = BAD
-        return pa.array(out, mask=found != GOOD)
+        return out
 
-    def _closed_up(self, micros: pa.Array, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> pa.Array:
-        """The times, also those of which the cells are further apart than by one blank, or by another one."""
-        bad = np.flatnonzero(found == BAD)
+    def _close_up(self, micros: Any, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> None:
+        """Read also the times of which the cells are further apart than by one blank, or by another one."""
+        (bad,) = (found == BAD).nonzero()
         given = self._bytes(starts, ends, bad)
         closed = [b" ".join(text.split()) for text in given]
         apart = [i for i, text in enumerate(closed) if text != given[i]]
         if not apart:
-            return micros
+            return
         rows = bad[apart]
-        values = micros.fill_null(0).to_numpy(zero_copy_only=False).copy()
         data, begins, stops, _ = byte_spans(pa.array([closed[i] for i in apart], pa.binary()))
         again, what = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
         times(data, begins, stops, np.ones(rows.size, np.bool_), logged, again, what)
-        values[rows], found[rows] = again, what
-        return pa.array(values, mask=found != GOOD)
+        micros[rows], found[rows] = again, what
 
     def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
         """Where text that is there is text."""
@@ -192,14 +196,17 @@ class CellLines:
         return [bytes(data[p:q]) for p, q in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)]
 
 
-def _times(numbers: pa.Array, unit: int, found: Any) -> pa.Array:
+def _array(values: npt.NDArray[Any], found: Any) -> pa.Array:
+    return pa.array(values, mask=found != GOOD)
+
+
+def _times(values: Numbers, unit: int, found: Any) -> pa.Array:
     """Times of so many microseconds (0: of nanoseconds)."""
-    values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
     if unit == 0:
         values, unit = values // 1000, 1
     beyond = (values > LATEST // unit) | (values < -(-EARLIEST // unit))
     found[beyond & (found == GOOD)] = BEYOND
-    return pa.array(np.where(beyond, 0, values) * unit, mask=found != GOOD).cast(TIMESTAMP)
+    return _array(np.where(found == GOOD, values, 0) * unit, found).view(TIMESTAMP)
 
 
 #: What a number is written with.

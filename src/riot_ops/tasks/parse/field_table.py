@@ -81,7 +81,7 @@ class FieldTable(StatelessTask):
             return records
         rows = np.flatnonzero(~plain)
         odd = batch.take(pa.array(rows))
-        columns, good = self._columns(odd, text.take(pa.array(rows)), dead)
+        columns, good = self._columns(odd, odd.column(self.field).cast(text.type), dead)
         if not good.any():
             return records
         order = np.argsort(np.concatenate([np.flatnonzero(plain), rows[good]]), kind="stable")
@@ -94,13 +94,15 @@ class FieldTable(StatelessTask):
         for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
             first, last = self._cells(number, name)
             column, empty = lines.column(name, first, last, kind, self._absent(lines, first, name, dead), dead)
-            if not default:
+            if not empty.any():
+                pass
+            elif not default:
                 lines.reject(dead, empty, "missing", f"{name} is missing")
-            elif empty.any():
+            else:
                 column = pc.if_else(pa.array(empty), pa.scalar(default[0], KINDS[kind]), column)
             columns[name] = column
-        if lines.good.all():
-            return columns, lines.good
+        if lines.good.all() or not lines.good.any():
+            return {name: column[: np.count_nonzero(lines.good)] for name, column in columns.items()}, lines.good
         kept = pa.array(lines.good)
         return {name: column.filter(kept) for name, column in columns.items()}, lines.good
 
