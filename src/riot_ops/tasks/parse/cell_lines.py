@@ -132,7 +132,7 @@ class CellLines:
             numbers = self._read(starts, ends, here, found, integers, np.int64, _int64)
             column = _array(numbers, found) if kind == "int64" else _times(numbers, PER_UNIT.get(kind, 0), found)
         if (self.good & (found >= BAD)).any():
-            self._reject_wrong(name, kind, starts, ends, found, dead)
+            self._reject_found(name, kind, starts, ends, found, dead)
         return column, self.good & (found == EMPTY)
 
     def _reject_found(
