@@ -193,8 +193,12 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
     for options in ({"at_once": 2}, {}, {"quick": True}, {"quick": True, "at_once": 2}):
         list(reuse.measures(trace=("seq",), backend="spark", **options))
     names = [flow.name for flow in riot21()]
-    assert [few for _, few, _, _ in asked] == [names[:2], names[:7], names[:3], names[:2]]
-    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (14, False), (6, True), (4, True)]
+    assert [few for _, few, _, _ in asked] == [names[:2], names[:3], names[:3], names[:2]]
+    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (6, False), (6, True), (4, True)]
+    asked.clear()
+    for quick in (False, True):
+        list(reuse.measures(trace=("rw1",), backend="spark", quick=quick))
+    assert [n for _, _, n, _ in asked] == [36, 10]
 
 
 @pytest.fixture

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import threading
 import traceback
+import uuid
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -101,7 +103,7 @@ class FakeQuery:
                 if end == at and done:
                     self._stop.wait(PAUSE_SECONDS)
                     continue
-                (self._folder / f"offset-{done:06d}").write_text(json.dumps(end))
+                self._keep(f"offset-{done:06d}", json.dumps(end).encode())
                 self._batch(done, at, end)
                 at, done = end, done + 1
         except Exception as error:
@@ -130,8 +132,14 @@ class FakeQuery:
                 made += [b for frame in processor.process(bucket, iter(frames), chain) for b in blocks_of(frame)]
             blocks = made
         self._end.commit([self._end.write(iter([blocks_to_batch(blocks)] if blocks else []))], number)
-        (self._folder / f"state-{number:06d}").write_bytes(dumps(states))
+        self._keep(f"state-{number:06d}", dumps(states))
         self._reader.commit(end)
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """A file is there whole or not at all, also where the process is killed."""
+        hidden = self._folder / f".{name}-{uuid.uuid4().hex}"
+        hidden.write_bytes(data)
+        os.replace(hidden, self._folder / name)
 
     def _states(self, number: int) -> dict[tuple[int, int], Chain]:
         path = self._folder / f"state-{number:06d}"

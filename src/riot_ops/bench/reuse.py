@@ -34,8 +34,10 @@ PEAK = {"riot": 0.4531, "opmw": 0.35}
 #: What the paper found: fewer running tasks, less CPU time. It gives ranges, and that RIoT gains more.
 TASKS = {"riot": 0.46, "opmw": 0.38}
 CPU = {"riot": 0.51, "opmw": 0.36}
-#: Dataflows of the quick form on Spark.
-QUICK_AT_ONCE = 3
+#: Dataflows on Spark: as many as two cores carry where each is a query of its own.
+AT_ONCE = 3
+#: Actions of a walk, in the full and in the quick form; on Spark each takes about twelve seconds on each of three sides.
+WALK, WALK_ON_SPARK = (100, 10), (36, 10)
 #: Points of a line of its figures.
 POINTS = 40
 #: Messages that come of each source between two actions: with riot 10 per second for 5 seconds.
@@ -52,7 +54,7 @@ def measures(
     many: int | None = None,
     carried: bool = False,
     steps: bool = False,
-    at_once: int = 7,
+    at_once: int = AT_ONCE,
 ) -> Iterator[Measure]:
     """The suite.
 
@@ -64,7 +66,7 @@ def measures(
         ``riot``: 21 dataflows of RIoTBench's tasks; ``opmw``: 35 synthetic ones, a millisecond per record and task.
     backend : "local", "null" or "spark", default "local"
         ``null`` counts steps alone. ``spark`` runs the first ``at_once`` dataflows of a workload as queries, each by
-        itself and together; in the quick form three of them.
+        itself and together; walks have fewer actions there, so that a trace takes less than half an hour.
     many : int, optional
         In place of the others: so many dataflows over one stream, in process or on Spark.
     carried : bool, default False
@@ -72,7 +74,7 @@ def measures(
         and together.
     steps : bool, default False
         Whether to tell how it goes through each trace as well: what the paper's figures show.
-    at_once : int, default 7
+    at_once : int, default 3
         Of "spark": as many as two cores carry where each is a query of its own. The first seven of "riot" are over one
         stream, and share as much as all do.
     """
@@ -92,7 +94,7 @@ def measures(
     for load in workload:
         flows = {flow.name: flow for flow in (riot21() if load == "riot" else opmw_like())}
         if carried:
-            some = dict(list(flows.items())[: QUICK_AT_ONCE if quick else None])
+            some = dict(list(flows.items())[: AT_ONCE if quick else None])
             yield from reuse_carried.carried(f"reuse/{load}/carried", some, quick, _source)
             continue
         if backend == "local":  # which also loads all code
@@ -102,11 +104,11 @@ def measures(
             yield from (one for one in found if steps or not _is_step(one))
             if backend == "local":
                 with one_core():
-                    found = _run(f"reuse/{load}/{walk}", load, _trace(walk, flows, quick), flows)
+                    found = _run(f"reuse/{load}/{walk}", load, _trace(walk, flows, WALK[quick]), flows)
                     yield from (one for one in found if steps or not _is_step(one))
             elif backend == "spark":
-                few = dict(list(flows.items())[: min(at_once, QUICK_AT_ONCE) if quick else at_once])
-                actions = _trace(walk, few, quick)
+                few = dict(list(flows.items())[:at_once])
+                actions = _trace(walk, few, WALK_ON_SPARK[quick])
                 found = reuse_spark.measures(f"reuse/{load}/{walk}", few, actions, quick, _source)
                 yield from (one for one in found if steps or not _is_step(one))
 
@@ -123,10 +125,10 @@ def _line(name: str, values: Sequence[float], unit: str, against: str) -> Iterat
         yield Measure(f"{name}/{at + 1}", values[at], unit, against)
 
 
-def _trace(name: str, flows: dict[str, Dataflow], quick: bool = False) -> list[Action]:
+def _trace(name: str, flows: dict[str, Dataflow], walk: int = WALK[0]) -> list[Action]:
     if name == "seq":
         return sequence(list(flows))
-    return random_walk(list(flows), 10 if quick else 100, seed=int(name[2:]))
+    return random_walk(list(flows), walk, seed=int(name[2:]))
 
 
 def _counted(name: str, load: str, walk: str, flows: dict[str, Dataflow]) -> Iterator[Measure]:

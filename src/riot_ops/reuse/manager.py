@@ -16,6 +16,7 @@ from riot_ops.reuse.backend import Backend, Coming, NullBackend
 from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog, Journal
+from riot_ops.reuse.past import past
 from riot_ops.reuse.picture import running_graph
 from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_words
 from riot_ops.reuse.request import Request, checked
@@ -340,29 +341,20 @@ class ReuseManager:
 
     def _replay(self, log: ActionLog) -> None:
         """Bring books and back end to where the log ends."""
-        alive: dict[str, dict[str, Any]] = {}
-        for action in log.actions:
-            if action["state"] not in ("enacted", "committed"):
-                continue
-            do, what = action["do"], action["what"]
-            if do == "submit":
-                alive.update({one["name"]: {**one, "paused": False} for one in what})
-                for one in what:
-                    self._shared.taken(one["placed"].values())
-            elif do == "remove":
-                del alive[what]
-            elif do in ("pause", "resume"):
-                alive[what]["paused"] = do == "pause"
+        before = past(log.actions)
+        self._shared.taken(before.steps)
         with self.backend.taking_up():
-            for what in alive.values():
+            for what in before.dataflows.values():
                 self._again(what)
-        for name in (name for name, what in alive.items() if what["paused"]):
+        for name in before.paused:
             self.pause(name)
+        if before.woken is not None:
+            self.backend.rest(self._shared.rest(before.woken, False))
         lost = self.backend.running() - set(self._shared.steps)
         if lost:
             self.backend.reduce(Removal("", tuple(sorted(lost))))
-        if log.actions and log.actions[-1]["state"] in ("intent", "enacted"):
-            log.note("reverted" if log.actions[-1]["state"] == "intent" else "committed")
+        if before.outcome is not None:
+            log.note(before.outcome)
 
     def close(self) -> None:
         """End the back end; the log stays."""

@@ -297,6 +297,8 @@ class FragmentsBackend:
                 continue
             self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
             one = Recipient(submission, wanted, noted[1].dataflows[submission.name], again=True)
+            if replaced_by := wanted.keys() - noted[1].at.keys():
+                one.switch(*replaced_by)
             self._recipients[submission.name] = one
             found.setdefault(noted[0], ([], {**replaced, **noted[1].at}))[0].append(one)
         for file, (to, at) in found.items():

@@ -327,7 +327,7 @@ class Fragment:
     def ended(self) -> bool:
         """Whether all has ended that steps read which do not rest, and been written."""
         resting = self.controls.read(self.controls.newest()).resting
-        above = (sources for step, sources in self.spec.origins.items() if step not in resting)
+        above = (self.spec.origins[step] for step in self.spec.steps if step not in resting)
         return set().union(*above) <= set(self.topic.head().place.ended)
 
     def stop(self) -> None:
