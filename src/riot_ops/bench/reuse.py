@@ -36,7 +36,7 @@ TASKS = {"riot": 0.46, "opmw": 0.38}
 CPU = {"riot": 0.51, "opmw": 0.36}
 #: Dataflows on Spark: as many as two cores carry where each is a query of its own.
 AT_ONCE = 3
-#: Actions of a walk, in the full and in the quick form; on Spark each takes about twelve seconds on each of three sides.
+#: Actions of a walk, in the full and in the quick form; on Spark one takes about twelve seconds, three times.
 WALK, WALK_ON_SPARK = (100, 10), (36, 10)
 #: Points of a line of its figures.
 POINTS = 40
