@@ -93,7 +93,7 @@ def run(
         Output is committed (and the checkpoint written) after so many records or seconds.
     cores : int, >= 1, optional
         Threads that run tasks; the results are the same, whatever their number. By default as many as this process
-        has cores, for batches of at least 4,096 records, or 16,384 while the tasks keep up with the source; but one
+        has cores, for batches of at least 4,096 records, or 32,768 while the tasks keep up with the source; but one
         where a task calls functions of the user's, or a store or a broker. Where a number is given, these still get one
         batch at a time, in order.
     order : "arrival" or "event_time"

@@ -34,7 +34,7 @@ __all__ = ["ENOUGH", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
 
 #: Records of a batch from which on it is worth handing it from thread to thread; and of one that took all the source
 #: had, so that the steps keep up: several at once would each wait for the others.
-ENOUGH, KEEPING_UP = 4096, 16_384
+ENOUGH, KEEPING_UP = 4096, 32_768
 
 
 def engine_for(
