@@ -16,6 +16,7 @@ from riot_ops.reuse.spark.control import Control
 from riot_ops.reuse.spark.layout import Layout, Layouts
 from riot_ops.reuse.workloads import riot21, riot_source
 from tests.reuse.queries import FakeSpark, Gated
+from tests.runtime.test_repartition import Pairs
 
 N = 600
 ROWS = [{"device": "abc"[i % 3], "kind": "xy"[i % 2], "value": float(i % 17)} for i in range(N)]
@@ -101,6 +102,33 @@ def test_steps_with_and_without_state_join_while_records_come(opened, tmp_path):
     for name in list(flows):
         manager.remove(name)
     assert manager.stats()["fragments"] == 0
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_tasks_that_hold_rows_of_all_keys_join_and_move(tmp_path, join):
+    """Also where one query has them in a stage with other fields than another."""
+    backend = FakeSpark(tmp_path / "back", join=join, fuse="coarse", max_records=10)
+    manager = ReuseManager(backend)
+    source = Gated(ro.MemorySource(ROWS), tmp_path / "gate")
+    pairs = Pairs(by=("device", "kind"))
+    flows = {
+        "ada": dataflow("ada", pairs),
+        "bob": dataflow("bob", t.BlockAverage(by=("kind",), window=3)),
+        "cyd": dataflow("cyd", pairs, kept(9.0)),
+        "dan": dataflow("dan", kept(12.0), pairs),
+    }
+    sinks = {name: ro.MemorySink() for name in flows}
+    for name, flow in flows.items():
+        manager.submit(flow, source, sinks[name])
+    (tmp_path / "gate").touch()
+    for _ in range(2):
+        time.sleep(0.1)
+        manager.defragment()
+    assert manager.stats()["fragments"] == 1 and backend.wait(20)
+    for name, flow in flows.items():
+        last = "t1" if len(flow.kind("task")) > 1 else "t0"
+        assert ordered(rows(Got(sinks[name]), last)) == ordered(rows(flow.run(ro.MemorySource(ROWS)), last)), name
+    manager.close()
 
 
 def test_what_needs_another_shuffle_is_a_query_of_its_own(opened):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.reuse import LocalBackend, ReuseManager
+from tests.reuse.queries import FakeSpark, Gated
 from tests.search import depth
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -109,6 +112,62 @@ def test_what_is_warm_rests_on_nothing_from_before(steps, last, first, past, oth
     warm = [[row for row in one if row["warm"]] for one in found]
     assert warm[0] == warm[1]
     assert len(warm[0]) >= 3 or len(tasks) > 1, "nothing has become warm"
+
+
+class Held(Gated):
+    """Gives so many messages until a file is there."""
+
+    most = 0
+
+    def latest(self, start, limit=None):
+        end = self.source.latest(start, limit)
+        return end if self.gate.exists() else {"row": min(end["row"], self.most)}
+
+
+@pytest.mark.parametrize("join", [False, True])
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [t.SlidingSum(by=BY, window=9)],
+        [t.BlockAverage(by=BY, window=4), t.SlidingSum(by=BY, window=2)],
+        [t.Window(size=2 * MINUTE, every=MINUTE, by=BY, delay=MINUTE, aggregates={"sum": ("sum", "value")})],
+    ],
+    ids=["one", "two", "time"],
+)
+def test_queries_flag_what_one_engine_flags(tasks, join, tmp_path):
+    """Through merges, defragmentation and the end of the process."""
+    values, first, choose = [(7 * i) % 23 for i in range(240)], 31, random.Random(f"{len(tasks)} {join}")
+    source = Held(ro.MemorySource(rows(values)), tmp_path / "gate")
+    source.most = first
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in ("ada", "bob", "cyd")}
+
+    def opened():
+        backend = FakeSpark(tmp_path / "back", max_records=5, join=join)
+        return ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (source, sinks[name]))
+
+    manager = opened()
+    manager.submit(chain("ada", *tasks), source, sinks["ada"])
+    while manager.stats()["records"].get("in.0") != first:
+        time.sleep(0.005)
+    report = manager.submit(chain("bob", *tasks), source, sinks["bob"], flag_warm=True)
+    assert report.first == {"in": first} and "t0" in report.reused
+    (tmp_path / "gate").touch()
+    manager.submit(chain("cyd", t.NoOp(), *tasks), source, sinks["cyd"])
+    for do in choose.sample(["defragment", "kill", "kill", "remove"], 4):
+        time.sleep(choose.random() * 0.1)
+        if do == "kill":
+            manager.backend.kill()
+            manager._journal.close()
+            manager = opened()
+        elif do == "remove":
+            manager.remove("ada")
+        else:
+            manager.defragment()
+    assert manager.backend.wait(20)
+    got = sinks["bob"].table(f"t{len(tasks) - 1}.warm").to_pylist()
+    manager.close()
+    assert sorted(map(str, got)) == sorted(map(str, late(tasks, values, first)[1]))
+    assert {row["warm"] for row in got} == {False, True}
 
 
 def test_who_remembers_all_is_never_warm():

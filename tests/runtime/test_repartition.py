@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from datetime import timedelta
 
 import hypothesis.strategies as st
@@ -15,14 +16,48 @@ from hypothesis import given, settings
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import StateError
+from riot_ops.core.operator import StateField
 from riot_ops.graph.lowering import lower
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.repartition import repartitioned
+from riot_ops.task import KeyedTask
 from tests.random_flows import SCHEMA, random_input
 from tests.search import depth
 
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs(KeyedTask):
+    """Lets rows pass in pairs of one key."""
+
+    pooled = True
+
+    def state_fields(self):
+        return {"held": StateField("rows", initial=None)}
+
+    def update(self, batch, slots, state, dead):
+        order = np.argsort(slots, kind="stable")
+        place = np.arange(order.size) - np.searchsorted(slots[order], slots[order])
+        lengths = np.bincount(slots, minlength=1)[slots[order]] if slots.size else slots
+        paired = place < lengths // 2 * 2
+        rest = np.sort(order[~paired])
+        state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
+        return batch.take(pa.array(order[paired]))
+
+
+class Counted(Pairs):
+    """And knows how many batches there were."""
+
+    def state_fields(self):
+        return {**super().state_fields(), "batches": StateField("int64")}
+
+    def update(self, batch, slots, state, dead):
+        state["batches"][0] += 1
+        return super().update(batch, slots, state, dead)
+
+
 TASKS = {
+    "pairs": Pairs(by=("device", "obs_type")),
     "kalman": t.KalmanFilter(by=("device", "obs_type")),
     "average": t.BlockAverage(by=("device", "obs_type"), window=3),
     "window": t.Window(size=timedelta(seconds=5), by=("device",), aggregates={"n": ("count", None)}),
@@ -81,7 +116,8 @@ def test_it_goes_on_as_if_it_had_stayed(kind, seed, then, now, narrow):
     moved = [Engine([step], {"x"}) for _ in range(now)]
     for engine, data in zip(moved, repartitioned(step, parts, new, now), strict=True):
         engine.restore({"x": data})
-    assert sum(e.states["x"].size for e in moved) == sum(e.states["x"].size for e in stay)
+    if not step.operator.pooled:  # whose state is one of all keys
+        assert sum(e.states["x"].size for e in moved) == sum(e.states["x"].size for e in stay)
     assert ran(moved, log.slice(half), new) == ran(stay, log.slice(half), old)
 
 
@@ -96,3 +132,18 @@ def test_what_is_not_by_keys_is_not_parted():
         repartitioned(step, [one, one], (), 1)
     with pytest.raises(StateError, match="'x' is not by keys, and cannot be parted"):
         repartitioned(step, [one], ("device",), 2)
+
+
+def test_what_a_task_knows_beside_the_rows_that_it_holds_is_copied_but_not_put_together():
+    *_, step = step_of(Counted(by=("device",)))
+    engines = [Engine([step], {"x"}) for _ in range(2)]
+    for n, engine in enumerate(engines):
+        for _ in range(n + 1):
+            engine.process({"in": [record_batch(random.Random(1), 10)]})
+    parts = [engine.states["x"].snapshot() for engine in engines]
+    for data in repartitioned(step, parts[:1], ("device",), 3):
+        moved = Engine([step], {"x"})
+        moved.restore({"x": data})
+        assert moved.states["x"].arrays["batches"][0] == 1
+    with pytest.raises(StateError, match="'x' is not by keys, and cannot be put together"):
+        repartitioned(step, parts, (), 1)
