@@ -203,7 +203,7 @@ class Latencies:
         return CallbackSink(self._take)
 
     def _take(self, stream: str, batch: pa.RecordBatch) -> None:
-        self._found.append((time.time(), int_column(batch.column("seq"))))
+        self._found.append((time.time(), int_column(batch.column("seq")).copy()))  # which holds nothing else
 
     def since(self, time_s: float) -> np.ndarray:
         """Latencies in milliseconds of the results that came from then on."""
