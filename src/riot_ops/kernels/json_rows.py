@@ -16,7 +16,7 @@ import numpy.typing as npt
 from riot_ops.kernels.escapes import escape
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.json_fields import ABSENT, ESCAPED, NESTED, PIECES, PLAIN, TEXT, read_line, scalar
-from riot_ops.kernels.masks import WIDTH, below64, equal64, first
+from riot_ops.kernels.masks import WIDTH, below64, equal64, first, unusual64
 from riot_ops.kernels.numbers import byte, load8, trailing_zeros
 from riot_ops.kernels.plain_values import AT_ONCE, ESCAPES, NOTHING, put_values
 from riot_ops.kernels.plain_values import TEXT as STRING
@@ -58,22 +58,36 @@ def _next(bits: Any, i: Any, size: Any) -> Any:
     return size
 
 
-@kernel(inline=True)
-def _look(data: Any, start: Any, end: Any, escapes: Any, quotes: Any) -> Any:
-    """Where backslashes and quotes are; whether there are backslashes, control characters, and others than ASCII."""
+@kernel
+def _look_again(data: Any, start: Any, end: Any, escapes: Any) -> Any:
+    """Where backslashes are; whether there are some, control characters, and others than ASCII."""
     some = _NOUGHT
     control = _NOUGHT
     high = _NOUGHT
     k = np.uint64(0)
     for p in range(start, end, WIDTH):
         within = first(end - p)
-        quotes[k] = equal64(data, p, 34) & within
         escapes[k] = equal64(data, p, 92) & within
         some |= escapes[k]
         control |= below64(data, p, 32) & within
         high |= ~below64(data, p, 128) & within
         k += _U1
     return some != _NOUGHT, control != _NOUGHT, high != _NOUGHT
+
+
+@kernel(inline=True)
+def _look(data: Any, start: Any, end: Any, escapes: Any, quotes: Any) -> Any:
+    """Where quotes are, and what :func:`_look_again` tells."""
+    unusual = _NOUGHT
+    k = np.uint64(0)
+    for p in range(start, end, WIDTH):
+        within = first(end - p)
+        quotes[k] = equal64(data, p, 34) & within
+        unusual |= unusual64(data, p, 32, 92) & within
+        k += _U1
+    if unusual == _NOUGHT:
+        return False, False, False
+    return _look_again(data, start, end, escapes)
 
 
 @kernel

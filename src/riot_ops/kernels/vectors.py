@@ -12,9 +12,27 @@ from numba.core import types
 from numba.core.cgutils import get_item_pointer2
 from numba.extending import intrinsic
 
-__all__ = ["below64", "equal64", "ones"]
+__all__ = ["below64", "equal64", "ones", "unusual64"]
 
 _BYTES = ir.VectorType(ir.IntType(8), 64)
+
+
+def _loaded(context: Any, builder: Any, array_type: Any, array: Any, at_type: Any, at: Any) -> Any:
+    """The 64 bytes of an array from a place on."""
+    made = context.make_array(array_type)(context, builder, array)
+    place = context.cast(builder, at, at_type, types.intp)
+    first = get_item_pointer2(  # type: ignore[no-untyped-call]
+        context, builder, made.data, (made.shape,), (made.strides,), array_type.layout, [place]
+    )
+    return builder.load(builder.bitcast(first, _BYTES.as_pointer()), align=1)
+
+
+def _each(context: Any, builder: Any, value_type: Any, value: Any) -> Any:
+    """A byte 64 times."""
+    byte = context.cast(builder, value, value_type, types.uint8)
+    one = builder.insert_element(ir.Constant(_BYTES, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+    return builder.shuffle_vector(one, ir.Constant(_BYTES, ir.Undefined), lanes)
 
 
 def _compared(sign: str) -> Any:
@@ -23,16 +41,8 @@ def _compared(sign: str) -> Any:
     def typed(typing: Any, data: Any, at: Any, value: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             array_type, at_type, value_type = signature.args
-            array = context.make_array(array_type)(context, builder, arguments[0])
-            place = context.cast(builder, arguments[1], at_type, types.intp)
-            byte = context.cast(builder, arguments[2], value_type, types.uint8)
-            first = get_item_pointer2(  # type: ignore[no-untyped-call]
-                context, builder, array.data, (array.shape,), (array.strides,), array_type.layout, [place]
-            )
-            loaded = builder.load(builder.bitcast(first, _BYTES.as_pointer()), align=1)
-            one = builder.insert_element(ir.Constant(_BYTES, ir.Undefined), byte, ir.Constant(ir.IntType(32), 0))
-            lanes = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
-            each = builder.shuffle_vector(one, ir.Constant(_BYTES, ir.Undefined), lanes)
+            loaded = _loaded(context, builder, array_type, arguments[0], at_type, arguments[1])
+            each = _each(context, builder, value_type, arguments[2])
             return builder.bitcast(builder.icmp_unsigned(sign, loaded, each), ir.IntType(64))
 
         return types.uint64(data, at, value), code
@@ -42,6 +52,20 @@ def _compared(sign: str) -> Any:
 
 equal64 = _compared("==")
 below64 = _compared("<")
+
+
+@intrinsic
+def unusual64(typing: Any, data: Any, at: Any, least: Any, value: Any) -> Any:
+    """Those that are that value, and as numbers with a sign below the least: which those above 127 are, too."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array_type, at_type, least_type, value_type = signature.args
+        loaded = _loaded(context, builder, array_type, arguments[0], at_type, arguments[1])
+        below = builder.icmp_signed("<", loaded, _each(context, builder, least_type, arguments[2]))
+        same = builder.icmp_unsigned("==", loaded, _each(context, builder, value_type, arguments[3]))
+        return builder.bitcast(builder.or_(below, same), ir.IntType(64))
+
+    return types.uint64(data, at, least, value), code
 
 
 @intrinsic
