@@ -36,6 +36,7 @@ from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.measure.metrics import Summary
+from riot_ops.runtime.local import BATCH_SIZE
 
 __all__ = ["Job"]
 
@@ -303,7 +304,7 @@ class Job:
                 sinks=ParquetSink(self.folder),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
-                batch_size=self.batch or 65_536,
+                batch_size=self.batch or BATCH_SIZE,
                 buffering=self.buffering or self.gathering,
                 cores=self.cores,
                 progress=show,

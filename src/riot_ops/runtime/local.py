@@ -31,7 +31,11 @@ from riot_ops.runtime.merging import merged
 from riot_ops.runtime.parallel import KEEPING_UP, Pipeline, Wave, engine_for
 from riot_ops.runtime.reader import Reader
 
-__all__ = ["Result", "run"]
+__all__ = ["BATCH_SIZE", "Result", "run"]
+
+#: Where nothing is said: most records in a batch, and its bytes. A batch has a price of its own, a step some
+#: microseconds to milliseconds; beyond this little is gained, and memory grows.
+BATCH_SIZE, GATHERED = 131_072, Buffering(capacity=16 << 20, queue=32 << 20)
 
 
 @dataclass
@@ -65,7 +69,7 @@ def run(
     *,
     sinks: Any = None,
     out: str | Path | None = None,
-    batch_size: int = 65_536,
+    batch_size: int = BATCH_SIZE,
     buffering: Buffering | str | None = None,
     epoch_rows: int = 4_000_000,
     epoch_s: float = 10.0,
@@ -84,11 +88,11 @@ def run(
         See ``docs/howto/data_in.md``.
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` where that is given, else memory.
-    batch_size : int, default 65536
+    batch_size : int, default 131072
         Most records in a batch.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         How many bytes make a batch, how long it waits for them, and how many may wait between the source and the tasks
-        before the source is held back; see :class:`riot_ops.Buffering`. By default 8 MiB, no waiting, and 32 MiB.
+        before the source is held back; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB.
     epoch_rows, epoch_s : int and float
         Output is committed (and the checkpoint written) after so many records or seconds.
     cores : int, >= 1, optional
@@ -109,7 +113,7 @@ def run(
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
-    buffering = as_buffering(buffering)
+    buffering = as_buffering(GATHERED if buffering is None else buffering)
     if cores is not None and cores < 1:
         raise ConfigError(f"cores must be >= 1, got {cores}")
     if order not in ("arrival", "event_time"):
