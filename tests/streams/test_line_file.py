@@ -1,4 +1,4 @@
-"""Long files, which have hardly any bytes: a hole takes no room on the disk."""
+"""Lines of files; of long ones, which have hardly any bytes: a hole takes no room on the disk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.streams.line_file import LineFile
+from riot_ops.streams.replay_kernels import NO_TIME
 
 GIB = 1 << 30
 
@@ -49,3 +50,20 @@ def test_a_line_of_more_than_a_gibibyte_is_a_batch_of_its_own_and_one_of_two_is_
         else:
             with pytest.raises(ConnectorError, match="y has a line of more than 2 GiB at byte 16"):
                 list(file.chunks(at, file.size))
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_times_are_found_wherever_the_first_line_with_one_is(tmp_path, at):
+    lines = [b"a,1\n", b"\n", b"-x\n", b"{}\n", b" 9,\n"]
+    lines.insert(at, b"7,z\n")
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(lines))
+    for some in (1, 2, 6):  # lines that are looked at together, first to last and once more
+        file = LineFile(str(path), -1, False)
+        byte = 0
+        while byte < file.size:
+            byte, _ = file.skip(byte, some, False)
+        for _ in range(2):
+            found = [time for ends, starts in file.chunks(0, file.size, 6) for time in file.times(starts, ends)]
+            assert [time for time in found if time != NO_TIME] == [7000]
+            assert found[at] == 7000

@@ -37,6 +37,19 @@ def test_the_smallest_network_counts(nets, others, data):
     assert found.tolist() == [place(address) for address in addresses]
 
 
+def test_many_networks_that_begin_with_the_same_bits():
+    nets = [f"198.18.{k}.0/24" for k in range(0, 250, 3)] + [f"198.18.9.{16 * k}/28" for k in range(7)]
+    nets += ["198.0.0.0/8", "198.19.0.0/16", "198.17.255.255/32", "198.18.255.128/25"]
+    known = [ipaddress.ip_network(net) for net in nets]
+    begin = int(ipaddress.IPv4Address("198.17.255.0"))
+    texts = [str(ipaddress.IPv4Address(at)) for at in (*range(begin, begin + (2 << 16) + 512, 131), begin + 255)]
+    found = Networks(zip(nets, range(len(nets)), strict=True)).find(pa.array(texts))
+    for text, place in zip(texts, found.tolist(), strict=True):
+        around = [i for i, net in enumerate(known) if ipaddress.ip_address(text) in net]
+        assert place == max(around, key=lambda i: known[i].prefixlen)
+
+
+
 @given(st.lists(st.text("0123456789.:abf", max_size=16), max_size=20))
 def test_what_is_an_address_is_what_python_says(texts):
     found = Networks([("0.0.0.0/0", 4), ("::/0", 6)]).find(pa.array(texts, pa.string()))

@@ -20,6 +20,9 @@ def test_texts(kind):
     text = (lambda s: s.encode()) if kind == pa.binary() else (lambda s: s)
     assert passed(("en", "pt"), column) == [text("en"), text("pt")]
     assert passed(("",), column, keep_null=True) == [None, text("")]
+    many = tuple(f"language {i}" for i in range(9))  # which are looked up instead of compared
+    assert passed(("pt", *many), column) == [text("pt")]
+    assert passed(("", *many), column, keep_null=True) == [None, text("")]
 
 
 def test_a_dictionary_and_nothing_but_nulls():

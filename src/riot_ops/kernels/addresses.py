@@ -81,12 +81,13 @@ def _plain_ipv4(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _locate(
-    data: Any, starts: Any, ends: Any, valid: Any, first: Any, pages: Any, inner: Any, begins: Any, places: Any, out: Any
-) -> None:
+    data: Any, starts: Any, ends: Any, valid: Any, first: Any, pages: Any, inner: Any, begins: Any, places: Any,
+    out: Any,
+) -> None:  # fmt: skip
     """The place of each address: of the last range that begins at it or before.
 
-    ``first[p]`` is how many ranges begin before the addresses whose upper 16 bits are p. Where many begin among these,
-    ``inner[pages[p]]`` tells the same by the next eight bits.
+    ``first[p]`` is how many ranges begin before the addresses whose upper 16 bits are p. Where many begin among
+    these, ``inner[pages[p]]`` tells the same by the next eight bits.
     """
     for i in range(out.size):
         out[i] = NOWHERE

@@ -172,7 +172,13 @@ class HashMemo:
         """As :func:`hash_columns`; the result must not be changed."""
         place = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
         if place not in self._known:
-            self._known[place] = (columns, *hash_columns(columns, n))
+            if len(columns) > 1:  # others may be keyed by one of them
+                h1, h2 = (part.copy() for part in self.hash_columns(columns[:1], n))
+                for column in columns[1:]:
+                    _combine(h1, h2, *self.hash_columns([column], n))
+            else:
+                h1, h2 = hash_columns(columns, n)
+            self._known[place] = (columns, h1, h2)
         return self._known[place][1:]
 
     def of(self, rows: Rows, fields: tuple[str, ...]) -> tuple[U64, U64]:

@@ -37,6 +37,8 @@ class LineFile:
         self.path = path
         self.size = 0
         self.data: npt.NDArray[np.uint8] = readonly(np.empty(0, np.uint8))
+        # a range in which no line begins with a time
+        self._timeless = (0, 0)
         self._unpacked = _unpack(path) if path.endswith(".gz") else None
         self._map(size)
         self.first = 0
@@ -82,7 +84,12 @@ class LineFile:
         return self.size
 
     def _scan(self, start: int, end: int, out: npt.NDArray[np.int64]) -> int:
-        return int(line_ends(self.data, start, end, out))
+        n, leading = line_ends(self.data, start, end, out)
+        if not leading and n:
+            first, last = self._timeless
+            joined = first <= start <= last
+            self._timeless = (first, max(last, int(out[n - 1]))) if joined else (start, int(out[n - 1]))
+        return int(n)
 
     def chunks(
         self,
@@ -163,6 +170,8 @@ class LineFile:
 
     def times(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Event times in µs."""
+        if starts.size and self._timeless[0] <= starts[0] and ends[-1] <= self._timeless[1]:
+            return np.full(starts.size, NO_TIME)
         out = np.empty(starts.size, np.int64)
         leading_times(self.data, starts, ends, out)
         return out

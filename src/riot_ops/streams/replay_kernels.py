@@ -18,24 +18,37 @@ NO_TIME = np.iinfo(np.int64).min
 
 
 @kernel
+def _may_lead(c: Any) -> Any:
+    """Whether a character may be the first of a number: a digit or a minus."""
+    return c == 45 or (c >= 48 and c <= 57)
+
+
+@kernel
 def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
-    """The positions after the next line breaks, as many as ``out`` can hold; returns their number."""
+    """The positions after the next line breaks, as many as ``out`` can hold.
+
+    Returns their number, and how many of the lines before and behind them may begin with a time.
+    """
     n = 0
+    heads = int(start < end and _may_lead(data[np.uint64(start)]))
     i = start
     while i < end and n < out.size:
         if i + WIDTH > data.size:
             if data[np.uint64(i)] == 10:
                 out[n] = i + 1
                 n += 1
+                heads += int(i + 1 < end and _may_lead(data[np.uint64(i + 1)]))
             i += 1
             continue
         breaks = equal64(data, i, 10) & first(end - i)
         while breaks != _NOUGHT and n < out.size:
-            out[n] = i + np.int64(trailing_zeros(breaks)) + 1
+            at = i + np.int64(trailing_zeros(breaks)) + 1
+            out[n] = at
             n += 1
             breaks &= breaks - _U1
+            heads += int(at < end and _may_lead(data[np.uint64(at)]))
         i += WIDTH
-    return n
+    return n, heads
 
 
 @kernel

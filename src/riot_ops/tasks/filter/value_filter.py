@@ -14,9 +14,13 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
+from riot_ops.kernels.strings import code_of
 from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["ValueFilter"]
+
+#: Texts that are compared one after the other.
+FEW = 8
 
 
 @register
@@ -94,6 +98,9 @@ class ValueFilter(FilterTask):
             column = column.dictionary_decode()
         if pa.types.is_null(column.type):
             return np.full(batch.num_rows, self.keep_null)
+        if self._of_text and len(self.values) <= FEW:
+            found = code_of(column, self.values) >= 0
+            return found | np.asarray(column.is_null()) if self.keep_null and column.null_count else found
         passes = pc.is_in(column, value_set=self._value_set(column.type))
         if self.keep_null and column.null_count:
             passes = pc.or_(passes, column.is_null())

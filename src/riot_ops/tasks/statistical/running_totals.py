@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrow import int_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -35,8 +35,18 @@ def _added(total: Any, v: Any) -> Any:
 
 
 @kernel
-def _add(done: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
+def _add(values: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
     """The total after each row."""
+    for i in range(slots.size):
+        s = np.uint64(slots[i])
+        total = _added(totals[s, place], values[i])
+        totals[s, place] = total
+        out[i] = total
+
+
+@kernel
+def _add_condensed(done: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
+    """The same of rows that stand for several."""
     for i in range(slots.size):
         s = slots[i]
         total = min(max(_added(totals[s, place], done[0, i]), done[1, i]), done[2, i])
@@ -152,11 +162,14 @@ class RunningTotals(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         made = {}
-        for place, (name, done) in enumerate(self._done(batch).items()):
-            out = np.empty(slots.size, np.int64)
-            _add(done, slots, place, state["totals"], out)
-            made[name] = out
-        batch = batch.drop_columns([name for name in batch.schema.names if name in self._columns()])
+        condensed = set(self._columns()).intersection(batch.schema.names)
+        for place, (name, of) in enumerate(self.totals.items()):
+            made[name] = out = np.empty(slots.size, np.int64)
+            if condensed:
+                _add_condensed(self._done(batch)[name], slots, place, state["totals"], out)
+            else:
+                _add(readonly(addends(batch, of)), slots, place, state["totals"], out)
+        batch = batch.drop_columns(sorted(condensed))
         if self.emit == "update":
             taken = latest_rows(slots, len(state["totals"]))
             batch, made = batch.take(pa.array(taken)), {name: out[taken] for name, out in made.items()}

@@ -47,5 +47,6 @@ def addends(batch: pa.RecordBatch, of: str | None) -> npt.NDArray[np.int64]:
     if pa.types.is_uint64(column.type):  # a value beyond int64 is as good as its end
         most = pa.scalar(MOST, pa.uint64())
         column = pc.if_else(pc.greater(column, most), most, column)
-    values: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    column = column.cast(pa.int64())
+    values: npt.NDArray[np.int64] = (column.fill_null(0) if column.null_count else column).to_numpy()
     return values
