@@ -49,7 +49,6 @@ def test_many_networks_that_begin_with_the_same_bits():
         assert place == max(around, key=lambda i: known[i].prefixlen)
 
 
-
 @given(st.lists(st.text("0123456789.:abf", max_size=16), max_size=20))
 def test_what_is_an_address_is_what_python_says(texts):
     found = Networks([("0.0.0.0/0", 4), ("::/0", 6)]).find(pa.array(texts, pa.string()))

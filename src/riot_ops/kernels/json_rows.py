@@ -27,6 +27,7 @@ __all__ = ["json_rows", "pattern_room"]
 #: Longest line that is read here, in bytes; longest text between its values, in words of eight.
 _LONGEST, _WORDS = 1 << 16, 512
 _U1, _NOUGHT = np.uint64(1), np.uint64(0)
+_NONE = np.uint64(2)
 _U6, _U63 = np.uint64(6), np.uint64(63)
 #: Of a piece: bytes, the node and the kind of the value behind it, and its first word.
 _SIZE, _NODE, _KIND, _FIRST = range(4)
@@ -109,11 +110,15 @@ def _escaped(data: Any, start: Any, end: Any, escapes: Any, quotes: Any) -> Any:
 @kernel(inline=True)
 def _alike(
     data: Any, start: Any, end: Any, escapes: Any, quotes: Any, some: Any, w: Any, words: Any, pieces: Any,
-    open_: Any, counts: Any, firsts: Any, lasts: Any, kinds: Any,
+    open_: Any, afresh: Any, counts: Any, firsts: Any, lasts: Any, kinds: Any,
 ) -> Any:  # fmt: skip
-    """Whether a line is like a pattern; then where its values are."""
-    for n in range(kinds.size):
-        kinds[n] = open_[w, n]
+    """Whether a line is like a pattern; then where its values are.
+
+    ``afresh``: the line before was not. Else ``kinds`` has what is open in the pattern already.
+    """
+    if afresh:
+        for n in range(kinds.size):
+            kinds[n] = open_[w, n]
     p = start
     for j in range(counts[w]):
         piece = np.uint64(j)
@@ -194,7 +199,8 @@ def json_rows(
     what it is, and where it goes, is as in :func:`riot_ops.kernels.plain_values.put_values`. ``begins``, ``sizes``,
     ``rows`` and ``fine`` are room for some lines.
     """
-    last = 0  # the pattern that the last line was like
+    last = _NOUGHT  # the pattern that was met or made last
+    like = _NONE  # the one that the line before was like
     j = 0
     for i in range(row, stop):
         u = np.uint64(i)
@@ -210,31 +216,37 @@ def json_rows(
             some, control, high = _look(data, p, end, escapes, quotes)
             good = False
             if not (control or (some and not _escaped(data, p, end, escapes, quotes))):
-                for w in (last, 1 - last):
+                for w in (last, _U1 - last):
                     if counts[w] > 0 and _alike(
-                        data, p, end, escapes, quotes, some, w, words, pieces, open_, counts, firsts, lasts, found
-                    ):
+                        data, p, end, escapes, quotes, some, w, words, pieces, open_, w != like, counts, firsts, lasts,
+                        found,
+                    ):  # fmt: skip
                         good = True
                         last = w
+                        like = w
                         break
+                    like = _NONE
             if not good:
+                like = _NONE
                 good, count = read_line(
                     data, p, end, names, name_starts, name_ends, above, lists, nodes, firsts, lasts, found, line
                 )
                 if good and count > 0:
-                    last = 1 - last
+                    last = _U1 - last
                     counts[last] = _keep(data, line, count, found, words[last], pieces[last], open_[last])
             if high and good:
                 good = is_utf8(data, p, end)
         if good:
             v = np.uint64(j)
-            for f in range(kinds.size):
-                node = choices[f, 0]
+            for field in range(kinds.size):
+                f = np.uint64(field)
+                node = np.uint64(choices[f, 0])
                 for a in range(1, choices.shape[1]):
                     if found[node] == ABSENT and choices[f, a] >= 0:
-                        node = choices[f, a]
+                        node = np.uint64(choices[f, a])
                 what = found[node]
-                n = lasts[node] - firsts[node]
+                begin = firsts[node]
+                n = lasts[node] - begin
                 if what == TEXT or what == PLAIN:
                     good = good and (n > 0 or kinds[f] == STRING)
                 elif what == ABSENT:
@@ -243,7 +255,7 @@ def json_rows(
                 else:
                     good = good and what == ESCAPED and kinds[f] == STRING
                     n -= ESCAPES
-                begins[f, v] = firsts[node]
+                begins[f, v] = begin
                 sizes[f, v] = n
             rows[v] = i
             j += int(good)
