@@ -15,15 +15,19 @@ __all__ = [
     "PIECE_BYTES",
     "byte_spans",
     "count_column",
+    "filtered",
     "float_column",
     "int_column",
     "joined",
+    "masked",
     "pieces",
+    "present",
     "readonly",
     "spread",
     "strings_from_spans",
     "taken",
     "text_sizes",
+    "truth_column",
 ]
 
 #: Text that is worked on at a time: far from the 2 GiB that an Arrow array of text holds.
@@ -45,11 +49,70 @@ def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
+def present(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a column is not null, at a tenth of the cost of a column of truth values.
+
+    >>> present(pa.array([1, None, 3])[1:]).tolist()
+    [False, True]
+    """
+    bits = column.buffers()[0] if column.null_count else None
+    if bits is None:  # nothing is null, or all of a kind that keeps no bits
+        return np.full(len(column), not column.null_count) if _keeps_bits(column) else np.asarray(column.is_valid())
+    at = column.offset
+    return np.unpackbits(np.frombuffer(bits, np.uint8), count=at + len(column), bitorder="little")[at:].view(np.bool_)
+
+
+def _keeps_bits(column: pa.Array) -> bool:
+    kind = column.type
+    return not (pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind))
+
+
+def truth_column(values: npt.NDArray[np.bool_]) -> pa.Array:
+    """A column of truth values, such as a filter takes, at a tenth of the cost of ``pa.array``.
+
+    >>> truth_column(np.array([True, False])).to_pylist()
+    [True, False]
+    """
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, _bits(values)], 0)
+
+
+def masked(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pa.Array:
+    """A column of int64 or float64 with nulls where something is missing, over the memory of the values.
+
+    >>> masked(np.array([1.5, 2.0]), np.array([False, True])).to_pylist()
+    [1.5, None]
+    """
+    nulls = int(np.count_nonzero(missing))
+    if not nulls:
+        return pa.array(values)
+    kind = pa.float64() if values.dtype == np.float64 else pa.int64()
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, values.size, [_bits(~missing), data], nulls)
+
+
+def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def filtered(rows: pa.RecordBatch, passes: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """The rows that pass; of columns of nothing but nulls no row is looked at.
+
+    >>> filtered(pa.record_batch({"a": [1, 2], "b": pa.nulls(2)}), np.array([False, True])).to_pylist()
+    [{'a': 2, 'b': None}]
+    """
+    n, mask = int(np.count_nonzero(passes)), truth_column(passes)
+    columns = [pa.nulls(n, c.type) if _is_nothing(c) else c.filter(mask) for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if columns else rows.filter(mask)
+
+
+def _is_nothing(column: pa.Array) -> bool:
+    """Whether all is null, of a kind whose nulls need nothing but their number."""
+    return column.null_count == len(column) and not isinstance(column.type, pa.BaseExtensionType)
+
+
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
     """True where not null; of size 0 where nothing is null."""
-    if column.null_count == 0:
-        return NO_MASK
-    return readonly(np.asarray(column.is_valid()))
+    return readonly(present(column)) if column.null_count else NO_MASK
 
 
 def byte_spans(
@@ -88,6 +151,12 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
     elif pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     valid = _valid(column)
+    if column.null_count == len(column):
+        return readonly(np.full(len(column), np.nan)), valid
+    if valid.size and column.type.id in (FLOAT64, INT64):  # Arrow would go value by value
+        dtype = np.float64 if column.type.id == FLOAT64 else np.int64
+        stored = np.frombuffer(column.buffers()[1], dtype, len(column), 8 * column.offset)
+        return readonly(np.where(valid, stored, np.nan)), valid
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype != np.float64:
         values = values.astype(np.float64)
@@ -198,7 +267,7 @@ def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(rows.size, column.type)
     if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
-        return pa.array(column.to_numpy(zero_copy_only=False)[rows])
+        return truth_column(column.to_numpy(zero_copy_only=False)[rows])
     return column.take(pa.array(rows))
 
 
@@ -278,7 +347,7 @@ def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = N
     """The batch with a float64 column set; NaN is written as null (or where not ``valid``)."""
     if isinstance(values, np.ndarray):
         mask = np.isnan(values) if valid is None else ~valid
-        values = pa.array(values, pa.float64(), mask=mask if mask.any() else None)
+        values = masked(values.astype(np.float64, copy=False), mask)
     position = batch.schema.get_field_index(name)
     column = pa.field(name, values.type)
     if position < 0:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrow import NO_MASK, byte_spans, float_column, readonly
+from riot_ops.kernels.arrow import NO_MASK, byte_spans, float_column, present, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import load8
 from riot_ops.kernels.selection import Rows, Selection
@@ -149,7 +149,7 @@ def _hash_column(column: pa.Array) -> tuple[U64, U64]:
 def _words(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
     """``(words, valid)`` of what is kept as a whole number: 64 bits each, anything where null."""
     kind = column.type
-    valid = NO_MASK if column.null_count == 0 else readonly(np.asarray(column.is_valid()))
+    valid = NO_MASK if column.null_count == 0 else readonly(present(column))
     if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
         buffer = column.buffers()[1]
         if buffer is not None and len(column):

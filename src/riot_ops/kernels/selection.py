@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.kernels.arrow import float_column, readonly, replace_column
+from riot_ops.kernels.arrow import filtered, float_column, readonly, replace_column
 
 __all__ = ["SMALL", "Draft", "Rows", "Selection", "drafted", "finish", "floats", "kept", "names_of", "picked", "whole"]
 
@@ -235,7 +235,7 @@ def kept(rows: Rows, passes: npt.NDArray[np.bool_]) -> Rows:
     if isinstance(rows, Selection):
         return rows.kept(passes)
     if rows.num_rows > SMALL:
-        return rows if passes.all() else rows.filter(pa.array(passes))
+        return rows if passes.all() else filtered(rows, passes)
     return Selection(rows).kept(passes)
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.arrow import present, readonly
 
 __all__ = ["check_time_field", "from_microseconds", "microseconds"]
 
@@ -32,8 +32,7 @@ def microseconds(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
     numbers = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None))).cast(pa.int64())
-    present = np.asarray(numbers.is_valid())
-    return readonly(numbers.fill_null(0).to_numpy(zero_copy_only=False)), readonly(present)
+    return readonly(numbers.fill_null(0).to_numpy(zero_copy_only=False)), readonly(present(numbers))
 
 
 def from_microseconds(times: npt.NDArray[np.int64], kind: pa.DataType = _MICROSECONDS) -> pa.Array:

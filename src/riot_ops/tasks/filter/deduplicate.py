@@ -15,6 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Probability
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrow import filtered
 from riot_ops.kernels.hashing import fmix64, hash_columns
 from riot_ops.kernels.jit import kernel
 from riot_ops.sketches.bloom import bloom_size
@@ -205,7 +206,7 @@ class Deduplicate(KeyedTask):
             first_of_value(h1, h2, slots, m, k, self.capacity, state["bits"], state["count"], state["current"], fresh)
         if self.flag is not None:
             return replace_column(batch, self.flag, pa.array(fresh))
-        return batch if fresh.all() else batch.filter(pa.array(fresh))
+        return batch if fresh.all() else filtered(batch, fresh)
 
     def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         if self.capacity is not None or self.flag is not None or self.ttl is not None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, short
 from riot_ops.core.paths import local_path
+from riot_ops.kernels.arrow import filtered, present
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.index import KeyIndex
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
@@ -122,12 +123,12 @@ class LookupJoin(StatelessTask):
         places = rows.places.find(*hash_columns([column], batch.num_rows))
         known = places >= 0
         if column.null_count:
-            known &= np.asarray(column.is_valid())
+            known &= present(column)
         if not known.all():
             if self.missing == "reject":
                 dead.reject(batch, ~known, "unknown_key", f"the table has no {self.field} of that name")
             if self.missing != "null":
-                batch, places, known = batch.filter(pa.array(known)), places[known], known[known]
+                batch, places, known = filtered(batch, known), places[known], known[known]
         taken = pa.array(places, mask=None if known.all() else ~known)
         for name, values in zip(self.names, rows.columns, strict=True):
             batch = replace_column(batch, name, values.take(taken))

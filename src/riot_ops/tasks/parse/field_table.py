@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.order import carried
+from riot_ops.kernels.arrow import filtered, truth_column
 from riot_ops.task import Requirement, StatelessTask
 from riot_ops.tasks.parse.cell_lines import KINDS, CellLines, Mask
 
@@ -103,16 +104,17 @@ class FieldTable(StatelessTask):
             columns[name] = column
         if lines.good.all() or not lines.good.any():
             return {name: column[: np.count_nonzero(lines.good)] for name, column in columns.items()}, lines.good
-        kept = pa.array(lines.good)
+        kept = truth_column(lines.good)
         return {name: column.filter(kept) for name, column in columns.items()}, lines.good
 
     def _record(self, batch: pa.RecordBatch, columns: Mapping[str, pa.Array], good: Mask) -> pa.RecordBatch:
         """The records of the good lines, of whose fields there are columns."""
         schema = self.output_schema(batch.schema)
-        kept = None if good.all() else pa.array(good)
-        given = {f.name: batch.column(f.name) for f in schema if f.name not in columns}
-        others = given if kept is None else {name: column.filter(kept) for name, column in given.items()}
-        return pa.RecordBatch.from_arrays([{**others, **columns}[f.name] for f in schema], schema=schema)
+        others = batch.select([f.name for f in schema if f.name not in columns])
+        if others.num_columns and not good.all():
+            others = filtered(others, good)
+        made = [columns[f.name] if f.name in columns else others.column(f.name) for f in schema]
+        return pa.RecordBatch.from_arrays(made, schema=schema)
 
     def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         """The fields of those lines that can be read the fast way, and which these are; None: there is none."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.parameters import Count, NonNegative
-from riot_ops.kernels.arrow import float_column
+from riot_ops.kernels.arrow import filtered, float_column, masked, present
 from riot_ops.kernels.bandits import (
     BEYOND,
     BROKEN,
@@ -249,7 +249,7 @@ class Bandit(KeyedTask):
     def _wrong(self, batch: pa.RecordBatch, given: Any, rounds: Any, rewards: Any, dead: DeadLetters) -> Any:
         """What is wrong with each record, 0 if nothing; such are rejected."""
         column, wrong = batch.column(self.action), np.empty(batch.num_rows, np.int8)
-        named = np.asarray(column.is_valid()) if column.null_count else _ALL
+        named = present(column) if column.null_count else _ALL
         low, high = self.rewards
         if judge(named, given, rounds, rewards, float(low), float(high), float(EXACT), wrong):
             names, what = ", ".join(self.actions), f"{self.round} or {self.reward}"
@@ -285,13 +285,13 @@ class Bandit(KeyedTask):
         }
         schema = self.output_schema(batch.schema)
         rest = batch.select([name for name in schema.names if name not in made])
-        rest = rest if events.all() else rest.filter(pa.array(events))
+        rest = rest if events.all() else filtered(rest, events)
         columns = [made[f.name] if f.name in made else rest.column(f.name) for f in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _earned(self, rewards: npt.NDArray[np.int64]) -> pa.Array:
         """What choices brought in, null where they brought nothing."""
-        return pa.nulls(rewards.size, pa.int64()) if self.feedback is None else pa.array(rewards, mask=rewards < 0)
+        return pa.nulls(rewards.size, pa.int64()) if self.feedback is None else masked(rewards, rewards < 0)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

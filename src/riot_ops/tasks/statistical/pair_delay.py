@@ -14,7 +14,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count
-from riot_ops.kernels.arrow import float_column, int_column, readonly
+from riot_ops.kernels.arrow import filtered, float_column, int_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.strings import code_of
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
@@ -193,7 +193,7 @@ class PairDelay(KeyedTask):
             self._give_up(batch, missed[:count], missed_time[:count], missed_number[:count], dead)
         dead.reject(batch, delays == UNMATCHED, "unmatched_effect", "no cause of this value waits for an effect")
         found = delays > WAITING
-        out = batch.filter(pa.array(found))
+        out = filtered(batch, found)
         place = out.schema.get_field_index(self.output)
         field, values = pa.field(self.output, pa.int64()), pa.array(delays[found])
         return out.append_column(field, values) if place < 0 else out.set_column(place, field, values)
