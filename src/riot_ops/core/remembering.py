@@ -11,7 +11,7 @@ import pyarrow as pa
 __all__ = ["parameters_of", "remembered"]
 
 #: Where an operator keeps the schema that it was asked for last.
-MADE = "_made"
+MADE = "_schema_made"
 
 Schemas = Callable[[Any, pa.Schema], pa.Schema]
 
