@@ -55,12 +55,7 @@ def run(runner: str, folder: Path, rows: int, until: int) -> Any:
         return dataflow().run(GatedSource(table(rows), until), batch_size=64, epoch_rows=128, **places(folder))
     from riot_ops.runtime.spark import session
 
-    # a JVM that lives for seconds is not worth optimising code for
-    spark = session(
-        cores=2,
-        memory="1g",
-        settings={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
-    )
+    spark = session(cores=2, memory="1g")
     return query(spark, folder, rows, until).wait()
 
 
