@@ -168,7 +168,7 @@ def test_the_oldest_are_dropped_and_counted():
 
 
 def test_who_asks_for_it_holds_the_others_up_but_loses_nothing():
-    sink = Gate(pause_s=0.1)
+    sink = Gate(pause_s=0.03)
     manager, quick = shared(sink, on_slow="block")
     most = []
     for _ in range(20):
