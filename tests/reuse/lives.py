@@ -24,7 +24,8 @@ from tests.reuse.named import User, gated
 
 __all__ = ["LIVES", "Lives", "check"]
 
-LIVES = 5
+#: How many are killed, before the last one.
+LIVES = {"fake": 5, "spark": 3}
 #: How long one rests between two actions at most, in seconds.
 REST = {"fake": 0.05, "spark": 1.0}
 
@@ -68,7 +69,7 @@ class Lives:
 
     def backend(self) -> Any:
         choose = random.Random(self.seed)
-        options: dict[str, Any] = {"max_records": 4, "join": choose.random() < 0.5}
+        options: dict[str, Any] = {"max_records": 4 if self.kind == "fake" else 10, "join": choose.random() < 0.5}
         if self.kind == "spark":
             from riot_ops.reuse import SparkBackend
             from riot_ops.runtime.spark import session
@@ -189,10 +190,10 @@ if __name__ == "__main__":
     where, number, queries, *which = sys.argv[1:]
     lives = Lives(Path(where), int(number), queries)
     if which:
-        lives.live(int(which[0]), last=int(which[0]) == LIVES)
+        lives.live(int(which[0]), last=int(which[0]) == LIVES[queries])
     else:
         choose = random.Random(number)
         smooth().run(gated(Path(__file__))["north"])  # which loads what the lives need
-        for life in range(LIVES):
+        for life in range(LIVES[queries]):
             _killed(lives, life, choose)
-        lives.live(LIVES, last=True)
+        lives.live(LIVES[queries], last=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -22,13 +23,21 @@ from tests.search import seeds
 ALL = [float(i) for i in range(200)]
 
 
-def run(*given, **options):
-    return subprocess.Popen([sys.executable, "-m", "tests.reuse.lives", *map(str, given)], **options)
+@contextlib.contextmanager
+def running(*given):
+    """A process of lives; nothing of it is left where a test fails."""
+    command = [sys.executable, "-m", "tests.reuse.lives", *map(str, given)]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_whenever_it_is_killed_each_gets_what_it_was_told(seed, tmp_path):
-    with run(tmp_path, seed, "fake") as process:
+    with running(tmp_path, seed, "fake") as process:
         assert process.wait(100) == 0
     lives.check(tmp_path, seed)
 
@@ -38,14 +47,14 @@ def test_whenever_it_is_killed_each_gets_what_it_was_told(seed, tmp_path):
 @pytest.mark.parametrize("seed", seeds(2))
 def test_the_driver_of_spark_is_killed(seed, tmp_path):  # P15
     choose = random.Random(seed)
-    for life in range(lives.LIVES):
-        with run(tmp_path, seed, "spark", life, start_new_session=True) as process:
+    for life in range(lives.LIVES["spark"]):
+        with running(tmp_path, seed, "spark", life) as process:
             lives.Lives(tmp_path, seed, "spark").until(choose, lambda: process.poll() is not None)
             process.kill()
             if choose.random() < 0.5:  # or the JVM finds out by itself
                 os.killpg(process.pid, signal.SIGKILL)
             assert process.wait() == -signal.SIGKILL, "it failed by itself"
-    with run(tmp_path, seed, "spark", lives.LIVES) as process:
+    with running(tmp_path, seed, "spark", lives.LIVES["spark"]) as process:
         assert process.wait(200) == 0
     lives.check(tmp_path, seed)
 
