@@ -266,7 +266,7 @@ def test_a_newcomer_that_takes_long_holds_up_nobody_and_loses_nothing(together, 
     bob = Recipient(submission, {"f0": Wanted({"range_filter.1": ["t0"]}, {})}, Progress({"t0": "range_filter.1"}))
     carrier.take_in([bob], {"f0": topic}, {"f0": 3})
     assert sorted(some.carriers()) == [["ada"], ["bob"]] and not got
-    assert topic.readers()[some.backend._carriers.of["bob"].reader] == 3, "it is noted as had"
+    assert topic.readers()[some.backend._carriers.of["bob"].mark.reader] == 3, "it is noted as had"
     free.set()
     until(lambda: got and got[-1] == ALL[-1])
     first = sum(

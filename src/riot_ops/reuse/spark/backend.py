@@ -305,7 +305,7 @@ class FragmentsBackend:
             go_on(file, to, self._fragments, at, self._carriers)
             self._left.taken_up(file)
         carriers = self._carriers.all()
-        kept = {carrier.reader for carrier in carriers}
+        kept = {carrier.mark.reader for carrier in carriers}
         for fragment in self._fragments.values():
             kept.update(fragment.name for _ in fragment.spec.topics)
         for fragment in self._fragments.values():

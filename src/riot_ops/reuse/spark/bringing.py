@@ -31,7 +31,12 @@ def bring(
     for on_slow, some in alike.items():
         topics = {name: fragments[name].topic for one in some for name in one.wanted}
         for carrier in among.all():
-            if carrier.on_slow == on_slow and not carrier.apart and not carrier.over and topics.keys() & carrier.topics:
+            if (
+                carrier.on_slow == on_slow
+                and not carrier.apart
+                and not carrier.over
+                and topics.keys() & carrier.mark.topics
+            ):
                 carrier.take_in(some, topics, {name: at.get(name, 0) for name in topics})
                 break
         else:

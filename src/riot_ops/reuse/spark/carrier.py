@@ -14,6 +14,7 @@ import msgspec
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.control import read_json, write_json
 from riot_ops.reuse.spark.dealing import bounded, bytes_of, dealt
 from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient, Taken
@@ -97,19 +98,15 @@ class Carrier:
         among: Carriers,
         thread: threading.Thread | None = None,
     ) -> None:
-        self.file, self.topics, self.recipients = file, dict(topics), list(recipients)
+        self.file, self.recipients = file, list(recipients)
         self.on_slow = self.recipients[0].submission.on_slow
-        self.reader = ("" if self.on_slow == "block" else APART) + file.stem
-        self.at = dict(state.at)
+        self.mark = Bookmark(("" if self.on_slow == "block" else APART) + file.stem, topics, state.at)
         self._noted = state
         self._among = among
         self.apart = thread is not None
         self._begun = time.monotonic() if self.apart else None
         self._stop = threading.Event()
         self.lock = threading.RLock()
-        for name, topic in self.topics.items():
-            self.at[name] = max(self.at[name], topic.readers().get(self.reader, 0))
-            topic.join(self.reader, self.at[name])
         write_json(file, state)
         for one in self.recipients:
             among.of[one.name] = self
@@ -162,25 +159,21 @@ class Carrier:
         if not found:
             return False
         given = self._records(found, self.recipients)
-        end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.at.items()}
-        self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], self.at, end)
+        end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.mark.at.items()}
+        self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], self.mark.at, end)
         self._done(end, any(given.values()))
         return True
 
     def _done(self, end: Mapping[str, int], taken: bool = True) -> None:
         """Let the topics go on without what has been carried."""
-        self.at = {name: end[name] for name in self.topics}
+        self.mark.read(end)
         if taken:
             self._note()
-        if all(one.given_up for one in self.recipients):
-            return
-        for name, topic in self.topics.items():
-            if topic.readers().get(self.reader) != self.at[name]:
-                topic.join(self.reader, self.at[name])
-                topic.trim()
+        if not all(one.given_up for one in self.recipients):
+            self.mark.release()
 
     def _note(self) -> None:
-        self._noted = Carried(dict(self.at), {one.name: one.progress for one in self.recipients})
+        self._noted = Carried(dict(self.mark.at), {one.name: one.progress for one in self.recipients})
         write_json(self.file, self._noted)
 
     def _fail(self, error: RiotError) -> None:
@@ -193,11 +186,10 @@ class Carrier:
         """The batches of a turn."""
         found: dict[str, list[tuple[int, Marker]]] = {}
         size = 0
-        for name, topic in self.topics.items():
+        for name in self.mark.topics:
             wanted = self._streams(name)
-            markers = [(n, topic.marker(n)) for n in topic.batches(self.at[name])]
             most = None if self.on_slow == "block" else self._among.behind_bytes
-            for number, marker in bounded(name, markers, self.recipients, wanted, most):
+            for number, marker in bounded(name, self.mark.waiting(name), self.recipients, wanted, most):
                 if size and size + marker.size > EPOCH_BYTES:
                     break
                 size += bytes_of(marker, wanted)
@@ -214,15 +206,15 @@ class Carrier:
         """The records of some batches, by dataflow and by its own names."""
         given: dict[str, Taken] = {one.name: [] for one in recipients}
         for name, markers in found.items():
-            for one, own, batch in dealt(name, self.topics[name], markers, recipients):
+            for one, own, batch in dealt(name, self.mark.topics[name], markers, recipients):
                 given[one.name].append((own, batch))
         return given
 
     def waiting(self) -> dict[str, int]:
         """By dataflow, the bytes that wait to be carried."""
         found: dict[str, int] = {}
-        for name, topic in self.topics.items():
-            markers = topic.there(self.at[name]) if not self.over else []
+        for name, topic in self.mark.topics.items():
+            markers = topic.there(self.mark.at[name]) if not self.over else []
             for one in self.recipients:
                 if name in one.wanted and not one.over:
                     wanted = {*one.wanted[name].streams, ERRORS_STREAM}
@@ -231,7 +223,7 @@ class Carrier:
 
     def behind(self) -> bool:
         """Whether something waits to be carried."""
-        return not self.over and any(topic.head().batch >= self.at[name] for name, topic in self.topics.items())
+        return not self.over and self.mark.behind()
 
     # -- sinks that take long ----------------------------------------------------------------------
 
@@ -256,7 +248,7 @@ class Carrier:
         self.recipients.remove(one)
         at = {name: begin[name] for name in one.wanted}
         state = Carried(at, {one.name: self._noted.dataflows[one.name]})
-        topics = {name: self.topics[name] for name in one.wanted}
+        topics = {name: self.mark.topics[name] for name in one.wanted}
         file = self.file.with_name(f"{uuid.uuid4().hex}.json")
         try:
             own = Carrier(file, topics, state, [one], self._among, thread)
@@ -297,18 +289,17 @@ class Carrier:
         with self.lock:
             for one in recipients:
                 one.begin_with({name: at[name] for name in one.wanted})
-            for name in topics.keys() - self.topics.keys():
-                topics[name].join(self.reader, at[name])
-                self.topics[name], self.at[name] = topics[name], at[name]
+            for name, topic in topics.items():
+                self.mark.add(name, topic, at[name])
             self.recipients += recipients
             self._among.of.update(dict.fromkeys((one.name for one in recipients), self))
             self._note()
             had = {
-                name: [(n, topic.marker(n)) for n in topic.batches(at[name]) if n < self.at[name]]
+                name: [(n, topic.marker(n)) for n in topic.batches(at[name]) if n < self.mark.at[name]]
                 for name, topic in topics.items()
             }
             given = self._records(had, recipients)
-            self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], at, self.at)
+            self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], at, self.mark.at)
             self._note()
 
     def drop(self, one: Recipient) -> None:
@@ -325,26 +316,21 @@ class Carrier:
                 if one.name in to:
                     name, topic = to[one.name]
                     one.switch(name)
-                    if name not in self.topics:
-                        self.topics[name], self.at[name] = topic, 0
-                        if not self.over:
-                            topic.join(self.reader, 0)
+                    self.mark.add(name, topic, 0, held=not self.over)
             self._fit()
 
     def _fit(self) -> None:
         """Have the topics that somebody wants, and note that."""
         wanted = {name for one in self.recipients for name in one.wanted}
-        gone = {name: topic for name, topic in self.topics.items() if name not in wanted}
-        self.topics = {name: topic for name, topic in self.topics.items() if name in wanted}
-        self.at = {name: at for name, at in self.at.items() if name in wanted}
+        gone = self.mark.keep(wanted.__contains__)
         self._note()
-        for topic in gone.values():
-            topic.leave(self.reader)
+        for topic in gone:
+            topic.leave(self.mark.reader)
 
     def turn_over(self, one: Recipient, border: Mapping[str, int]) -> None:
         """Nothing is for a dataflow, or all is again, from these batches of its topics on."""
         with self.lock:
-            one.turn_over(border, self.at)
+            one.turn_over(border, self.mark.at)
             self._note()
 
     def end(self, one: Recipient) -> None:
@@ -356,8 +342,8 @@ class Carrier:
                 one.delivery.close()
             self.forget()
             return
-        until = {name: topic.head().batch for name, topic in self.topics.items()}
-        while any(self.at.get(name, batch + 1) <= batch for name, batch in until.items()) and self.turn():
+        until = {name: topic.head().batch for name, topic in self.mark.topics.items()}
+        while not self.mark.up_to(until) and self.turn():
             pass
         with self.lock:  # meanwhile it may have got a carrier of its own
             here = self._among.of[one.name] is self
@@ -395,6 +381,4 @@ class Carrier:
 
     def leave(self) -> None:
         """Want nothing of the topics."""
-        for topic in self.topics.values():
-            if topic.folder.is_dir():
-                topic.leave(self.reader)
+        self.mark.leave()

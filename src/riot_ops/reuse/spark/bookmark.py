@@ -1,0 +1,73 @@
+"""How far a reader of several topics is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from riot_ops.reuse.topic import Marker, Topic
+
+__all__ = ["Bookmark"]
+
+
+class Bookmark:
+    """The topics that somebody reads, each with the first batch that he has not read; the topics know of it.
+
+    Parameters
+    ----------
+    reader : str
+        His name among the readers of the topics.
+    topics : mapping of str to Topic
+        By fragment.
+    at : mapping of str to int
+        Where he goes on; what is gone already he has read.
+    """
+
+    def __init__(self, reader: str, topics: Mapping[str, Topic], at: Mapping[str, int]) -> None:
+        self.reader, self.topics = reader, dict(topics)
+        self.at = {name: max(at[name], topic.readers().get(reader, 0)) for name, topic in topics.items()}
+        for name, topic in topics.items():
+            topic.join(reader, self.at[name])
+
+    def waiting(self, name: str) -> list[tuple[int, Marker]]:
+        """The batches of a topic that he has not read."""
+        topic = self.topics[name]
+        return [(n, topic.marker(n)) for n in topic.batches(self.at[name])]
+
+    def behind(self) -> bool:
+        """Whether there is anything that he has not read."""
+        return any(topic.head().batch >= self.at[name] for name, topic in self.topics.items())
+
+    def up_to(self, batches: Mapping[str, int]) -> bool:
+        """Whether he has read these batches, of topics that he still reads."""
+        return all(self.at.get(name, batch + 1) > batch for name, batch in batches.items())
+
+    def read(self, end: Mapping[str, int]) -> None:
+        """He has read up to there; :meth:`release` lets the topics know."""
+        self.at = {name: end[name] for name in self.topics}
+
+    def release(self) -> None:
+        """What he has read may go."""
+        for name, topic in self.topics.items():
+            if topic.readers().get(self.reader) != self.at[name]:
+                topic.join(self.reader, self.at[name])
+                topic.trim()
+
+    def add(self, name: str, topic: Topic, at: int, held: bool = True) -> None:
+        """He reads one more, unless he does already; its batches stay for him if it is ``held``."""
+        if name not in self.topics:
+            if held:
+                topic.join(self.reader, at)
+            self.topics[name], self.at[name] = topic, at
+
+    def keep(self, wanted: Callable[[str], bool]) -> list[Topic]:
+        """He reads only these on; returns the others, which he still has to leave."""
+        gone = [topic for name, topic in self.topics.items() if not wanted(name)]
+        self.topics = {name: topic for name, topic in self.topics.items() if wanted(name)}
+        self.at = {name: at for name, at in self.at.items() if wanted(name)}
+        return gone
+
+    def leave(self) -> None:
+        """Want nothing of the topics."""
+        for topic in self.topics.values():
+            if topic.folder.is_dir():
+                topic.leave(self.reader)
