@@ -28,6 +28,8 @@ __all__ = ["LIVES", "Lives", "check"]
 LIVES = {"fake": 5, "spark": 3}
 #: How long one rests between two actions at most, in seconds.
 REST = {"fake": 0.05, "spark": 1.0}
+#: How many dataflows there are at most, beside the first.
+MOST = {"fake": 6, "spark": 3}
 
 
 def user(seed: int, name: str) -> User:
@@ -74,6 +76,7 @@ class Lives:
             from riot_ops.reuse import SparkBackend
             from riot_ops.runtime.spark import session
 
+            options["tries"] = 20  # on a busy machine Spark gives up workers that begin late
             return SparkBackend(session(cores=2, memory="1g"), self.folder / "back", trigger="0 seconds", **options)
         from tests.reuse.queries import FakeSpark
 
@@ -108,7 +111,7 @@ class Lives:
         found = manager.stats()["dataflows"]
         others = [one for one in manager.names if one != "smooth"]
         do = choose.choices(["submit", "pause", "resume", "remove", "defragment"], [5, 4, 4, 2, 1])[0]
-        if len(others) > 6:
+        if len(others) >= MOST[self.kind]:
             do = "remove"
         if do == "submit" or not others:
             self.note(ask="submit", name=name)
