@@ -599,6 +599,23 @@ def test_a_volume_is_too_much_where_it_takes_too_long_or_fails(monkeypatch: pyte
         assert "at least" not in found.against
 
 
+def test_where_every_volume_is_too_much_it_says_which_were_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = write_numbered("searches", tmp_path / "lines", 1, 8)
+    tried: list[int] = []
+
+    def packed(spark: Any, name: str, some: Any, limit_s: float, *, max_records: int) -> Any:
+        tried.append(some.total)
+        return streambench_knobs.Run((30.0,), some.total, saturated=len(tried) > 1)
+
+    monkeypatch.setattr(streambench_saturation, "packed", packed)
+    sizes = streambench_saturation.Sizes(8, 100, 2.0, 60.0, ("packed",), False, ())
+    found = streambench_saturation._volume(None, "grep", "packed", data, sizes, 100)
+    assert (found.value, found.against) == (0, "packed, all in one micro-batch within 2 s; too many: 8, 4, 1")
+    assert tried == [8, 8, 4, 2]  # the first warms up; lines are whole files of two
+
+
 @pytest.mark.spark
 def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Trials:

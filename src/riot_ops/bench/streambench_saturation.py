@@ -95,7 +95,7 @@ def volume(takes: Callable[[int], bool], first: int, most: int, search_s: float)
     too_many: list[int] = []
 
     def tried(lines: float) -> bool:
-        if lines > most:
+        if not 1 <= lines <= most:
             return False
         if taken := takes(int(lines)):
             return taken
@@ -121,8 +121,12 @@ def _volume(spark: Any, name: str, form: str, data: NumberedLines, sizes: Sizes,
 
     _at_once(spark, name, form, data, START_S + sizes.limit_s)  # the first query is slow
     found, saturated = volume(takes, data.total, most, sizes.search_s)
-    taken = data.lines(int(found.rate)).total if found.rate else 0
-    how = f"{form}, all in one micro-batch within {sizes.limit_s:g} s: {took.get(taken, float('nan')):.1f} s"
+    how = f"{form}, all in one micro-batch within {sizes.limit_s:g} s"
+    if not found.rate:
+        tried = ", ".join(f"{lines:,.0f}" for lines, _ in found.tried if lines >= 1)
+        return Measure(f"streambench/saturation/{name}/{form}/volume", 0, "records", f"{how}; too many: {tried}")
+    taken = data.lines(int(found.rate)).total
+    how += f": {took[taken]:.1f} s"
     marks = "" if saturated and found.closed else "; at least: no more were tried"
     return Measure(f"streambench/saturation/{name}/{form}/volume", taken, "records", how + marks)
 

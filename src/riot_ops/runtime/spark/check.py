@@ -20,6 +20,12 @@ __all__ = ["PROVIDER", "ROCKSDB", "check_session", "is_connect", "refuse_connect
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+#: Spark's settings for copies of tasks that take long, and for what the files of a store are called: from 2 on, two
+#: tasks that save the same state write files of their own.
+COPIES = "spark.speculation"
+STORE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+SAFE_FORMAT = 2
+
 #: Contexts whose workers have been looked at.
 _SEEN: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -34,12 +40,19 @@ def check_session(spark: SparkSession, *, keeps_state: bool) -> None:
     """
     if is_stopped(spark):
         raise ConfigError("the Spark session has been stopped: start another one, riot_ops.runtime.spark.session()")
-    provider = _provider(spark)
+    provider = _setting(spark, PROVIDER)
     # clusters of some vendors have one of their own by that name
     if keeps_state and provider is not None and not provider.endswith(".RocksDBStateStoreProvider"):
         raise ConfigError(
             f"keyed tasks keep their state in Spark's RocksDB store, but {PROVIDER} is {provider or 'not set'}: "
             "riot_ops.runtime.spark.configure(spark) sets what this session needs"
+        )
+    if keeps_state and _copies_meet(spark):
+        version = _setting(spark, STORE_FORMAT) or "not set"
+        raise ConfigError(
+            f"{COPIES} is true: Spark runs copies of tasks that take long, and with {STORE_FORMAT} {version} two copies "
+            f'of one save their state in the same files. Set {COPIES} to "false" where the session is built, or '
+            f'{STORE_FORMAT} to "{SAFE_FORMAT}" and begin with a new checkpoint'
         )
     # a function of a declarative pipeline, which has such a session, must not run anything
     if not is_connect(spark) and spark.sparkContext not in _SEEN:
@@ -75,14 +88,24 @@ def is_stopped(spark: SparkSession) -> bool:
         return True
 
 
-def _provider(spark: SparkSession) -> str | None:
-    """The store of state; None where the session does not tell, as some vendors' do."""
+def _setting(spark: SparkSession, name: str) -> str | None:
+    """A setting, empty where there is none; None where the session does not tell, as some vendors' do."""
     from pyspark.errors import PySparkException
 
     try:
-        return str(spark.conf.get(PROVIDER, ""))
+        return str(spark.conf.get(name, ""))
     except PySparkException:
         return None
+
+
+def _copies_meet(spark: SparkSession) -> bool:
+    """Whether Spark may run a task twice at once, and both would save the same state in the same files."""
+    master = _setting(spark, "spark.master") or ""
+    if master == "local" or master.startswith("local["):
+        return False  # in one process there are no copies
+    version = _setting(spark, STORE_FORMAT)
+    copies = (_setting(spark, COPIES) or "").strip().lower() == "true"
+    return copies and version is not None and int(version or 1) < SAFE_FORMAT
 
 
 def _check_workers(spark: SparkSession) -> None:

@@ -81,7 +81,10 @@ def packed_source(name_of_source: str, reader: Reader) -> type[DataSource]:
             return self._reader().partitions(start, end)  # type: ignore[no-any-return]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            return self._reader().read(partition)  # type: ignore[no-any-return]
+            yield from self._reader().read(partition)
+            from riot_ops.runtime.spark.garbage import settle
+
+            settle()
 
         def commit(self, end: dict[str, Any]) -> None:
             self._reader().commit(end)
@@ -113,6 +116,9 @@ def packed_sink(name_of_sink: str, writer: Writer) -> type[DataSource]:
 
         def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
             loads(parcel).commit(messages, batchId)
+            from riot_ops.runtime.spark.garbage import settle  # which is there now; planning does without it
+
+            settle()
 
         def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
             """Temporary files of the batch stay; the next start removes them."""
@@ -156,7 +162,10 @@ def packed_processor(stage: StageProcessor) -> StatefulProcessor:
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
             if self.opened is None:
                 self.opened = loads(parcel)
-            return self.opened.process(int(key[0]), rows, self.chain)  # type: ignore[no-any-return]
+            yield from self.opened.process(int(key[0]), rows, self.chain)
+            from riot_ops.runtime.spark.garbage import settle
+
+            settle()
 
         def close(self) -> None:
             pass
