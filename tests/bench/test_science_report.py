@@ -135,13 +135,16 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert "Full form" in made.read_text(encoding="utf-8")
 
 
-def test_results_of_another_commit_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("riot_ops.bench.science.store.commit", lambda: "0ld")
+@pytest.mark.parametrize(("other", "told"), [("commit", "done; of commit 0ld"), ("machine", "done; on 0ld")])
+def test_results_of_another_commit_or_machine_are_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, told: str
+) -> None:
+    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "0ld")
     store = filled(tmp_path, [RELAY])
     monkeypatch.undo()
     made = files.write(store, [RELAY], quick=True)
-    assert "done; of commit 0ld" in Page(made.read_text(encoding="utf-8")).text
-    assert "done; of commit 0ld" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert told in Page(made.read_text(encoding="utf-8")).text
+    assert told in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
 def test_beside_the_page(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, machine
 from riot_ops.bench.science import running
 from riot_ops.bench.science.plan import REPORTS, Planned, find, planned
 from riot_ops.bench.science.store import Store, commit
@@ -116,7 +116,7 @@ def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
         "measure": "made_up/x",
         "value": None,
         "published": 4.0,
-        "machine": "m",
+        "machine": machine(),
         "load": [[0.5, 1.0]],
     }
     assert told.items() <= first.items()
@@ -154,14 +154,35 @@ def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
         store.results([RELAY, COUNTS], quick=True)
 
 
-def test_several_runs_of_one_commit_are_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("line", ["measure", "end"])
+def test_a_run_of_which_a_line_is_damaged_does_not_count(tmp_path: Path, line: str) -> None:
     store = Store(tmp_path)
-    monkeypatch.setattr("riot_ops.bench.science.store.commit", lambda: "old")
+    stored(store, value=5)
+    first, last = store.path.read_text().splitlines()
+    for damage in ('"values"', '"value": 5.0'):
+        text = first.replace(damage, '"value": {}') + "\n" + last + "\n"
+        store.path.write_text(text if line == "measure" else f"{first}\n{last[:-9]}\n")
+        (result,) = store.results([RELAY], quick=True)
+        told = (
+            ("damaged", "1 of its lines cannot be read") if line == "measure" else ("stopped", "the program was killed")
+        )
+        assert (result.runs, result.state, result.reason) == (0, *told)
+        assert running.missing(store, [RELAY], True) == [RELAY]
+    stored(store, value=6)
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.measures[0].value) == (1, "done", 6)
+
+
+@pytest.mark.parametrize("other", ["commit", "machine"])
+def test_several_runs_of_one_commit_and_machine_are_one_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "old")
     stored(store, value=100)
     monkeypatch.undo()
     for value in (3, 1, 2):
         stored(store, value=value)
-        time.sleep(0.002)  # a run is known by when it began
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.measures[0].value, result.measures[0].values) == (3, 2, (3, 1, 2))
     assert result.measures[0].published == 4.0
@@ -173,7 +194,6 @@ def test_several_runs_of_one_commit_are_one_result(tmp_path: Path, monkeypatch: 
 def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(tmp_path: Path) -> None:
     store = Store(tmp_path)
     stored(store, value=1, state="failed")
-    time.sleep(0.002)
     stored(store, value=2, state="")  # killed
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.state, result.reason) == (0, "stopped", "the program was killed")
@@ -183,7 +203,7 @@ def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(t
 # -- what is missing -------------------------------------------------------------------------------
 
 
-def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), [RELAY, COUNTS]
 
     def keys(**options: Any) -> list[str]:
@@ -196,9 +216,11 @@ def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert keys(again=True) == ["relay", "counts"]
     assert keys(again=True, repeat=2) == ["relay", "counts"] * 2
     assert [one.key for one in running.missing(store, plan, False)] == ["made_up/relay", "made_up/counts"]
-    monkeypatch.setattr(running, "commit", lambda: "new")
-    assert keys() == ["counts"]  # of another commit: told, not run again
-    assert keys(repeat=2) == ["relay", "counts"] * 2
+    for other in ("commit", "machine"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "new")
+            assert keys() == ["counts"]  # of another commit or machine: told, not run again
+            assert keys(repeat=2) == ["relay", "counts"] * 2
     with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
         keys(repeat=0)
 

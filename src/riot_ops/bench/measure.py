@@ -113,7 +113,7 @@ class Measure:
         values = tuple(math.nan if v is None else float(v) for v in found["values"])
         return cls(
             found["measure"],
-            math.nan if found["value"] is None else found["value"],
+            math.nan if found["value"] is None else float(found["value"]),
             found["unit"],
             found["against"],
             found["reach"],

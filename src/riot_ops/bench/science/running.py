@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from riot_ops.bench.science.plan import Planned
-from riot_ops.bench.science.store import DONE, FAILED, LATE, STOPPED, Store, Writer, commit
+from riot_ops.bench.science.store import DONE, FAILED, LATE, STOPPED, Store, Writer, elsewhere
 from riot_ops.core.errors import ConfigError
 
 __all__ = ["Show", "missing", "run"]
@@ -44,16 +44,16 @@ def missing(store: Store, plan: Sequence[Planned], quick: bool, repeat: int = 1,
     Parameters
     ----------
     repeat : int, >= 1, default 1
-        Runs of each experiment that are wanted: those of one commit.
+        Runs of each experiment that are wanted: those of one commit on one machine.
     again : bool, default False
         Make all of them anew, whatever is there. Otherwise an experiment that is through counts, also one of
-        another commit, which the report tells; where more runs are wanted, those of another commit do not count.
+        another commit or machine, which the report tells; where more runs are wanted, those do not count.
     """
     if repeat < 1:
         raise ConfigError(f"repeat must be >= 1, got {repeat}")
     lacking = {}
     for one, result in zip(plan, store.results(plan, quick), strict=True):
-        there = result.runs if repeat == 1 or result.about.get("commit") == commit() else 0
+        there = result.runs if repeat == 1 or not elsewhere(result.about) else 0
         lacking[one.key] = repeat if again else max(0, repeat - there)
     return [one for turn in range(repeat) for one in plan if lacking[one.key] > turn]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,11 +18,11 @@ import riot_ops
 from riot_ops.bench.measure import Measure, load, machine
 from riot_ops.bench.science.plan import Planned
 
-__all__ = ["FILE", "Result", "Run", "Store", "commit", "versions"]
+__all__ = ["FILE", "Result", "Run", "Store", "commit", "elsewhere", "versions"]
 
 FILE = "results.jsonl"
-#: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C.
-DONE, FAILED, LATE, STOPPED = "done", "failed", "late", "stopped"
+#: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C; and one whose lines are not all there.
+DONE, FAILED, LATE, STOPPED, DAMAGED = "done", "failed", "late", "stopped", "damaged"
 PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "scipy", "scikit-learn")
 
 
@@ -45,7 +46,20 @@ class Run:
     @property
     def state(self) -> str:
         """How it ended."""
-        return self.end["state"] if self.end else STOPPED
+        if self.end is None:
+            return STOPPED
+        return DAMAGED if self._lacking else str(self.end["state"])
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        if self.end is None:
+            return "the program was killed"
+        return f"{self._lacking} of its lines cannot be read" if self._lacking else str(self.end.get("reason", ""))
+
+    @property
+    def _lacking(self) -> int:
+        return int((self.end or {}).get("measures", len(self.measures))) - len(self.measures)
 
 
 @dataclass(frozen=True)
@@ -56,8 +70,8 @@ class Result:
     ----------
     planned : Planned
     measures : list of Measure
-        Of the runs that count: those that are through, of the commit of the last of them; where there is none, what
-        the last run found before it ended.
+        Of the runs that count: those that are through, of the commit and the machine of the last of them; where there
+        is none, what the last run found before it ended.
     runs : int
         How many count.
     state : str
@@ -82,7 +96,8 @@ class Result:
 class Store:
     """The file ``results.jsonl`` of a folder.
 
-    Lines that are torn, as by a power cut, are passed over; what is written next begins on a line of its own.
+    Lines that are torn, as by a power cut, or damaged are passed over, and a run that lacks some does not count. What
+    is written next begins on a line of its own.
 
     Parameters
     ----------
@@ -108,7 +123,8 @@ class Store:
             if "state" in line:
                 run.end = line
             elif "measure" in line:
-                run.measures.append(Measure.from_json(json.dumps(line)))
+                with contextlib.suppress(KeyError, TypeError, ValueError):  # the run's last line tells how many it has
+                    run.measures.append(Measure.from_json(json.dumps(line)))
         return [_result(one, list(found.get(one.key, {}).values())) for one in plan]
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -128,7 +144,7 @@ def _result(one: Planned, runs: Sequence[Run]) -> Result:
     if not runs:
         return Result(one, [], 0, "missing", "", 0.0, {})
     through = [run for run in runs if run.state == DONE]
-    count = [run for run in through if run.about.get("commit") == through[-1].about.get("commit")]
+    count = [run for run in through if _circumstances(run.about) == _circumstances(through[-1].about)]
     of_name: dict[str, list[Measure]] = {}
     for run in count or runs[-1:]:
         for measure in run.measures:
@@ -139,10 +155,24 @@ def _result(one: Planned, runs: Sequence[Run]) -> Result:
         [Measure.of_runs(several) for several in of_name.values()],
         len(count),
         last.state,
-        str(last.end["reason"] if last.end else "the program was killed"),
+        last.reason,
         float(shown.end["seconds"] if shown.end else 0),
         shown.about,
     )
+
+
+def _circumstances(about: Mapping[str, Any]) -> tuple[Any, Any]:
+    return about.get("commit"), about.get("machine")
+
+
+def elsewhere(about: Mapping[str, Any]) -> list[str]:
+    """What of a run's circumstances is other than now, in words.
+
+    >>> elsewhere({"commit": commit(), "machine": "a laptop"})
+    ['on a laptop']
+    """
+    then = {"of commit": about.get("commit"), "on": about.get("machine")}
+    return [f"{word} {then[word]}" for word, now in (("of commit", commit()), ("on", machine())) if then[word] != now]
 
 
 class Writer:
@@ -155,26 +185,28 @@ class Writer:
             "suite": one.suite,
             "experiment": one.key,
             "quick": quick,
-            "run": f"{self.begun.isoformat(timespec='milliseconds')}-{os.getpid()}",
+            "run": f"{self.begun.isoformat(timespec='microseconds')}-{os.getpid()}",
             "commit": commit(),
             "seed": one.experiment.seed,
             "versions": versions(),
+            "machine": machine(),
         }
+        self._measures = 0
 
     def measure(self, line: str) -> None:
         """Append what :meth:`Measure.to_json` wrote."""
         self._append(json.loads(line))
+        self._measures += 1
 
     def end(self, state: str, reason: str = "") -> None:
         """Append how it ended."""
         seconds = round((datetime.now(UTC) - self.begun).total_seconds(), 1)
-        self._append(
-            {"state": state, "reason": reason, "seconds": seconds, "machine": machine(), "load": [[load(), load()]]}
-        )
+        end = {"state": state, "reason": reason, "seconds": seconds, "measures": self._measures}
+        self._append({**end, "load": [[load(), load()]]})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        text = json.dumps({**self.about, "time": now, **line}, ensure_ascii=False) + "\n"
+        text = json.dumps({**line, **self.about, "time": now}, ensure_ascii=False) + "\n"
         with self.path.open("ab+") as file:
             if file.tell() and _torn(file):
                 text = "\n" + text

@@ -11,7 +11,7 @@ from typing import Any
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.paper_table import loads, short
 from riot_ops.bench.science.drawing import ENOUGH, sure
-from riot_ops.bench.science.store import DONE, Result, commit
+from riot_ops.bench.science.store import DONE, Result, elsewhere
 
 __all__ = ["COLUMNS", "cells", "confidence", "remarks", "reproduced", "state", "to_csv", "to_markdown", "where"]
 
@@ -62,15 +62,12 @@ def cells(measure: Measure) -> list[str]:
 
 def state(result: Result) -> str:
     """How an experiment stands, in words."""
-    words = {"done": "done", "missing": "not run", "failed": "failed", "late": "took too long", "stopped": "stopped"}
-    text = words[result.state]
+    text = {"missing": "not run", "late": "took too long"}.get(result.state, result.state)
     if result.state not in (DONE, "missing"):
         text += f": {result.reason}"
     if result.runs and result.state != DONE:
         text += "; shown is an earlier run"
-    if result.measures and result.about.get("commit") != commit():
-        text += f"; of commit {result.about.get('commit')}"
-    return text
+    return "; ".join([text, *(elsewhere(result.about) if result.measures else ())])
 
 
 def reproduced(results: Iterable[Result]) -> tuple[int, int]:
@@ -110,8 +107,7 @@ def _span(times: Sequence[str]) -> str:
 def remarks(result: Result) -> list[str]:
     """What a reader must know of an experiment beside its figures."""
     told = []
-    if result.state != DONE or "of commit" in state(result):
-        text = state(result)
+    if (text := state(result)) != DONE:
         told.append(f"{text[0].upper()}{text[1:]}.")
     single = sum(len(m.runs) < ENOUGH for m in result.measures)
     if single:

@@ -50,8 +50,8 @@ def check_session(spark: SparkSession, *, keeps_state: bool) -> None:
     if keeps_state and _copies_meet(spark):
         version = _setting(spark, STORE_FORMAT) or "not set"
         raise ConfigError(
-            f"{COPIES} is true: Spark runs copies of tasks that take long, and with {STORE_FORMAT} {version} two copies "
-            f'of one save their state in the same files. Set {COPIES} to "false" where the session is built, or '
+            f"{COPIES} is true: Spark runs copies of tasks that take long, and with {STORE_FORMAT} {version} two "
+            f'copies of one save their state in the same files. Set {COPIES} to "false" where the session is built, or '
             f'{STORE_FORMAT} to "{SAFE_FORMAT}" and begin with a new checkpoint'
         )
     # a function of a declarative pipeline, which has such a session, must not run anything
