@@ -124,7 +124,8 @@ def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Se
     lines += ["", "| experiment | state | seconds | measures | reached |", "|---|---|---:|---:|---:|"]
     for result in results:
         met, asked = reproduced([result])
-        row = (result.planned.key, state(result), f"{result.seconds:.0f}", len(result.measures), f"{met} of {asked}")
+        reached = f"{met} of {asked}" if asked else ""
+        row = (result.planned.key, state(result), f"{result.seconds:.0f}", len(result.measures), reached)
         lines.append("| " + " | ".join(_cell(str(cell)) for cell in row) + " |")
     for result in results:
         experiment = result.planned.experiment
@@ -156,7 +157,8 @@ def to_csv(results: Iterable[Result]) -> str:
         for m in result.measures:
             low, high = sure(m)
             about = result.about
-            row: list[Any] = [result.planned.suite, result.planned.key, m.measure, m.value, m.unit]
+            value = float(f"{m.value:.6g}")  # a median of two has the digits that halving made
+            row: list[Any] = [result.planned.suite, result.planned.key, m.measure, value, m.unit]
             row += [_number(low), _number(high), len(m.runs), " ".join(f"{v:g}" for v in m.runs)]
             row += [m.published, m.reach, m.at_most, m.met, m.against]
             row += [" ".join(f"{a:g}/{b:g}" for a, b in m.load), m.machine]
