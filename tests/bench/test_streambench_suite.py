@@ -179,15 +179,24 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         proved.append((name, data.total))
         return agreed(name, data)
 
+    written: list[tuple[str, int, int]] = []
+
+    def write(stream: str, at: Path, batches: int, batch: int) -> NumberedLines:
+        written.append((at.name, batches, batch))
+        return write_numbered(stream, at, batches, batch)
+
+    monkeypatch.setattr(streambench_performance, "write_numbered", write)
     monkeypatch.setattr(streambench_performance, "agreed", noted)
     monkeypatch.setattr(streambench_performance, "form_names", lambda _: (*chosen, "udf"))
     chosen = ("local", "loop", "packed", "expressions")
-    sizes = Sizes((1,), 40, 1, 80, 1, 1, False, 1, 60.0, ("wordcount", "grep"), ("udf", "state"))
+    sizes = Sizes((1,), 40, 1, 80, 1, 40, 1, False, 1, 60.0, ("wordcount", "grep"), ("udf", "state"))
     found = {}
     for measure in streambench_performance.performance(True, ("grep",), 2.0, sizes):
         assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
         found[measure.measure] = measure
     assert proved == [("grep", 80)]
+    assert written == [("searches-1x", 2, 80), ("searches-large", 1, 40)]
+    assert "micro-batches of 160 records" in found["streambench/grep/packed-vs-expressions"].against
     assert sessions == [(None,), (2, "local-cluster[2,1,1024]"), 2]
     for what in ("throughput", "latency"):
         assert found[f"streambench/grep/packed-cluster/1x/{what}"].value > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,35 @@ print(reader.initialOffset()["ended"], "riot_ops" in sys.modules)
 """,
     )
     assert done.stdout == "source sink\n[]\nFalse True\n"
+
+
+def test_what_a_process_has_read_is_no_garbage_behind_its_first_task(tmp_path):
+    source = packed_source("source", types.SimpleNamespace(read=lambda partition: iter([partition, 2])))
+    processor = packed_processor(types.SimpleNamespace(process=lambda bucket, rows, chain: iter([bucket, chain])))
+    sink = packed_sink("sink", Writer({"out": ro.MemorySink()}, str(tmp_path / "metrics")))
+    calls = {
+        "another": "list(source({}).streamReader('').read(1)) == [1, 2]",
+        "worker": "list(processor.handleInputRows((3,), [], None)) == [3, 0]",
+        "python_streaming_sink_runner": "sink({}).streamWriter(None, False).commit([], 0) is None",
+        "write_into_data_source": "sink({}).streamWriter(None, False) is not None",
+    }
+    for module, call in calls.items():
+        done = in_another_process(
+            dumps((source, processor, sink)),
+            f"""
+import gc
+source, processor, sink = pickle.loads(sent)
+processor.chain = 0
+sys.argv = ["daemon.py", "pyspark.sql.worker.{module}"]
+if {module!r} != "write_into_data_source":
+    sink({{}}).streamWriter(None, False)
+print(gc.get_freeze_count() == 0)
+print({call}, gc.get_freeze_count() > 10_000, len(gc.get_objects()) < 5_000)
+before = gc.get_freeze_count()
+print({call}, gc.get_freeze_count() <= before)  # once, lest garbage stays
+""",
+        )
+        assert done.stdout == "True\nTrue True True\nTrue True\n", module
 
 
 def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):

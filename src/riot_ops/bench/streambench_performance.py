@@ -37,7 +37,7 @@ class Sizes:
         Of a micro-batch at scale 1; a run has ``batches`` of them behind the first, which does not count.
     large : int
         Lines of a micro-batch where forms are held against each other, and ``large_batches`` of them; at most
-        ``WRITTEN`` of them are different ones.
+        ``written`` of the lines are different ones, in files that are read again and again.
     proved : int
         Micro-batches over which the digests of all forms are compared; on Spark they are ``streamed`` or one batch.
     repetitions : int
@@ -53,6 +53,7 @@ class Sizes:
     batches: int
     large: int
     large_batches: int
+    written: int
     proved: int
     streamed: bool
     repetitions: int
@@ -67,6 +68,7 @@ FULL = Sizes(
     batches=10,
     large=4_000_000,
     large_batches=3,
+    written=1_000_000,
     proved=10,
     streamed=True,
     repetitions=5,
@@ -74,9 +76,7 @@ FULL = Sizes(
     cluster=tuple(PROGRAMS),
     without=(),
 )
-QUICK = Sizes((1,), 10_000, 3, 100_000, 2, 1, False, 2, 30.0, (), ("pickled",))
-#: So many lines of a large micro-batch are files of their own, which are read again and again.
-WRITTEN = 1_000_000
+QUICK = Sizes((1,), 10_000, 3, 400_000, 2, 100_000, 1, False, 2, 30.0, (), ("pickled",))
 #: Executors of one core each, and what Spark gives them.
 EXECUTORS = 2
 CLUSTER = {
@@ -112,7 +112,7 @@ def performance(
                         for form in (one for one in form_names(name) if one not in sizes.without):
                             yield from _of_form(spark, name, form, data, f"{times}x", serving, sizes)
                 lines = sizes.large * scale
-                large = write_numbered(stream, base / f"{stream}-large", 1, _even(min(lines, WRITTEN)))
+                large = write_numbered(stream, base / f"{stream}-large", 1, _even(min(lines, sizes.written)))
                 for name in chosen:
                     yield from _compared(spark, name, large, int(lines) // large.each, sizes)
         chosen = [name for name in order if name in sizes.cluster]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from riot_ops import dataflows
@@ -48,8 +48,9 @@ def killed(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
 
 
 def forgotten(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
-    """In process, with a source that takes messages for done before they are."""
+    """In process, with a source that takes messages for done before they are; what is lost shows soon."""
     sizes = sizes or (QUICK if quick else FULL)
+    sizes = replace(sizes, seconds=min(sizes.seconds, 2 * sizes.failed))
     rate = _peak(sizes) / 2
     with folder() as base:
         yield from killed_job(base, "forgotten", rate, sizes)
