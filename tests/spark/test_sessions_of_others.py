@@ -153,6 +153,23 @@ def test_a_start_that_committed_nothing_can_be_begun_anew(spark, tmp_path):
     assert query.summary.messages == 20
 
 
+@pytest.mark.slow
+def test_state_in_files_of_its_own_for_each_attempt(spark, tmp_path):
+    """What a session needs whose tasks may run twice at once: the state is found again all the same."""
+    session, flow, rows = on_spark.configure(spark.newSession()), windows(), random_input(random.Random(5), 60)
+    session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+    options = {"checkpoint": tmp_path / "c", "out": tmp_path / "out", "max_records": 12, "partitions": 1}
+    first = flow.start(session, rows, **options)
+    first.wait(120, lambda query: query.summary.batches and query.stop())
+    assert 0 < first.summary.messages < 60
+    query = flow.start(session, rows, **options)
+    query.wait(120)
+    assert first.summary.messages + query.summary.messages == 60
+    assert_same(everything(query, flow), everything(flow.run(rows), flow), flow)
+    state = tmp_path / "c" / "state" / "0" / "0"
+    assert all("_" in path.name for path in state.rglob("*.changelog")), "a name of its own for each attempt"
+
+
 def test_a_batch_dataframe_is_a_run_that_ends(spark, tmp_path):
     flow, rows = windows(), random_input(random.Random(4), 50)
     wanted = everything(flow.run(rows), flow)
