@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, machine
 from riot_ops.bench.science.plan import REPORTS, planned
 from riot_ops.bench.science.store import Store
 
@@ -34,7 +34,7 @@ def test_figures_are_those_of_results(tmp_path: Path, monkeypatch: pytest.Monkey
         store = Store(tmp_path / str(quick))
         writer = store.begin(one, quick)
         for measure in (
-            Measure("reuse/a", value, "share", published=0.4, machine="m", values=(value, value, value)),
+            Measure("reuse/a", value, "share", published=0.4, values=(value, value, value)),
             Measure("reuse/b", 7.0, "ms", reach=5, at_most=True, load=((0.1, 0.2),)),
             Measure("reuse/c", 1.0, "ms"),
         ):
@@ -51,7 +51,7 @@ def test_figures_are_those_of_results(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "| `reuse/a` | 0.25 | 0.25–0.25 | 3 | share | 0.4 |  |  |" in text
     assert "| `reuse/b` | 7 | too few | 1 | ms |  | ≤ 5 | 0.1, 0.2 |" in text
     assert "reuse/c" not in text
-    assert "Quick form, not for quoting; m; commit" in text
+    assert f"Quick form, not for quoting; {machine()}; commit" in text
     assert (tmp_path / "threat.md").read_text(encoding="utf-8").partition("<!-- measured")[2] == (
         before["threat"].partition("<!-- measured")[2]
     )
@@ -59,7 +59,7 @@ def test_figures_are_those_of_results(tmp_path: Path, monkeypatch: pytest.Monkey
     write_papers.main()
     text = (tmp_path / "reuse.md").read_text(encoding="utf-8")
     assert "| `reuse/a` | 0.5 |" in text
-    assert "Full form; m; commit" in text
+    assert f"Full form; {machine()}; commit" in text
     monkeypatch.setattr(sys, "argv", ["write_papers.py"])
     write_papers.main()
     assert (tmp_path / "reuse.md").read_text(encoding="utf-8") == text
