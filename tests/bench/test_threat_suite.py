@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,20 @@ def test_what_is_killed_and_what_is_done_then(monkeypatch: pytest.MonkeyPatch) -
     assert list(threat_cluster.lost_parts(False)) == []
     assert [where for where, *_ in asked] == ["spark", "spark-executor", "spark-node"]
     assert [done for _, done, _ in asked[1:]] == [["crash worker-1"], ["kill worker-1"]]
+
+
+@pytest.mark.parametrize("then", [{"a"}, {"a", "c"}, {"a", "c", "d"}])
+def test_a_failure_is_noticed_also_where_another_executor_comes_at_once(
+    monkeypatch: pytest.MonkeyPatch, then: set[str]
+) -> None:
+    there = iter([{"a", "b"}, {"a", "b", "c"}, then])
+    monkeypatch.setattr(threat_cluster, "executors", lambda _: next(there))
+    begun = time.time()
+    assert begun <= threat_cluster._noticed(None, {"a", "b"}, begun) <= begun + 10
+    assert next(there, None) is None
+    monkeypatch.setattr(threat_cluster, "executors", lambda _: {"a", "b"})
+    monkeypatch.setattr(threat_cluster, "NOTICE_S", 0.1)
+    assert threat_cluster._noticed(None, {"a"}, time.time()) >= begun + 0.1
 
 
 JOB = """

@@ -231,17 +231,19 @@ def crashing(workers: int) -> str:
     return f"local-cluster[{workers},1,1024]"
 
 
-def executors(spark: Any) -> int:
-    """How many executors a session has."""
-    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 (no public word)
+def executors(spark: Any) -> set[str]:
+    """The addresses of a session's executors; who comes in the place of another has an address of its own."""
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no public word)
+    driver = context.env().blockManager().blockManagerId().hostPort()
+    return set(context.getExecutorMemoryStatus().keySet().mkString(" ").split()) - {driver}
 
 
 def wait_for_executors(spark: Any, count: int, limit_s: float = START_S) -> None:
     """Wait until there are so many executors; raises where there are not within a time."""
     until = time.monotonic() + limit_s
-    while executors(spark) != count:
+    while len(executors(spark)) != count:
         if time.monotonic() > until:
-            raise RiotError(f"{executors(spark)} executors instead of {count} after {limit_s:g} s")
+            raise RiotError(f"{len(executors(spark))} executors instead of {count} after {limit_s:g} s")
         time.sleep(0.1)
 
 

@@ -24,6 +24,8 @@ __all__ = ["CRASHED_EXECUTOR", "LOST_NODE", "LOST_WORKER", "Failure", "crashed",
 NODES = CORES
 #: A run may take so many seconds longer than messages come.
 LATE_S = 300.0
+#: So long it is waited until Spark knows of a failure.
+NOTICE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,13 @@ def _half_of_most(spark: Any, sizes: Sizes) -> float:
     return most / median(durations(query.streaming)[1:4]) / 2
 
 
+def _noticed(spark: Any, before: set[str], failed: float) -> float:
+    """When Spark knew that an executor is gone, also where another one comes at once; NOTICE_S later at most."""
+    while before <= executors(spark) and time.time() < failed + NOTICE_S:
+        time.sleep(0.02)
+    return time.time()
+
+
 def _run(
     spark: Any,
     where: str,
@@ -115,11 +124,9 @@ def _run(
     def watch(_: Any) -> None:
         nonlocal failed, noticed
         if not failed and opened.exists() and time.time() >= opened.stat().st_mtime + sizes.failed:
-            failed = time.time()
+            before, failed = executors(spark), time.time()
             strike()
-            while executors(spark) == NODES and time.time() < failed + 30:
-                time.sleep(0.02)
-            noticed = time.time()
+            noticed = _noticed(spark, before, failed)
             mend()
 
     with folder() as base:
