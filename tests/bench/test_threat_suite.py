@@ -231,11 +231,11 @@ def test_a_failure_is_noticed_also_where_another_executor_comes_at_once(
     monkeypatch: pytest.MonkeyPatch, then: set[str]
 ) -> None:
     there = iter([{"a", "b"}, {"a", "b", "c"}, then])
-    monkeypatch.setattr(threat_cluster, "executors", lambda _: next(there))
+    monkeypatch.setattr(threat_cluster, "addresses", lambda _: next(there))
     begun = time.time()
     assert begun <= threat_cluster._noticed(None, {"a", "b"}, begun) <= begun + 10
     assert next(there, None) is None
-    monkeypatch.setattr(threat_cluster, "executors", lambda _: {"a", "b"})
+    monkeypatch.setattr(threat_cluster, "addresses", lambda _: {"a", "b"})
     monkeypatch.setattr(threat_cluster, "NOTICE_S", 0.1)
     assert threat_cluster._noticed(None, {"a"}, time.time()) >= begun + 0.1
 

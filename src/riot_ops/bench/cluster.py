@@ -19,7 +19,7 @@ from riot_ops.bench.data import needs
 from riot_ops.bench.jobs import with_us
 from riot_ops.core.errors import ConfigError, RiotError
 
-__all__ = ["Cluster", "cluster_session", "crashing", "executors", "kill_executor", "wait_for_executors"]
+__all__ = ["Cluster", "addresses", "cluster_session", "crashing", "kill_executor", "wait_for_executors"]
 
 #: A process that is told to end has so many seconds.
 GRACE_S = 5.0
@@ -231,19 +231,18 @@ def crashing(workers: int) -> str:
     return f"local-cluster[{workers},1,1024]"
 
 
-def executors(spark: Any) -> set[str]:
-    """The addresses of a session's executors; who comes in the place of another has an address of its own."""
-    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (no public word)
-    driver = context.env().blockManager().blockManagerId().hostPort()
-    return set(context.getExecutorMemoryStatus().keySet().mkString(" ").split()) - {driver}
+def addresses(spark: Any) -> set[str]:
+    """Those of a session's driver and executors; who comes in the place of another has one of its own."""
+    status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 (no public word)
+    return set(status.keySet().mkString(" ").split())
 
 
 def wait_for_executors(spark: Any, count: int, limit_s: float = START_S) -> None:
     """Wait until there are so many executors; raises where there are not within a time."""
     until = time.monotonic() + limit_s
-    while len(executors(spark)) != count:
+    while (there := len(addresses(spark)) - 1) != count:
         if time.monotonic() > until:
-            raise RiotError(f"{len(executors(spark))} executors instead of {count} after {limit_s:g} s")
+            raise RiotError(f"{there} executors instead of {count} after {limit_s:g} s")
         time.sleep(0.1)
 
 

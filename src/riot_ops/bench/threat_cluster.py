@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from riot_ops import dataflows
-from riot_ops.bench.cluster import Cluster, cluster_session, crashing, executors, kill_executor, wait_for_executors
+from riot_ops.bench.cluster import Cluster, addresses, cluster_session, crashing, kill_executor, wait_for_executors
 from riot_ops.bench.data import Discard
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
@@ -105,7 +105,7 @@ def _half_of_most(spark: Any, sizes: Sizes) -> float:
 
 def _noticed(spark: Any, before: set[str], failed: float) -> float:
     """When Spark knew that an executor is gone, also where another one comes at once; NOTICE_S later at most."""
-    while before <= executors(spark) and time.time() < failed + NOTICE_S:
+    while before <= addresses(spark) and time.time() < failed + NOTICE_S:
         time.sleep(0.02)
     return time.time()
 
@@ -124,7 +124,7 @@ def _run(
     def watch(_: Any) -> None:
         nonlocal failed, noticed
         if not failed and opened.exists() and time.time() >= opened.stat().st_mtime + sizes.failed:
-            before, failed = executors(spark), time.time()
+            before, failed = addresses(spark), time.time()
             strike()
             noticed = _noticed(spark, before, failed)
             mend()
