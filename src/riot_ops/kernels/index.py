@@ -30,11 +30,10 @@ def _lookup(
         a = h1[i]
         b = h2[i]
         p = a & mask
-        while True:
-            s = table[p]
-            if s < 0 or (k1[s] == a and k2[s] == b):
-                break
+        s = np.int64(table[p])
+        while s >= 0 and (k1[np.uint64(s)] != a or k2[np.uint64(s)] != b):
             p = (p + np.uint64(1)) & mask
+            s = np.int64(table[p])
         if s < 0 or (ttl > 0 and times[i] - last[s] > ttl):
             if n == k1.size:
                 return n, i
@@ -86,6 +85,9 @@ def first_rows(slots: Any, start: Any, rows: Any) -> None:
 
 
 _NO_TIMES = np.empty(0, np.int64)
+#: Places in the table for each key that there is room for: how many others stand in a key's way cannot be guessed, so
+#: that it takes longer to find out than to look at a place.
+SPARSE = 4
 
 
 class KeyIndex:
@@ -104,7 +106,7 @@ class KeyIndex:
     def __init__(self, ttl: int = 0) -> None:
         self.ttl = ttl
         self.size = 0
-        self._table = np.full(32, -1, np.int32)
+        self._table = np.full(SPARSE * 16, -1, np.int32)
         self._k1 = np.empty(16, np.uint64)
         self._k2 = np.empty(16, np.uint64)
         self._last = np.empty(16 if ttl else 0, np.int64)
@@ -172,7 +174,7 @@ class KeyIndex:
         self._k2 = _extended(self._k2, room)
         if self.ttl:
             self._last = _extended(self._last, room)
-        self._table = np.full(2 * room, -1, np.int32)
+        self._table = np.full(SPARSE * room, -1, np.int32)
         _insert(self._k1, self._k2, np.arange(self.size), self._table)
 
 

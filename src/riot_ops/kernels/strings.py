@@ -85,6 +85,12 @@ def _span_codes(
     data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, words: Any, out: Any
 ) -> None:
     n = name_starts.size
+    if n == 1 and name_ends[0] - name_starts[0] <= 8:  # without a branch: whether it is the one cannot be guessed
+        for i in range(out.size):
+            same = _first_word(data, starts[i], ends[i]) == words[0]
+            same &= ends[i] - starts[i] == name_ends[0] - name_starts[0]
+            out[i] = int(same & (valid.size == 0 or bool(valid[i]))) - 1
+        return
     guess = 0  # names mostly come in turn: try the next one first
     for i in range(out.size):
         out[i] = -1
