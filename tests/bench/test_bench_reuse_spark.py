@@ -245,7 +245,6 @@ def test_a_trace_beside_queries_of_spark(measured, monkeypatch):
     monkeypatch.setattr(riot_ops.reuse.spark.session, "SparkBackend", threads)
     found = measured("grid-kalman", "grid-stats")
     assert opened == [{}, {"join": False}, {"max_queries": None}, {"max_queries": reuse_spark.MOST_QUERIES}]
-    assert found["cores/apart/1"].value > found["cores/together/1"].value > 0, "threads are less work than a query"
     assert found["micro-batch-ms/apart"].value > 0
 
 
