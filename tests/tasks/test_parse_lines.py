@@ -49,7 +49,7 @@ def test_numbers():
         999999999999999999,
         1512564818844372492,
     ]
-    assert values("int64", "-9223372036854775808", "9223372036854775808", "1.0", "-", "1e3", "٣", "1_0", " 1") == [
+    assert values("int64", "-9223372036854775808", "9223372036854775808", "1.0", "-", "1e3", "٣", "1_0", "1 2") == [
         -(2**63),
         *["bad_number"] * 7,
     ]
@@ -64,6 +64,28 @@ def test_numbers():
         123456789012345678901234567890.0,
     ]
     assert values("double", "nan", "inf", "1e999", "0x10", "1_0", "1,5", "--1", "e5") == ["bad_number"] * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "value"),
+    [
+        ("int64", "-12", -12),
+        ("double", "2.5", 2.5),
+        ("bool", "true", True),
+        ("s", "1377986400", datetime(2013, 8, 31, 22, tzinfo=UTC)),
+        ("iso", "2013-08-31 22:00", datetime(2013, 8, 31, 22, tzinfo=UTC)),
+        ("log", "31/Aug/2013:22:00:00 +0000", datetime(2013, 8, 31, 22, tzinfo=UTC)),
+    ],
+)
+def test_blanks_around_what_is_no_string_do_not_count(kind, cell, value):
+    assert values(kind, cell, f" {cell}", f"{cell}  ", f"\t {cell} \t") == [value] * 4
+    assert values(kind, " ", "\t \t") == ["missing"] * 2
+    assert (
+        values(kind, f"\xa0{cell}", f"{cell}\x0b")
+        == ["bad_number" if kind in ("int64", "double") else f"bad_{'bool' if kind == 'bool' else 'time'}"] * 2
+    )
+    rows, _ = read([b" ,x", b"1, x "], fields={"a": (0, "int64", 7), "b": (1, "string")})
+    assert [(row["a"], row["b"]) for row in rows] == [(7, "x"), (1, " x ")], "those of strings stay"
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1))

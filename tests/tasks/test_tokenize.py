@@ -20,10 +20,10 @@ PUNCTUATION = re.escape(string.punctuation)
 DEFINED = {
     ("words", False): re.compile(r"[A-Za-z0-9_]+"),
     ("words", True): re.compile(r"\w+"),
-    ("spaces", False): re.compile(r"[^ \t\n\r\x0b\x0c\0]+"),
-    ("spaces", True): re.compile(r"[^\s\0]+"),
-    ("punctuation", False): re.compile(rf"[^ \t\n\r\x0b\x0c\0{PUNCTUATION}]+"),
-    ("punctuation", True): re.compile(rf"[^\s\0{PUNCTUATION}]+"),
+    ("spaces", False): re.compile(r"[^ \t\n\r\x0b\x0c]+"),
+    ("spaces", True): re.compile(r"[^\s]+"),
+    ("punctuation", False): re.compile(rf"[^ \t\n\r\x0b\x0c{PUNCTUATION}]+"),
+    ("punctuation", True): re.compile(rf"[^\s{PUNCTUATION}]+"),
 }
 ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 

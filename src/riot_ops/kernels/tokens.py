@@ -11,9 +11,10 @@ from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import ONES, load8, lowest, zero_bytes
 
-__all__ = ["NO_TRIM", "tokens"]
+__all__ = ["BETWEEN", "NO_TRIM", "tokens"]
 
-
+#: What a byte becomes that stands between tokens: no text in UTF-8 has it.
+BETWEEN = 255
 NO_TRIM = np.empty(0, np.bool_)
 
 
@@ -37,9 +38,9 @@ def _tokens(
 ) -> Any:  # fmt: skip
     """Copy the tokens of each text; returns how many there are, and of how many bytes.
 
-    ``table`` has for each byte what it becomes, 0 where it stands between tokens; ``first`` is the byte that a token
-    must begin with, -1 for any. ``trim`` has which bytes are taken off at both ends (but for the first), or is empty.
-    ``spans`` gets where each token begins in ``out``, and one more: where the last ends.
+    ``table`` has for each byte what it becomes, :data:`BETWEEN` where it stands between tokens; ``first`` is the byte
+    that a token must begin with, -1 for any. ``trim`` has which bytes are taken off at both ends (but for the first),
+    or is empty. ``spans`` gets where each token begins in ``out``, and one more: where the last ends.
     """
     n = 0
     o = 0
@@ -57,15 +58,15 @@ def _tokens(
                 p = _next(data, p, end, first, pattern)
                 if p == end:
                     break
-                if p > begins and table[data[np.uint64(p - 1)]] != 0:  # within a token
+                if p > begins and table[data[np.uint64(p - 1)]] != BETWEEN:  # within a token
                     p += 1
                     continue
             b = table[data[np.uint64(p)]]
-            if b == 0:
+            if b == BETWEEN:
                 p += 1
                 continue
             begin = o
-            while b != 0:
+            while b != BETWEEN:
                 out[np.uint64(o)] = b
                 o += 1
                 p += 1

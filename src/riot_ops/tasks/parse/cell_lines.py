@@ -32,6 +32,7 @@ PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
 REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
 #: Of a cell: it is a time that no record can have.
 BEYOND = 4
+BLANK = np.isin(np.arange(256), (ord(" "), ord("\t")))
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -116,6 +117,8 @@ class CellLines:
         starts, ends = self._span(first, last)
         here = self.good & (self.counts > last) & ~absent
         found = np.full(starts.size, EMPTY, np.int8)
+        if kind != "string":
+            starts, ends = self._without_blanks(starts, ends, here)
         if kind == "string":
             found[here & self._filled(first, starts, ends)] = GOOD
             column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
@@ -180,6 +183,16 @@ class CellLines:
         again, what = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
         times(data, begins, stops, np.ones(rows.size, np.bool_), logged, again, what)
         micros[rows], found[rows] = again, what
+
+    def _without_blanks(self, starts: Numbers, ends: Numbers, here: Mask) -> tuple[Numbers, Numbers]:
+        """Spans without the blanks and tabs at both ends, which mean nothing around a number or a time."""
+        starts, ends = starts.copy(), ends.copy()
+        for edge, inner, step in ((starts, 0, 1), (ends, -1, -1)):
+            rows = np.flatnonzero(here)
+            while (rows := rows[ends[rows] > starts[rows]]).size:
+                rows = rows[BLANK[self.data[edge[rows] + inner]]]
+                edge[rows] += step
+        return starts, ends
 
     def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
         """Where text that is there is text."""

@@ -68,7 +68,8 @@ class ParseLines(FieldTable):
 
     Missing values
     --------------
-    An empty cell without a default, and a null line, are errors (``missing``).
+    An empty cell without a default, and a null line, are errors (``missing``). Blanks and tabs around what is not a
+    string do not count, so a cell of nothing else is empty.
 
     Errors
     ------

@@ -18,7 +18,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, taken, text_sizes
 from riot_ops.kernels.strings import not_utf8
-from riot_ops.kernels.tokens import NO_TRIM, tokens
+from riot_ops.kernels.tokens import BETWEEN, NO_TRIM, tokens
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
 
 __all__ = ["Tokenize"]
@@ -107,7 +107,7 @@ class Tokenize(StatelessTask):
             raise ConfigError(f"keep must not name {self.output!r}, the field for tokens")
 
     def _in_token(self) -> bool:
-        return bool(self.prefix and self._table[ord(self.prefix)])
+        return bool(self.prefix and self._table[ord(self.prefix)] != BETWEEN)
 
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text", **dict.fromkeys(self.keep, "any")}
@@ -126,13 +126,12 @@ class Tokenize(StatelessTask):
 
     @functools.cached_property
     def _table(self) -> npt.NDArray[np.uint8]:
-        """What each byte of a text becomes; 0: it is not in a token."""
+        """What each byte of a text becomes."""
         table = np.arange(256, dtype=np.uint8)
         if self.split == "words":
-            table[[b for b in range(256) if b not in WORD]] = 0
+            table[[b for b in range(256) if b not in WORD]] = BETWEEN
         else:
-            table[list(SPACE + (string.punctuation.encode() if self.split == "punctuation" else b""))] = 0
-        table[0] = 0
+            table[list(SPACE + (string.punctuation.encode() if self.split == "punctuation" else b""))] = BETWEEN
         if self.lowercase:
             upper = np.frombuffer(string.ascii_uppercase.encode(), np.uint8)
             table[upper] = upper + 32
@@ -163,7 +162,7 @@ class Tokenize(StatelessTask):
         if self.unicode and starts.size and (data[starts[0] : ends[-1]] >= 128).any():
             data, starts, ends, valid = byte_spans(pa.array(map(self._cut, column.to_pylist()), pa.large_string()))
             table = np.arange(256, dtype=np.uint8)
-            table[ord(CUT)], first = 0, -1
+            table[ord(CUT)], first = BETWEEN, -1
         trim = PUNCTUATION if self.trim and table is self._table else NO_TRIM
         rows, places, offsets, text = tokens(data, starts, ends, valid, readonly(table), first, trim)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
@@ -174,7 +173,7 @@ class Tokenize(StatelessTask):
         if text is None:
             return None
         whole = text.decode() if isinstance(text, bytes) else text
-        found = _TOKENS[self.split].findall(whole.replace("\0", " "))
+        found = _TOKENS[self.split].findall(whole)
         taken = found if self.prefix is None else [one for one in found if one.startswith(self.prefix)]
         if self.trim:
             begin = len(self.prefix or "")

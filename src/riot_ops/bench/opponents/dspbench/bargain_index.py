@@ -60,7 +60,10 @@ class _Period:
 def _bars(lines: Iterable[bytes]) -> Iterable[tuple[str, datetime, float, float] | None]:
     """What is read of each line; None of one that is no bar."""
     for line in lines:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
+        try:
+            cells = line.decode().rstrip("\r\n").split(",")
+        except UnicodeDecodeError:
+            cells = []
         if len(cells) == 9 and not cells[8]:
             cells.pop()
         if len(cells) != 8 or not cells[0]:

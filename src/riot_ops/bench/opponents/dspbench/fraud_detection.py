@@ -63,7 +63,10 @@ def fraud_detection(
     totals: dict[str, list[float]] = {}
     outliers: list[tuple[Any, ...]] = []
     for line in inputs["cards"]:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
+        try:
+            cells = line.decode().rstrip("\r\n").split(",")
+        except UnicodeDecodeError:
+            continue
         if len(cells) < state_ordinal + 2 or not cells[0]:
             continue
         who, state = cells[0], cells[state_ordinal + 1]

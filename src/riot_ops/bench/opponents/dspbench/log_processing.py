@@ -55,6 +55,14 @@ def _minute(text: bytes, zone: bytes) -> datetime | None:
         return None
 
 
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def log_processing(
     inputs: Mapping[str, Iterable[bytes]],
     *,
@@ -79,7 +87,7 @@ def log_processing(
     places: list[tuple[Any, ...]] = []
     for line in inputs["log"]:
         found = _LINE.match(line.rstrip(b"\r\n"))
-        if found is None:
+        if found is None or not (line.isascii() or _is_text(line)):
             continue
         address, when, request, answer, _ = found.groups()
         if len(when) != 26 or when[17:18] != b":" or not b"00" <= when[18:20] <= b"59":

@@ -11,6 +11,7 @@ from typing import Any
 __all__ = ["machine_outlier"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 #: By format: cells of a line, those of time, machine, processor and memory, the time's unit in µs, the largest load.
 _FORMATS = {"alibaba": (9, (1, 0, 2, 3), 1_000_000, 100.0), "google": (19, (0, 4, 5, 6), 1, 1.0)}
 
@@ -25,14 +26,14 @@ def _batches(lines: Iterable[bytes], format: str) -> Iterator[tuple[int, list[Lo
     n, (time, machine, cpu, memory), unit, _ = _FORMATS[format]
     now, batch = -1, list[Load]()
     for line in lines:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
-        if len(cells) != n or not cells[machine]:
-            continue
         try:
+            cells = line.decode().rstrip("\r\n").split(",")
+            if len(cells) != n or not cells[machine]:
+                continue
             at, load = int(cells[time]) * unit, (cells[machine], float(cells[cpu]), float(cells[memory]))
         except ValueError:
             continue
-        if not (math.isfinite(load[1]) and math.isfinite(load[2])) or (batch and at < now):
+        if not (math.isfinite(load[1]) and math.isfinite(load[2])) or at > _LATEST or (batch and at < now):
             continue
         if batch and at > now:
             yield now, batch

@@ -38,6 +38,14 @@ def _upper(bins: dict[int, int], count: int, total: int, limit: int, width: int)
     return middle + offset
 
 
+def _cells(line: bytes | None) -> list[str]:
+    """What stands in a line; nothing if it is no text."""
+    try:
+        return [] if line is None else line.decode().rstrip("\r\n").split(",")
+    except UnicodeDecodeError:
+        return []
+
+
 def reinforcement_learner(
     inputs: Mapping[str, Iterable[bytes]],
     *,
@@ -125,7 +133,7 @@ def reinforcement_learner(
     choose = {"interval": interval, "greedy": greedy}.get(learner, sampled)
 
     def asked(line: bytes | None) -> None:
-        cells = [] if line is None else line.decode("utf-8", "replace").rstrip("\r\n").split(",")
+        cells = _cells(line)
         if len(cells) != 2 or not cells[0]:
             return
         try:
@@ -144,7 +152,7 @@ def reinforcement_learner(
                 reward(a, max(0, int(z * spread + mean)))
 
     def told(line: bytes | None) -> None:
-        cells = [] if line is None else line.decode("utf-8", "replace").rstrip("\r\n").split(",")
+        cells = _cells(line)
         if len(cells) != 2 or cells[0] not in places:
             return
         try:

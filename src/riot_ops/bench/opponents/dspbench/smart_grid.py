@@ -15,6 +15,7 @@ from riot_ops.core.parameters import duration
 __all__ = ["Outliers", "Slices", "smart_grid"]
 
 _DAY = 86_400
+_LATEST = int(datetime.max.replace(tzinfo=UTC).timestamp())
 #: House, household, plug.
 Plug = tuple[int, int, int]
 Reading = tuple[int, float, int, Plug]
@@ -24,15 +25,15 @@ def _readings(lines: Iterable[bytes]) -> Iterator[Reading]:
     """Time, value, property and plug; what is bad or late is passed over."""
     now = -1
     for line in lines:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
-        if len(cells) != 7:
-            continue
         try:
+            cells = line.decode().rstrip("\r\n").split(",")
+            if len(cells) != 7:
+                continue
             time, value, kind = int(cells[1]), float(cells[2]), int(cells[3])
             plug = int(cells[6]), int(cells[5]), int(cells[4])
         except ValueError:
             continue
-        if time < now or not math.isfinite(value):
+        if not now <= time <= _LATEST or not math.isfinite(value):
             continue
         now = time
         yield time, value, kind, plug

@@ -47,10 +47,10 @@ def spike_detection(
     averages: dict[str, _Average] = {}
     spikes: list[tuple[Any, ...]] = []
     for line in inputs["sensors"]:
-        cells = line.decode("utf-8", "replace").split()
-        if len(cells) != 8:
-            continue
         try:
+            cells = line.decode().split()
+            if len(cells) != 8:
+                continue
             datetime.fromisoformat(f"{cells[0]} {cells[1]}")  # a line with a wrong time does not count
             value = float(cells[cell])
         except ValueError:

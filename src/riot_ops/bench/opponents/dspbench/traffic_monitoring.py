@@ -104,10 +104,10 @@ def traffic_monitoring(
     known: dict[Any, _Speed] = {}
     speeds: list[tuple[Any, ...]] = []
     for line in inputs["traces"]:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
-        if len(cells) != 7 or not cells[1]:
-            continue
         try:
+            cells = line.decode().rstrip("\r\n").split(",")
+            if len(cells) != 7 or not cells[1]:
+                continue
             datetime.fromisoformat(cells[2])
             lat, lon, speed = float(cells[3]), float(cells[4]), float(cells[5])
             int(cells[6])

@@ -60,11 +60,11 @@ def voip_stream(
         return min(1.0, max(0.0, (ratio - low) / (high - low)))
 
     for line in inputs["calls"]:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").replace(";", ",").split(",")
-        if len(cells) != 8:
-            continue
-        caller, callee = cells[0], cells[1]
         try:
+            cells = line.decode().rstrip("\r\n").replace(";", ",").split(",")
+            if len(cells) != 8:
+                continue
+            caller, callee = cells[0], cells[1]
             time = datetime.fromisoformat(cells[2])
             duration = float(cells[6])
         except ValueError:

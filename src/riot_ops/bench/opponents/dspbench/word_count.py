@@ -17,7 +17,10 @@ def word_count(
     counts: dict[str, int] = {}
     found: list[tuple[Any, ...]] = []
     for line in inputs["lines"]:
-        text = line.decode("utf-8", "replace")
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            continue
         for word in find(text.lower() if lowercase else text):
             counts[word] = count = counts.get(word, 0) + 1
             found.append((word, count))
