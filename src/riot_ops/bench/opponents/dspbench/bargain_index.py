@@ -70,7 +70,7 @@ def _bars(lines: Iterable[bytes]) -> Iterable[tuple[str, datetime, float, float]
             yield None
             continue
         try:
-            at = datetime.fromisoformat(cells[1])
+            at = datetime.fromisoformat(cells[1].strip())
             at = at if at.tzinfo else at.replace(tzinfo=UTC)
             price, volume = float(cells[5]), float(cells[7])
         except ValueError:

@@ -108,7 +108,7 @@ def traffic_monitoring(
             cells = line.decode().rstrip("\r\n").split(",")
             if len(cells) != 7 or not cells[1]:
                 continue
-            datetime.fromisoformat(cells[2])
+            datetime.fromisoformat(cells[2].strip())
             lat, lon, speed = float(cells[3]), float(cells[4]), float(cells[5])
             int(cells[6])
         except ValueError:

@@ -65,13 +65,13 @@ def voip_stream(
             if len(cells) != 8:
                 continue
             caller, callee = cells[0], cells[1]
-            time = datetime.fromisoformat(cells[2])
+            time = datetime.fromisoformat(cells[2].strip())
             duration = float(cells[6])
         except ValueError:
             continue
         if time.tzinfo is None:
             time = time.replace(tzinfo=UTC)
-        established = cells[7].lower()
+        established = cells[7].strip().lower()
         if not (0.0 <= duration < math.inf and caller and callee and established in ("true", "false", "1", "0")):
             continue
         now = time.timestamp()

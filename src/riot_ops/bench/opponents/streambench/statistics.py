@@ -22,7 +22,7 @@ def statistics(
     found: list[tuple[Any, ...]] = []
     for line in inputs["lines"]:
         try:
-            value = float(line.split(b",")[place])
+            value = float(line.decode().split(",")[place])
         except (IndexError, ValueError):
             continue
         if not isfinite(value):

@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "tanh": tanh,
     "logistic": lambda z: 1 / (1 + exp(-z)) if z > -700 else 0.0,
 }
+LATEST = 253_402_300_799  # the last second of the year 9999
 BITS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32}
 
 
@@ -54,14 +55,15 @@ def threat(
 def _flows(lines: Iterable[bytes], labels: bool, net: Any) -> Iterator[tuple[str, str, list[float]]]:
     n = len(net["inputs"])
     for line in lines:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
-        if len(cells) < 3 + n + labels or (labels and len(cells) > 4 + n):
-            continue
         try:
-            features = [float(cell) for cell in cells[3 : 3 + n]]
+            cells = line.decode().rstrip("\r\n").split(",")
+            if len(cells) < 3 + n + labels or (labels and len(cells) > 4 + n):
+                continue
+            time, *features = [float(cell) if i else int(cell) for i, cell in enumerate([cells[0], *cells[3 : 3 + n]])]
+            label = float(cells[3 + n]) if labels else 0.0
         except ValueError:
             continue
-        if all(map(isfinite, features)):
+        if time <= LATEST and isfinite(label) and all(map(isfinite, features)):
             yield cells[1], cells[2], features
 
 
@@ -69,10 +71,10 @@ def _packets(lines: Iterable[bytes], labels: bool, window: int) -> Iterator[tupl
     """The features of flows, in the order of :data:`riot_ops.streams.streambench.flows.FEATURES`."""
     gathered: dict[tuple[str, str, int], list[list[int]]] = {}
     for line in lines:
-        cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
-        if len(cells) < 9 + labels or (labels and len(cells) > 10):
-            continue
         try:
+            cells = line.decode().rstrip("\r\n").split(",")
+            if len(cells) < 9 + labels or (labels and len(cells) > 10):
+                continue
             time, *numbers = [int(cells[i]) for i in (0, 3, 4, 5, 6, 7, 8)]
         except ValueError:
             continue
