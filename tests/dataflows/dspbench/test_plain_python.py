@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from riot_ops.bench.validation import compare, lines_of, plain_results
 from riot_ops.dataflows import application
 from riot_ops.streams import generate, replay, write
+from tests.search import seeds
 
 SYNTHETIC = "dspbench/synthetic"
 #: By application: shared files, and options.
@@ -83,3 +86,64 @@ def test_plain_python_finds_the_same(code, shared, options, tmp_path, shared_dat
         found = compare(stream, plain[stream], zip(*columns, strict=True))
         assert found.equal, found
         assert found.found
+
+
+#: What someone might write into a cell.
+ODD = (
+    b"",
+    b" ",
+    b"nan",
+    b"-inf",
+    b"1e400",
+    b"-1",
+    b"0",
+    b"+5",
+    b"-0.0",
+    b"x",
+    b'"',
+    b"\xc3\xa9",
+    b"\xff",
+    b"\x00",
+    b"null",
+)
+
+
+def changed(rng, line, others):
+    """A line with a cell that is odd, lacking, twice there, elsewhere or among blanks, or two lines in one."""
+    between = rng.choice([one for one in (b",", b";", b"\t", b" ") if one in line] or [b","])
+    cells = line.split(between)
+    i, j = rng.randrange(len(cells)), rng.randrange(len(cells))
+    how = rng.randrange(6)
+    if how == 0:
+        cells[i] = rng.choice(ODD)
+    elif how == 1:
+        del cells[i]
+    elif how == 2:
+        cells[i:i] = [cells[i]]
+    elif how == 3:
+        cells[i], cells[j] = cells[j], cells[i]
+    elif how == 4:
+        cells[i] = b" " + cells[i] + b"  "
+    else:
+        cells = [*cells[:i], rng.choice(others)]
+    return between.join(cells) + rng.choice((b"\n", b"\n", b"\r\n"))
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("code", sorted({code for code, *_ in CASES} | {"wc", "wordcount"}))
+def test_plain_python_finds_the_same_in_lines_that_were_changed(code, seed, tmp_path):
+    rng = random.Random(f"{code} {seed}")
+    one = application(code)
+    files = {}
+    for source, stream in one.inputs.items():
+        files[source] = tmp_path / stream
+        write(generate(stream, messages=1000, seed=seed, **LIVELY.get(stream, {})), files[source])
+        lines = files[source].read_bytes().split(b"\n")[:-1]
+        spoiled = [changed(rng, line, lines) if rng.random() < 0.2 else line + b"\n" for line in lines]
+        files[source].write_bytes(b"".join(spoiled))
+    result = one.builder().run({source: replay(path) for source, path in files.items()})
+    plain = plain_results(one, {source: lines_of(path) for source, path in files.items()}, {})
+    for stream, fields in one.results.items():
+        columns = [result[stream].column(name).to_pylist() for name in fields]
+        found = compare(stream, plain[stream], zip(*columns, strict=True))
+        assert found.equal, found

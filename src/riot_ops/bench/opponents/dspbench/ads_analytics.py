@@ -21,10 +21,10 @@ def _span(given: str | timedelta) -> timedelta:
 
 
 def _read(line: bytes, cell: int) -> tuple[Pair, int] | None:
-    cells = line.rstrip(b"\r\n").split(b"\t")
-    if len(cells) != 12:
-        return None
     try:
+        cells = line.decode().rstrip("\r\n").split("\t")
+        if len(cells) != 12:
+            return None
         pair, n = (int(cells[7]), int(cells[3])), int(cells[cell])
     except ValueError:
         return None

@@ -44,7 +44,8 @@ def _readings(lines: Iterable[bytes], delimiter: str) -> Iterator[Reading]:
             continue
         at, *states = (parts[place] for place in places)
         try:
-            yield int(at), [_TRUTH[state.lower()] for state in states]
+            line.decode()
+            yield int(at), [_TRUTH[state.strip().lower()] for state in states]
         except (KeyError, ValueError):
             continue
 

@@ -12,7 +12,10 @@ from typing import Any
 
 __all__ = ["Atlas", "log_processing"]
 
-_LINE = re.compile(rb'(\S+) \S+ \S+ \[([^\]]+)\] "([^"]+)" ([1-9]\d\d) (-|\d+)(?: |$)')
+_NAME = rb'(?:[^\s"\[]\S*)?'
+_LINE = re.compile(
+    rb'(?!- )([^\s"\[]\S*) %b %b \[([^\]]+)\] "((?:[^"]|"(?! ))+)" ([1-9]\d\d) (-|\d+)?(?: |$)' % (_NAME, _NAME)
+)
 
 
 class Atlas:

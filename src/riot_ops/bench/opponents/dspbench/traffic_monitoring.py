@@ -115,7 +115,7 @@ def traffic_monitoring(
             continue
         if integer:
             speed = float(int(speed))
-        if not (speed > 0 and south <= lat <= north and west <= lon <= east):
+        if not (0 < speed < math.inf and south <= lat <= north and west <= lon <= east):
             continue
         road = network.find(lat, lon)
         if road is None:
