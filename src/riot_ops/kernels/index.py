@@ -16,30 +16,94 @@ from riot_ops.kernels.ordering import edges_of
 __all__ = ["KeyIndex", "distinct", "first_rows", "key_numbers"]
 
 
+#: A place of the table that holds no key.
+EMPTY = np.uint32(0xFFFFFFFF)
+#: Places per slot that there is room for: with a quarter of them taken, few keys are not at the first place looked at.
+PLACES = 4
+#: A table of so many places is in a core's own cache.
+NEAR = 1 << 16
+#: Rows that are looked up together: what they need of the table and the keys fits into a core's own cache.
+TOGETHER = 512
+
+
+@kernel(inline=True)
+def _place(a: Any, b: Any, table: Any, keys: Any) -> Any:
+    """The place of a key in the table, or the empty one where it belongs.
+
+    A place holds a slot, in as many low bits as number the places, and above them bits of the hash: so that of other
+    keys hardly one is looked at, each of which is far away in memory.
+    """
+    low = np.uint32(table.size - 1)
+    tag = np.uint32(a >> np.uint64(32)) & ~low
+    p = a & np.uint64(low)
+    while True:
+        e = table[p]
+        if e == EMPTY:
+            return p
+        if e & ~low == tag:
+            s = np.int64(e & low)
+            if keys[s, 0] == a and keys[s, 1] == b:
+                return p
+        p = (p + np.uint64(1)) & np.uint64(low)
+
+
+@kernel(inline=True)
+def _enter(a: Any, slot: Any, table: Any, p: Any) -> None:
+    low = np.uint32(table.size - 1)
+    table[p] = (np.uint32(a >> np.uint64(32)) & ~low) | np.uint32(slot)
+
+
+@kernel
+def _known(h1: Any, h2: Any, table: Any, keys: Any, start: Any, slots: Any) -> Any:
+    """The slots of keys from row ``start`` on; returns the row reached, behind which one is not known.
+
+    Each pass does so little for a row that the processor waits for the memory of many rows at once.
+    """
+    low = np.uint32(table.size - 1)
+    for first in range(start, h1.size, TOGETHER):
+        end = min(h1.size, first + TOGETHER)
+        met = EMPTY
+        for i in range(first, end):  # brings near what the next pass reads, where a row may wait for the one before
+            met &= table[h1[i] & np.uint64(low)]
+        missing = met == EMPTY
+        for i in range(first, end):
+            tag = np.uint32(h1[i] >> np.uint64(32)) & ~low
+            p = h1[i] & np.uint64(low)
+            e = table[p]
+            while e & ~low != tag and e != EMPTY:
+                p = (p + np.uint64(1)) & np.uint64(low)
+                e = table[p]
+            missing |= e == EMPTY
+            slots[i] = 0 if e == EMPTY else np.int64(e & low)
+        other = np.uint64(0)
+        for i in range(first, end):
+            s = slots[i]
+            other |= (keys[s, 0] ^ h1[i]) | (keys[s, 1] ^ h2[i])
+        if missing or other != 0:
+            return first
+    return h1.size
+
+
 @kernel
 def _lookup(
-    h1: Any, h2: Any, times: Any, ttl: Any, table: Any, k1: Any, k2: Any, last: Any, n: Any, start: Any, slots: Any
+    h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, n: Any, start: Any, end: Any, slots: Any
 ) -> Any:
-    """Resolve keys to slots from row ``start`` on, giving new keys the next slots.
+    """Resolve the keys of some rows to slots, giving new keys the next slots.
 
     A key not seen for longer than ttl gets a new slot, which is how its state starts afresh.
-    Returns the new number of slots and the row reached: before the last where the table is full.
+    Returns the new number of slots and the row reached: before the end where the table is full.
     """
-    mask = np.uint64(table.size - 1)
-    for i in range(start, h1.size):
-        a = h1[i]
-        b = h2[i]
-        p = a & mask
-        s = np.int64(table[p])
-        while s >= 0 and (k1[np.uint64(s)] != a or k2[np.uint64(s)] != b):
-            p = (p + np.uint64(1)) & mask
-            s = np.int64(table[p])
-        if s < 0 or (ttl > 0 and times[i] - last[s] > ttl):
-            if n == k1.size:
+    low = np.uint32(table.size - 1)
+    for i in range(start, end):
+        p = _place(h1[i], h2[i], table, keys)
+        e = table[p]
+        s = np.int64(e & low)
+        if e == EMPTY or (ttl > 0 and times[i] - last[s] > ttl):
+            if n == keys.shape[0]:
                 return n, i
-            table[p] = n
-            k1[n] = a
-            k2[n] = b
+            _enter(h1[i], n, table, p)
+            keys[n, 0] = h1[i]
+            keys[n, 1] = h2[i]
             s = n
             n += 1
             if ttl > 0:
@@ -47,31 +111,44 @@ def _lookup(
         slots[i] = s
         if ttl > 0 and times[i] > last[s]:
             last[s] = times[i]
-    return n, h1.size
+    return n, end
 
 
 @kernel
-def _find(h1: Any, h2: Any, table: Any, k1: Any, k2: Any, slots: Any) -> None:
+def _resolve(
+    h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, n: Any, start: Any, slots: Any
+) -> Any:
+    """The same from row ``start`` on. What is near is found as fast row by row, and what can die has to be."""
+    if ttl > 0 or table.size <= NEAR:
+        return _lookup(h1, h2, times, ttl, table, keys, last, n, start, h1.size, slots)
+    row = start
+    while row < h1.size:
+        row = _known(h1, h2, table, keys, row, slots)
+        end = min(h1.size, row + TOGETHER)
+        n, row = _lookup(h1, h2, times, ttl, table, keys, last, n, row, end, slots)
+        if row < end:
+            break
+    return n, row
+
+
+@kernel
+def _find(h1: Any, h2: Any, table: Any, keys: Any, slots: Any) -> None:
     """The slot of each key that is known, -1 of the others."""
-    mask = np.uint64(table.size - 1)
+    low = np.uint32(table.size - 1)
     for i in range(h1.size):
-        p = h1[i] & mask
-        while table[p] >= 0 and not (k1[table[p]] == h1[i] and k2[table[p]] == h2[i]):
-            p = (p + np.uint64(1)) & mask
-        slots[i] = table[p]
+        e = table[_place(h1[i], h2[i], table, keys)]
+        slots[i] = -1 if e == EMPTY else np.int64(e & low)
 
 
 @kernel
-def _insert(k1: Any, k2: Any, slots: Any, table: Any) -> None:
+def _insert(keys: Any, slots: Any, table: Any) -> None:
     """Enter slots in a table; of two slots with one key the later one counts."""
-    mask = np.uint64(table.size - 1)
+    low = np.uint32(table.size - 1)
     for i in range(slots.size):
         s = slots[i]
-        p = k1[s] & mask
-        while table[p] >= 0 and not (k1[table[p]] == k1[s] and k2[table[p]] == k2[s]):
-            p = (p + np.uint64(1)) & mask
-        if table[p] < s:
-            table[p] = s
+        p = _place(keys[s, 0], keys[s, 1], table, keys)
+        if table[p] == EMPTY or np.int64(table[p] & low) < s:
+            _enter(keys[s, 0], s, table, p)
 
 
 @kernel
@@ -85,9 +162,6 @@ def first_rows(slots: Any, start: Any, rows: Any) -> None:
 
 
 _NO_TIMES = np.empty(0, np.int64)
-#: Places in the table for each key that there is room for: how many others stand in a key's way cannot be guessed, so
-#: that it takes longer to find out than to look at a place.
-SPARSE = 4
 
 
 class KeyIndex:
@@ -106,14 +180,13 @@ class KeyIndex:
     def __init__(self, ttl: int = 0) -> None:
         self.ttl = ttl
         self.size = 0
-        self._table = np.full(SPARSE * 16, -1, np.int32)
-        self._k1 = np.empty(16, np.uint64)
-        self._k2 = np.empty(16, np.uint64)
+        self._table = np.full(16 * PLACES, EMPTY)
+        self._keys = np.empty((16, 2), np.uint64)
         self._last = np.empty(16 if ttl else 0, np.int64)
 
     @property
     def hashes(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        return self._k1[: self.size], self._k2[: self.size]
+        return self._keys[: self.size, 0], self._keys[: self.size, 1]
 
     @property
     def last_seen(self) -> npt.NDArray[np.int64]:
@@ -122,7 +195,7 @@ class KeyIndex:
 
     @property
     def nbytes(self) -> int:
-        return self._table.nbytes + self._k1.nbytes + self._k2.nbytes + self._last.nbytes
+        return self._table.nbytes + self._keys.nbytes + self._last.nbytes
 
     def resolve(
         self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64], times: npt.NDArray[np.int64] = _NO_TIMES
@@ -131,8 +204,8 @@ class KeyIndex:
         slots = np.empty(h1.size, np.int64)
         row = 0
         while row < h1.size:
-            self.size, row = _lookup(
-                h1, h2, times, self.ttl, self._table, self._k1, self._k2, self._last, self.size, row, slots
+            self.size, row = _resolve(
+                h1, h2, times, self.ttl, self._table, self._keys, self._last, self.size, row, slots
             )
             if row < h1.size:
                 self._grow(2 * self.size)
@@ -141,7 +214,7 @@ class KeyIndex:
     def find(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """The slot of each key, -1 of those that are unknown; without a time to live."""
         slots = np.empty(h1.size, np.int64)
-        _find(h1, h2, self._table, self._k1, self._k2, slots)
+        _find(h1, h2, self._table, self._keys, slots)
         return slots
 
     def assign(
@@ -153,34 +226,34 @@ class KeyIndex:
     ) -> None:
         """Put known keys at known slots (restoring a snapshot)."""
         size = max(self.size, int(slots.max()) + 1) if slots.size else self.size
-        if size > self._k1.size:
+        if size > len(self._keys):
             self._grow(1 << (size - 1).bit_length())
-        self._k1[slots] = h1
-        self._k2[slots] = h2
+        self._keys[slots, 0] = h1
+        self._keys[slots, 1] = h2
         if self.ttl:
             self._last[slots] = last_seen
         self.size = size
-        _insert(self._k1, self._k2, slots, self._table)
+        _insert(self._keys, slots, self._table)
 
     def live(self, now: int) -> npt.NDArray[np.int64]:
         """The slots in use: of expired keys none, of renewed keys the newest."""
-        slots = np.sort(self._table[self._table >= 0]).astype(np.int64)
+        taken = self._table[self._table != EMPTY]
+        slots = np.sort(taken & np.uint32(self._table.size - 1)).astype(np.int64)
         if self.ttl:
             slots = slots[now - self._last[slots] <= self.ttl]
         return slots
 
     def _grow(self, room: int) -> None:
-        self._k1 = _extended(self._k1, room)
-        self._k2 = _extended(self._k2, room)
+        self._keys = _extended(self._keys, room)
         if self.ttl:
             self._last = _extended(self._last, room)
-        self._table = np.full(SPARSE * room, -1, np.int32)
-        _insert(self._k1, self._k2, np.arange(self.size), self._table)
+        self._table = np.full(PLACES * room, EMPTY)
+        _insert(self._keys, np.arange(self.size), self._table)
 
 
 def _extended(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
-    longer = np.empty(room, array.dtype)
-    longer[: array.size] = array
+    longer = np.empty((room, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
     return longer
 
 

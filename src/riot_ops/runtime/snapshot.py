@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -70,7 +71,14 @@ def snapshot_of(
 
 def pack_snapshot(new: int, rows: bytes | memoryview, keys: bytes | memoryview) -> bytes:
     """A snapshot of its parts: rows and keys as Arrow IPC, and the slot that the first of the keys belongs to."""
-    return msgspec.msgpack.encode([_checksum(new, rows, keys), new, rows, keys])
+    head = msgspec.msgpack.encode([_checksum(new, rows, keys), new])[1:]
+    # a list of four in MessagePack, put together here: its encoder would copy what is large several times
+    return b"".join((b"\x94", head, _binary(rows), rows, _binary(keys), keys))
+
+
+def _binary(part: bytes | memoryview) -> bytes:
+    """What comes before bytes in MessagePack."""
+    return struct.pack(">BI", 0xC6, memoryview(part).nbytes)
 
 
 def unpack_snapshot(
