@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from rich.console import Console
@@ -25,21 +25,6 @@ from riot_ops.tasks.parse.field_table import FieldTable
 
 __all__ = ["ApplicationJob"]
 
-#: Options that say nothing here, with the value that they have if they are not given.
-NOT_HERE = {
-    "stream": "city",
-    "sensors": 1_000,
-    "format": None,
-    "time": None,
-    "time_unit": None,
-    "key": None,
-    "curve": None,
-    "form": None,
-    "table": None,
-    "models": None,
-    "broker": None,
-    "servers": False,
-}
 #: Messages that a picture may look at.
 PARSED = 500_000
 #: Messages that are run beforehand, so that kernels are compiled.
@@ -54,6 +39,11 @@ class ApplicationJob(Job):
     are those of ``--set``.
     """
 
+    unused: ClassVar[tuple[str, ...]] = (
+        *("stream", "sensors", "format", "time", "time_unit", "key", "curve"),
+        *("form", "table", "models", "broker", "servers"),
+    )
+
     inputs: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     _files: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
@@ -61,9 +51,6 @@ class ApplicationJob(Job):
     def __post_init__(self) -> None:
         self.application: Application = application(self.name)
         self.name = self.application.name
-        for option, default in NOT_HERE.items():
-            if getattr(self, option) != default:
-                raise ConfigError(f"--{option.replace('_', '-')} is for applications of RIoTBench, not for {self.name}")
         self._prepare()
         found = setting(self.application, self.inputs, self.given)
         self._files, self._parameters, self._flow = dict(found.files), found.parameters, found.flow

@@ -31,7 +31,9 @@ app = typer.Typer(
 )
 console = Console()
 
-StreamName = Annotated[str, typer.Option("--stream", help="Generated stream and schema: city, taxi, fit or grid.")]
+StreamName = Annotated[
+    str | None, typer.Option("--stream", help="Of RIoTBench: stream and schema: city (default), taxi, fit or grid.")
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -104,8 +106,8 @@ def _task_table(rows: list[tuple[str, ...]]) -> Table:
 def show(
     name: Annotated[str, typer.Argument(help="A task (name or code) or an application.")],
     task: TaskCode = None,
-    stream: StreamName = "city",
-    format: Annotated[str, typer.Option(help="Of an application: mermaid, svg or json.")] = "mermaid",
+    stream: StreamName = None,
+    format: Annotated[str | None, typer.Option(help="Of an application: mermaid (default), svg or json.")] = None,
 ) -> None:
     """Show a task's documentation, or an application's graph."""
     from riot_ops.dataflows import BUILDERS
@@ -113,11 +115,15 @@ def show(
     if name in BUILDERS or name == "micro":
         flow = _dataflow(name, stream, task)
         forms = {"mermaid": flow.diagram, "svg": flow.svg, "json": flow.to_json}
-        if format not in forms:
+        if format not in (None, *forms):
             raise ConfigError(f"--format must be {', '.join(forms)}, got {format!r}")
-        print(forms[format]())
+        print(forms[format or "mermaid"]())
         return
     import inspect
+
+    for option, given in (("--stream", stream), ("--format", format), ("a second name", task)):
+        if given is not None:
+            raise ConfigError(f"{option} is for applications, got {given!r} for {name}")
 
     known = {label: s for s in sources() for label in (s.code, s.name())}
     kind: type[Task] | type[Source] = known.get(name) or find_task(name)
@@ -132,7 +138,7 @@ def show(
 def plan(
     name: Annotated[str, typer.Argument(help="An application, or a file with a JSON descriptor.")],
     task: TaskCode = None,
-    stream: StreamName = "city",
+    stream: StreamName = None,
     fuse: Annotated[str, typer.Option(help="exact or coarse.")] = "exact",
 ) -> None:
     """Show the stages in which Spark runs a dataflow."""
@@ -147,14 +153,18 @@ app.add_typer(cli_reuse.app, name="reuse")
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 
 
-def _dataflow(name: str, stream: str, task: str | None) -> Dataflow:
+def _dataflow(name: str, stream: str | None, task: str | None) -> Dataflow:
     from riot_ops.dataflows import BUILDERS, RIOTBENCH, micro
 
     check_task(name, task)
+    if name in RIOTBENCH:
+        return BUILDERS[name](stream or "city")
+    if stream is not None:
+        raise ConfigError(f"--stream is for {', '.join(RIOTBENCH)}, got {stream!r} for {name}")
     if task is not None:
         return micro(task)
     if name in BUILDERS:
-        return BUILDERS[name](stream) if name in RIOTBENCH else BUILDERS[name]()
+        return BUILDERS[name]()
     path = Path(name)
     if path.suffix == ".json":
         if not path.exists():

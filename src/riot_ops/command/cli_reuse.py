@@ -40,7 +40,9 @@ def serve(
     folder: Dir,
     backend: Annotated[str, typer.Option(help="local (in this process) or spark.")] = "local",
     policy: Annotated[str, typer.Option(help="always, stateless or bounded_warm: whether state is shared.")] = "always",
-    epoch: Annotated[float, typer.Option(min=0, help="Of local: seconds between commits of output.")] = 10.0,
+    epoch: Annotated[
+        float | None, typer.Option(min=0, help="Of local: seconds between commits of output; default: 10.")
+    ] = None,
     cores: Annotated[int | None, typer.Option(help="Of spark; default: all.", min=1)] = None,
 ) -> None:
     """Run a manager until stop, Ctrl-C or a signal ends it; where one was there before, go on."""

@@ -145,6 +145,8 @@ def run(
     if list_names:
         _list_applications(as_json)
         return
+    if as_json:
+        raise ConfigError("--json goes with --list")
     if name is None:
         raise ConfigError("say which application to run; riot-ops run --list names them")
     from riot_ops.command.application_job import ApplicationJob

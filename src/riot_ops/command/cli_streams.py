@@ -37,22 +37,26 @@ def streams(
     write: Annotated[
         Path | None, typer.Option(help="Write messages into this file, lines of <ms>,<SenML>; .gz compresses.")
     ] = None,
-    messages: Annotated[int, typer.Option(min=1, help="Of --write: so many.")] = 10_000,
+    messages: Annotated[int | None, typer.Option(min=1, help="Of --write: so many; default: 10,000.")] = None,
     sensors: Annotated[
         int | None, typer.Option(min=1, help="Of --write: sensors (taxis, subjects, meters); default: the stream's.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of --write: seed of the generator.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Of --write: seed of the generator; default: 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list, or an object for one stream.")] = False,
 ) -> None:
     """Describe the generated streams, fields, sizes and message rates; or write one into a file."""
     from riot_ops.core.errors import ConfigError
     from riot_ops.streams.catalog import CATALOG, LINES, catalog_entry
 
+    written = {"messages": messages, "sensors": sensors, "seed": seed}
+    shown = {"plot": plot, "speedup": speedup, "json": as_json or None}
+    for option in (o for o, value in (written if write is None else shown).items() if value is not None):
+        raise ConfigError(f"--{option} {'goes' if write is None else 'does not go'} with --write")
     if write is not None:
         if name is None:
             raise ConfigError(f"--write writes one stream: name it, {', '.join((*CATALOG, *LINES))}")
-        written = _write(name, write, messages, sensors, seed)
-        Console().print(f"{written:,} messages: {write}", soft_wrap=True)
+        count = _write(name, write, 10_000 if messages is None else messages, sensors, seed or 0)
+        Console().print(f"{count:,} messages: {write}", soft_wrap=True)
         return
     if plot is not None:
         if name is None:
@@ -74,12 +78,12 @@ def streams(
     if name in LINES:
         if speedup is not None:
             raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
-        shown = LINES[name]().describe()
+        told = LINES[name]().describe()
         if as_json:
-            print(json.dumps(shown, indent=1, ensure_ascii=False))
+            print(json.dumps(told, indent=1, ensure_ascii=False))
             return
-        console.print(f"[bold]{name}[/]: {shown['domain']}, {shown['bytes']} bytes a line, {shown['rate']:g} lines/s")
-        console.print(shown["example"], markup=False, highlight=False, soft_wrap=True)
+        console.print(f"[bold]{name}[/]: {told['domain']}, {told['bytes']} bytes a line, {told['rate']:g} lines/s")
+        console.print(told["example"], markup=False, highlight=False, soft_wrap=True)
         console.print(inspect.getdoc(LINES[name]) or "", markup=False, highlight=False)
         return
     figures = catalog_entry(name).describe(speedup)

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from riot_ops.core.errors import ConfigError
+
 __all__ = ["EXAMPLES", "warm"]
 
 EXAMPLES = """**Examples**
@@ -28,6 +30,8 @@ def warm(
 ) -> None:
     """Compile all loops now instead of each at its first use; the machine code is kept for later runs."""
     if spark:
+        if processes is not None:
+            raise ConfigError(f"--processes {processes} does not go with --spark: there is one archive of classes")
         _archive()
         return
     from riot_ops.command.warm import warm as warm_all

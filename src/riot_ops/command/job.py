@@ -8,7 +8,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +42,8 @@ __all__ = ["Job"]
 
 #: Messages per micro-batch on Spark, so that a run shows how it goes.
 BATCH = 100_000
+#: Options that are not for an application, as it has no use for them.
+NOT_FOR = {"stats": ("table", "models"), "etl": ("models",)}
 #: What an application may make in its folder beside its streams.
 MADE = ("store.db", "models", "broker", "spool", "annotations.txt", "known_sensors.bloom", "charts", "spark.log")
 
@@ -87,6 +89,8 @@ class Job:
 
     #: How a run in process gathers records where nothing else is said.
     gathering: ClassVar[Buffering | None] = None
+    #: Options that are not for this kind of job.
+    unused: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         known = (*dataflows.BUILDERS, "learn", "micro")  # all but those of RIoTBench are jobs of their own
@@ -109,6 +113,13 @@ class Job:
 
     def _prepare(self) -> None:
         """What all kinds of jobs check before anything is made."""
+        usual = {f.name: f.default for f in fields(self)}
+        for option in (*self.unused, *NOT_FOR.get(self.name, ())):
+            if (value := getattr(self, option)) != usual[option]:
+                raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
+        for option in ("messages", "sensors", "seed") if self.input is not None else ():
+            if (value := getattr(self, option)) != usual[option]:
+                raise ConfigError(f"--{option} is for generated messages, got {value} with --input {self.input}")
         for name in ("out", "input", "checkpoint"):
             if (given := getattr(self, name)) is not None:
                 setattr(self, name, local_path(given, f"--{name}"))
@@ -119,6 +130,8 @@ class Job:
             raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
+        if self.trigger is not None and self.runner == "local":
+            raise ConfigError(f"--trigger is for --runner spark, got {self.trigger!r}; in process there is --buffering")
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (there is --runner local as well)", "spark")
         self.feed = self._feed()

@@ -36,8 +36,8 @@ class ReuseServer:
     backend : "local" or "spark", default "local"
     policy : str, default "always"
         As for :class:`~riot_ops.reuse.ReuseManager`.
-    epoch_s : float, seconds, default 10
-        How often output is committed in process.
+    epoch_s : float, seconds, optional
+        How often output is committed in process; by default every 10.
     cores : int, optional
         For Spark; by default all.
 
@@ -52,11 +52,14 @@ class ReuseServer:
         folder: Path,
         backend: str = "local",
         policy: Any = "always",
-        epoch_s: float = 10.0,
+        epoch_s: float | None = None,
         cores: int | None = None,
     ) -> None:
         if backend not in BACKENDS:
             raise ConfigError(f"--backend must be local or spark, got {backend!r}{did_you_mean(backend, BACKENDS)}")
+        for option, value, of in (("epoch", epoch_s, "local"), ("cores", cores, "spark")):
+            if value is not None and backend != of:
+                raise ConfigError(f"--{option} is for --backend {of}, got {value} with {backend}")
         self.folder = folder.absolute()
         self._control = control_folder(self.folder)
         self._kept = self._control / "submitted"
@@ -219,9 +222,9 @@ class ReuseServer:
         return self._kept / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
 
-def _backend(name: str, epoch_s: float, cores: int | None, control: Path) -> Backend:
+def _backend(name: str, epoch_s: float | None, cores: int | None, control: Path) -> Backend:
     if name == "local":
-        return LocalBackend(epoch_s=epoch_s, folder=control / "local")
+        return LocalBackend(epoch_s=10.0 if epoch_s is None else epoch_s, folder=control / "local")
     from riot_ops.reuse.spark.session import SparkBackend
     from riot_ops.runtime.spark import session
 

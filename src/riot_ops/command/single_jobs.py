@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from rich.console import Console
@@ -29,6 +29,10 @@ __all__ = ["FlowJob", "MicroJob"]
 @dataclass
 class MicroJob(Job):
     """A run of one task between a source and a sink; see :func:`riot_ops.dataflows.micro`."""
+
+    unused: ClassVar[tuple[str, ...]] = (
+        *("stream", "sensors", "seed", "format", "form", "table", "models", "broker", "servers"),
+    )
 
     task: str = "KAL"
 
@@ -67,6 +71,8 @@ class MicroJob(Job):
 @dataclass
 class FlowJob(Job):
     """A run of a dataflow from the file of its descriptor."""
+
+    unused: ClassVar[tuple[str, ...]] = ("form", "table", "models", "broker", "servers")
 
     def __post_init__(self) -> None:
         self._path = Path(self.name)
