@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops.core.dead_letters import json_text, records_as_json
+from riot_ops.core.errors import ParseError, excerpt
 
 HARD = st.sampled_from(["", "a,b", 'say "no"', "back\\slash", "line\nbreak", "\x00", "\x1f", "\x7f", "ü € 😀", None])
 
@@ -48,3 +49,17 @@ def test_many_records_of_other_kinds(column):
     assert found == [records_as_json(batch.slice(i, 1))[0].as_py() for i in range(20)]
     twice = pa.RecordBatch.from_arrays([column, column], names=["x", "x"])
     assert records_as_json(twice).to_pylist() == [records_as_json(twice.slice(i, 1))[0].as_py() for i in range(20)]
+
+
+def test_what_could_not_be_read_and_where():
+    assert str(ParseError("no text")) == "no text"
+    error = ParseError("no text", offset=0, text="a" * 1000)
+    assert (error.offset, error.reason) == (0, "malformed")
+    assert str(error).startswith("no text at offset 0: 'aaa")
+    assert len(str(error)) < 300
+    assert ParseError("no text", text="x").offset == -1
+
+
+def test_an_excerpt_is_no_longer_than_that():
+    assert excerpt("abc" * 100, 6) == "abcab…"
+    assert excerpt("abc", 20) == "abc"

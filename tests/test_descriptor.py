@@ -19,6 +19,16 @@ def described():
     return made.to_dict()
 
 
+def test_the_text_of_a_descriptor():
+    flow = ro.Dataflow.from_dict(described())
+    assert flow.to_json().splitlines()[1].startswith('  "')
+    assert flow.to_json(indent=4).splitlines()[1].startswith('    "')
+    assert len(flow.to_json(indent=None).splitlines()) == 1
+    assert {flow.to_json(indent=n) == flow.to_json() for n in (0, 2)} == {False, True}
+    for indent in (None, 0, 7):
+        assert ro.Dataflow.from_json(flow.to_json(indent)).to_dict() == described()
+
+
 WRONG = (None, 7, -1, 1.5, True, "x", [], ["x"], [[]], {}, {"x": 1}, [{"x": []}], "\ud800")
 
 

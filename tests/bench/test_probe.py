@@ -25,7 +25,7 @@ from riot_ops.graph.selectivity import declared
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.measure.probe import Probe, ProbedSource, _Sampling
 from riot_ops.measure.probe_report import SENT, Report
-from riot_ops.measure.processes import ProcessTree
+from riot_ops.measure.processes import ProcessTree, Usage
 from riot_ops.streams.city import CitySource, city
 from riot_ops.streams.pace import Paced
 from riot_ops.task import StatelessTask
@@ -214,6 +214,31 @@ def test_the_queue_is_what_is_due_and_not_read() -> None:
     run = report_of(batches, arrived()).series(1.0)
     np.testing.assert_allclose(run.input_rate, 10)
     np.testing.assert_allclose(run.queue[:3], [10, 20, 30])
+
+
+def test_figures_of_a_part_of_the_time() -> None:
+    # ten messages a second are read as they come, in the third and the fourth second twenty
+    numbers = [(0, 9), (10, 19), (20, 39), (40, 59)]
+    batches = sent(*((a, b, b - a + 1, float(i), i + 1.0, i + 1.0) for i, (a, b) in enumerate(numbers)))
+    times = np.arange(1.0, 5.0)
+    usage = Usage(times, np.array([1.0, 2.0, 3.0, 4.0]), 10 * times)
+    report = report_of(batches, arrived((0, 9, 1, 1.0)), usage=usage)
+    assert report.read_rate(until_s=2.0) == pytest.approx(10)
+    assert report.read_rate(2.0) == pytest.approx(20)
+    assert report.read_rate(1.0, 3.0) == pytest.approx(15)
+    assert (report.cpu(), report.cpu(until_s=2.0), report.cpu(3.0), report.cpu(2.0, 3.0)) == (2.5, 1.5, 3.5, 2.5)
+    assert (report.memory(), report.memory(until_s=2.0), report.memory(2.5)) == (25.0, 15.0, 35.0)
+
+
+def test_what_is_stable_is_looked_at_by_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = report_of(sent((0, 39, 40, 0.0, 4.0, 4.0)), arrived())
+    lengths: list[float] = []
+    series = report.series
+    monkeypatch.setattr(report, "series", lambda length, *time: (lengths.append(length), series(length, *time))[1])
+    report.stability()
+    report.stability(intervals=5)
+    report.stability(1.0, 3.0, intervals=5)
+    assert lengths == pytest.approx([0.2, 0.8, 0.4])
 
 
 # -- jitter ----------------------------------------------------------------------------------------

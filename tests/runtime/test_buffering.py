@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.buffering import as_buffering
+from riot_ops.core.buffering import as_buffering, check_trigger
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.payload import decode, encode
 from riot_ops.core.source import heartbeat
@@ -65,11 +65,30 @@ def drained(inbound):
         ({"ratio": 0.0}, "Buffering: ratio = 0.0"),
         ({"ratio": 1.5}, "Buffering: ratio = 1.5"),
         ({"ratio": 0.5, "codec": None}, "ratio = 0.5 needs a codec"),
+        ({"trigger": "soon"}, "trigger must be a text such as '1 second', got 'soon'"),
+        ({"trigger": "available now"}, "trigger must be"),
     ],
 )
 def test_what_is_not_allowed(wrong, text):
     with pytest.raises(ConfigError, match=text):
         ro.Buffering(**wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ["0 seconds", "1 second", "0.2 seconds", "INTERVAL 1 hour 30 minutes", " 500  milliseconds ", "2 days"]
+)
+def test_intervals_of_micro_batches(text):
+    assert ro.Buffering(trigger=text).trigger == text
+
+
+@pytest.mark.parametrize("text", ["", "second", "1", "-1 second", "1 month", "0.5 hours", "1second", "1 second soon"])
+def test_what_is_no_interval(text):
+    """By the rules of Spark's parser, which would tell it when the results of an earlier run are gone."""
+    with pytest.raises(ConfigError, match="trigger must be a text such as '1 second', got"):
+        check_trigger(text)
+    with pytest.raises(ConfigError, match="such as '1 second' or 'available now', got"):
+        check_trigger(text, "available now")
+    check_trigger("available now", "available now")
 
 
 def test_presets():

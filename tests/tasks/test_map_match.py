@@ -75,6 +75,18 @@ def test_names_of_roads_may_be_texts():
         grid_roads(lines=1)
 
 
+def test_a_grid_lies_in_its_box():
+    """The outermost lines are a fiftieth of it inside."""
+    roads = grid_roads((0.0, 5.0, 10.0, 20.0), lines=2)
+    assert [line.round(9).tolist() for _, line in roads.lines] == [
+        [[10.2, 0.1], [19.8, 0.1]],
+        [[10.2, 4.9], [19.8, 4.9]],
+        [[10.2, 0.1], [10.2, 4.9]],
+        [[19.8, 0.1], [19.8, 4.9]],
+    ]
+    assert len(grid_roads(lines=3).ids) == 6
+
+
 def test_positions_that_are_dropped():
     session = t.MapMatch(speed="v", least_speed=2.0, box=BEIJING, output="road").session()
     here = {"latitude": 39.6983, "longitude": 116.3, "v": 2.0}

@@ -807,6 +807,34 @@ def test_threads_share_nothing() -> None:
     assert together[3]["value"].to_pylist()[::5] == [i * 3 % 1000 for i in range(300)]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"units": ("string",)}, "4 columns, 1 units and 4 kinds"),
+        ({"id_field": "it"}, "no column 'it'"),
+        ({"time_field": "tt"}, "no column 'tt'"),
+        ({"meta": ("id", "tt")}, "no column 'tt'"),
+        ({"bounds": {"hp": (0, 14)}}, "no column 'hp'"),
+        ({"true_units": {"hp": "1"}}, "no column 'hp'"),
+        ({"columns": ("id", "t", "ph", "ph")}, "the column 'ph' twice"),
+        ({"kinds": ("sv", "sv", "v", "b")}, "kind must be v or sv, got 'b'"),
+    ],
+    ids=str,
+)
+def test_a_schema_that_cannot_be(wrong, told):
+    own = {
+        "columns": ("id", "t", "ph", "note"),
+        "units": ("string", "timestamp", "pH", "string"),
+        "kinds": ("sv", "sv", "v", "sv"),
+        "id_field": "id",
+        "time_field": "t",
+        "meta": ("id", "t"),
+    }
+    assert StreamSchema("own", **own, true_units={"ph": "1"}).true_units == {"ph": "1"}
+    with pytest.raises(ConfigError, match=told):
+        StreamSchema("own", **{**own, **wrong})
+
+
 def test_a_schema_of_ones_own():
     own = StreamSchema(
         "own",

@@ -79,6 +79,13 @@ def test_pause_waits_for_the_clock():
     assert source.count(at, source.latest(at)) == 1
 
 
+def test_a_schema_of_ones_own():
+    source = ScriptedSource([[{"value": 1}]], schema=pa.schema({"value": pa.float32(), "more": pa.string()}))
+    assert source.schema.field("value").type == pa.float32()
+    (batch,) = source.read(source.splits(source.initial(), source.latest(source.initial()), 1)[0])
+    assert batch.to_pylist() == [{"seq": 0, "value": 1.0, "more": None}]
+
+
 def test_records_are_numbered_through():
     source = ScriptedSource([[{"value": 1.0}, {"value": 2.0}], [{"value": 3.0}]])
     assert source.schema.names == ["seq", "value"]
@@ -93,3 +100,6 @@ def test_misuse_is_refused():
         ScriptedSource([EOF])
     with pytest.raises(ConfigError, match="backwards"):
         ManualClock().advance(-1)
+    for seconds in (-1.0, float("nan")):
+        with pytest.raises(ConfigError, match="seconds must be >= 0, got"):
+            PAUSE(seconds)

@@ -39,6 +39,14 @@ def test_life_of_a_broker():
     broker.close()
 
 
+def test_a_folder_of_ones_own_stays_and_serves_again(tmp_path):
+    for _ in range(2):  # the second has ports of its own
+        with Mosquitto(tmp_path / "broker") as broker:
+            assert answers(broker.url)
+            assert broker.log.parent == broker.folder == tmp_path / "broker"
+    assert broker.log.exists()
+
+
 def test_it_listens_on_loopback_only():
     with Mosquitto() as broker:
         for name in ("tcp", "tcp6"):

@@ -140,14 +140,14 @@ class Received(Sink):
         for message in messages:
             self.notes += message["notes"]
 
-    def relayed(self, warm: float = 0.2, first: int = 0) -> Relayed:
-        """The figures, without a first share of the time; ``first`` is the number that came first of all."""
+    def relayed(self, warm: float = 0.2) -> Relayed:
+        """The figures, without a first share of the time."""
         left = [] if self.folder is None else [np.load(path) for path in sorted(self.folder.glob("*.npy"))]
         notes = np.concatenate(left) if left else np.array(self.notes)
         times, begins, rows, breaks = notes[:, 0], notes[:, 1], notes[:, 2], notes[:, 3]
-        following = np.concatenate([[first], begins[:-1] + rows[:-1]])
+        following = np.concatenate([[0], begins[:-1] + rows[:-1]])
         disorder = int(breaks.sum() + np.count_nonzero(begins != following))
-        lost = int((begins + rows).max() - first - rows.sum())
+        lost = int((begins + rows).max() - rows.sum())
         steady = times >= times[0] + warm * (times[-1] - times[0])
         steady[np.argmax(steady)] = False  # what had come when the time began
         spent = times[-1] - times[int(np.argmax(steady)) - 1] if steady.any() else np.nan

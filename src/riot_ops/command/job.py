@@ -25,7 +25,7 @@ from riot_ops.command.pictures import draw_sensor
 from riot_ops.command.progress import Progress, aside, interrupts_announced, stderr_to, warnings_shown
 from riot_ops.command.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
-from riot_ops.core.buffering import Buffering
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_trigger
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, excerpt
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import MemorySink, ParquetSink
@@ -130,6 +130,7 @@ class Job:
             raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
+        check_trigger(self.trigger, AVAILABLE_NOW)
         if self.trigger is not None and self.runner == "local":
             raise ConfigError(f"--trigger is for --runner spark, got {self.trigger!r}; in process there is --buffering")
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:

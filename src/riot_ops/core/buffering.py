@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -10,10 +11,15 @@ import msgspec
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.parameters import NonNegative, check_parameters
 
-__all__ = ["Buffering", "as_buffering"]
+__all__ = ["AVAILABLE_NOW", "Buffering", "as_buffering", "check_trigger"]
 
 #: Batches that a queue has room for where its size is not given, and its least size in bytes.
 BATCHES, LEAST_QUEUE = 4, 1 << 16
+
+#: A trigger that takes what is there, and ends.
+AVAILABLE_NOW = "available now"
+_PART = r"(\d+\s+(micro|milli)?seconds?|\d+\.\d+\s+seconds?|\d+\s+(minute|hour|day|week)s?)"
+_INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECASE)
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -81,6 +87,7 @@ class Buffering:
 
     def __post_init__(self) -> None:
         check_parameters(self)
+        check_trigger(self.trigger)
         if not self.low < self.high:
             raise ConfigError(f"Buffering: low must be below high, got {self.low:g} and {self.high:g}")
         if self.queue is not None and self.queue < max(self.capacity, 1):
@@ -127,3 +134,16 @@ def as_buffering(given: Buffering | str | None) -> Buffering:
     if not isinstance(given, Buffering):
         raise ConfigError(f"buffering must be a Buffering or one of {', '.join(Buffering.PRESETS)}, got {short(given)}")
     return given
+
+
+def check_trigger(given: object, *others: str) -> None:
+    """Raise unless it is an interval as Spark reads one, another text that is allowed, or None.
+
+    >>> check_trigger("1 minute 30 seconds")
+    >>> check_trigger("soon")
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: trigger must be a text such as '1 second', got 'soon'
+    """
+    if given is not None and not (isinstance(given, str) and (given in others or _INTERVAL.fullmatch(given))):
+        texts = " or ".join(map(repr, ("1 second", *others)))
+        raise ConfigError(f"trigger must be a text such as {texts}, got {short(given)}")

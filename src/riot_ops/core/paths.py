@@ -63,14 +63,14 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
     return Path(unquote(parts.path))
 
 
-def as_uri(path: str | os.PathLike[str], what: str = "checkpoint") -> str:
-    """A path of this machine as a URI, which no default file system elsewhere takes; other URIs stay.
+def as_uri(path: str | os.PathLike[str]) -> str:
+    """A checkpoint's path of this machine as a URI, which no default file system elsewhere takes; other URIs stay.
 
     >>> as_uri("/tmp/x"), as_uri("file:///tmp/x"), as_uri("s3a://bucket/x")
     ('file:/tmp/x', 'file:/tmp/x', 's3a://bucket/x')
     """
     if not isinstance(path, str | os.PathLike) or scheme_of(path) in ("", "file"):
-        return f"file:{local_path(path, what).absolute()}"
+        return f"file:{local_path(path, 'checkpoint').absolute()}"
     return str(path)
 
 

@@ -104,7 +104,7 @@ class StreamSchema:
                 f"stream schema {self.name!r}: {len(self.columns)} columns, {len(self.units)} "
                 f"units and {len(self.kinds)} kinds; there must be as many of each"
             )
-        for name in (self.id_field, self.time_field, *self.meta, *self.bounds):
+        for name in (self.id_field, self.time_field, *self.meta, *self.bounds, *self.true_units):
             if name not in self.columns:
                 raise ConfigError(
                     f"stream schema {self.name!r} has no column {name!r}{did_you_mean(name, self.columns)}"

@@ -39,7 +39,8 @@ class Service(ABC):
     Parameters
     ----------
     folder : Path, optional
-        For configuration, data and log; by default a temporary one that ``close`` removes.
+        For configuration, data and log, also those of an earlier one; by default a temporary one that ``close``
+        removes.
     """
 
     #: Name on the command line of ``scripts/services.py`` and of the program.
@@ -48,12 +49,13 @@ class Service(ABC):
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix=f"riot_ops-{self.name}-")) if folder is None else folder
+        self._prepared = False
         self.process: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
 
     @abstractmethod
     def prepare(self) -> None:
-        """Choose ports and write the configuration; called before the first start."""
+        """Write the configuration; called before the first start, when the folder ``data`` is there."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
@@ -74,10 +76,10 @@ class Service(ABC):
 
     def start(self) -> Self:
         """Start it, and wait until its ports answer."""
-        if not (self.folder / ".prepared").exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._prepared:
+            (self.folder / "data").mkdir(parents=True, exist_ok=True)
             self.prepare()
-            (self.folder / ".prepared").touch()
+            self._prepared = True
         command = list(self.command())
         if shutil.which("setpriv"):  # do not outlive a test process that is killed
             command = ["setpriv", "--pdeathsig", "KILL", *command]
@@ -182,7 +184,6 @@ class Mosquitto(Service):
         self._ports = (tcp, ws, tls, wss) if certificates else (tcp, ws)
 
     def prepare(self) -> None:
-        (self.folder / "data").mkdir()
         lines = [
             "per_listener_settings false",
             "persistence true",
@@ -269,7 +270,7 @@ class Azurite(Service):
         return cls.home() / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 
     def prepare(self) -> None:
-        (self.folder / "data").mkdir()
+        """Its ports stand in the command."""
 
     def command(self) -> Sequence[str]:
         if not self.script().exists():

@@ -56,6 +56,10 @@ class PAUSE:
 
     seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ConfigError(f"seconds must be >= 0, got {self.seconds!r}")
+
 
 @dataclass(frozen=True)
 class ADVANCE:

@@ -128,9 +128,9 @@ def _parser(fields: dict[str, Any], labels: bool, cells: int) -> t.ParseLines:
 
 
 @functools.lru_cache(maxsize=4)
-def trained(flows: int, seed: int, overlap: float = 0.2) -> str:
+def trained(flows: int, seed: int) -> str:
     """A network that was trained on so many generated flows, as JSON."""
-    x, label = FlowsSource(seed=seed, records=flows, overlap=overlap).vectors()
+    x, label = FlowsSource(seed=seed, records=flows).vectors()
     names = [CLASSES[i] for i in label]
     return fit_network(x, names, FEATURES, "threat", classes=CLASSES, seed=seed).to_json()
 

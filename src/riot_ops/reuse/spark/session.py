@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from riot_ops.core.buffering import check_trigger
 from riot_ops.core.errors import ConfigError
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
@@ -76,6 +77,7 @@ class SparkBackend(FragmentsBackend):
         for name, number in zip(least, given, strict=True):
             if number is not None and number < least[name]:
                 raise ConfigError(f"{name} must be >= {least[name]}, got {number}")
+        check_trigger(trigger)
         if patience_s <= 0:
             raise ConfigError(f"patience_s must be > 0, got {patience_s}")
         refuse_connect(is_connect(spark), "a SparkBackend")

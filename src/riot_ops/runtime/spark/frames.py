@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from riot_ops.core.buffering import Buffering, as_buffering
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.paths import as_uri
@@ -220,8 +220,7 @@ class Frames(Mapping[str, "DataFrame"]):
         """
         if not callable(fn):
             raise ConfigError(f"write_each needs a function of (stream, DataFrame, batch number), got {short(fn)}")
-        if trigger is not None and not isinstance(trigger, str):
-            raise ConfigError(f"trigger must be a text such as '1 second' or 'available now', got {short(trigger)}")
+        check_trigger(trigger, AVAILABLE_NOW)
         hand_over = _handing_over(fn, dict(self._schemas), self._numbered)
         if not self._streaming:
             hand_over(self.packed, 0)
@@ -229,7 +228,7 @@ class Frames(Mapping[str, "DataFrame"]):
         writer = self.packed.writeStream.foreachBatch(hand_over).queryName(self._flow.name)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", as_uri(checkpoint))
-        if trigger == "available now":
+        if trigger == AVAILABLE_NOW:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None:
             writer = writer.trigger(processingTime=trigger)

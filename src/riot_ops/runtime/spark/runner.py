@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riot_ops.core.buffering import Buffering, as_buffering
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.source import Source
@@ -95,6 +95,7 @@ def start(
     """
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
+    check_trigger(trigger, AVAILABLE_NOW)
     settings = {} if buffering is None else arrow_batches(as_buffering(buffering))
     buffering = as_buffering(buffering)
     for name, number in (("max_records", max_records), ("partitions", partitions)):
@@ -136,7 +137,7 @@ def start(
         builder = _Builder(
             stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, buffering, max_records
         )
-        available_now = trigger == "available now" or (trigger is None and _ends_by_itself(bound))
+        available_now = trigger == AVAILABLE_NOW or (trigger is None and _ends_by_itself(bound))
         with active(spark):
             frame = builder.build(bound)
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"

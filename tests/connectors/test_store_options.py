@@ -1,0 +1,57 @@
+"""What opens a store by its address hands every option on, whatever the kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from riot_ops.connectors.mqtt import source as mqtt
+from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.connectors.stores import open_blobs, open_table, opening
+from riot_ops.core.secret import Secret
+
+SECRET = Secret("hush")
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    found = []
+    for name in ("AzureBlobs", "AzureTable", "SqlBlobs", "SqlTableStore"):
+        monkeypatch.setattr(opening, name, lambda *given, name=name, **options: found.append((name, given, options)))
+    return found
+
+
+@pytest.mark.parametrize(("retry", "wanted"), [({}, 60.0), ({"retry_s": 7.0}, 7.0)], ids=str)
+def test_blobs(opened, retry, wanted):
+    open_blobs("azure-blob://models", SECRET, **retry)
+    assert opened.pop() == ("AzureBlobs", ("models", SECRET), {"retry_s": wanted})
+    url = "postgresql://me@host/db"
+    open_blobs(url, SECRET, **retry)
+    assert opened.pop() == ("SqlBlobs", (url, SECRET), {"retry_s": wanted})
+
+
+@pytest.mark.parametrize(("retry", "wanted"), [({}, 60.0), ({"retry_s": 7.0}, 7.0)], ids=str)
+@pytest.mark.parametrize(("parallel", "at_once"), [({}, 8), ({"parallel": 3}, 3)], ids=str)
+def test_tables(opened, retry, wanted, parallel, at_once):
+    open_table("azure-table://", "rows", SECRET, **retry, **parallel)
+    assert opened.pop() == ("AzureTable", ("rows", SECRET), {"retry_s": wanted, "parallel": at_once})
+    url = "postgresql://me@host/db"
+    open_table(url, "rows", SECRET, **retry)
+    assert opened.pop() == ("SqlTableStore", (url, "rows", SECRET), {"retry_s": wanted})
+
+
+def test_a_source_subscribes_with_its_options(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(mqtt, "_RECEIVERS", {})
+    monkeypatch.setattr(mqtt, "Receiver", lambda subscription, spool: made.append((subscription, spool)))
+    options = {"qos": 2, "session_s": 77, "time_property": "at", "id_properties": ("a", "b"), "spool_bytes": 5 << 20}
+    for given in ({}, options):
+        source = MqttSource(
+            url="mqtt://b", topics=("t/#",), client_id="me", spool=str(tmp_path / f"{len(given)}"), **given
+        )
+        source._receiver()
+        subscription, spool = made.pop()
+        wanted = {"qos": 1, "session_s": 604_800, "time_property": None, "id_properties": (), "spool_bytes": 1 << 30}
+        wanted |= given
+        assert (spool.max_bytes, str(spool.folder)) == (wanted.pop("spool_bytes"), source.spool)
+        assert {name: getattr(subscription, name) for name in wanted} == wanted
+        assert (subscription.topics, subscription.connection.url) == (("t/#",), "mqtt://b")
