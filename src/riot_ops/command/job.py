@@ -114,12 +114,11 @@ class Job:
     def _prepare(self) -> None:
         """What all kinds of jobs check before anything is made."""
         usual = {f.name: f.default for f in fields(self)}
-        for option in (*self.unused, *NOT_FOR.get(self.name, ())):
+        generated = ("messages", "sensors", "seed") if self.input is not None else ()
+        for option in (*self.unused, *NOT_FOR.get(self.name, ()), *generated):
             if (value := getattr(self, option)) != usual[option]:
-                raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
-        for option in ("messages", "sensors", "seed") if self.input is not None else ():
-            if (value := getattr(self, option)) != usual[option]:
-                raise ConfigError(f"--{option} is for generated messages, got {value} with --input {self.input}")
+                of = f"{self.name} with --input" if option in generated else self.name
+                raise ConfigError(f"--{option.replace('_', '-')} is not for {of}, got {value!r}; leave it out")
         for name in ("out", "input", "checkpoint"):
             if (given := getattr(self, name)) is not None:
                 setattr(self, name, local_path(given, f"--{name}"))
