@@ -395,7 +395,10 @@ def test_what_a_manager_is_made_with(tmp_path, monkeypatch):
         invoked("reuse", "serve", "--dir", tmp_path / "d", "--backend", "spark", *more)
         assert made.pop()[0] == session
     monkeypatch.undo()
-    assert "sometimes" in refused("reuse", "serve", "--dir", tmp_path / "d", "--policy", "sometimes")
+    monkeypatch.setattr(reuse_server, "ReuseManager", lambda backend, policy, **_: made.append(policy) or 1 / 0)
+    for more in ([], ["--policy", "stateless"]):
+        invoked("reuse", "serve", "--dir", tmp_path / "d", *more)
+    assert made == ["always", "stateless"]
     assert "--backend must be local or spark, got 'flink'" in refused(
         "reuse", "serve", "--dir", tmp_path / "d", "--backend", "flink"
     )
