@@ -87,9 +87,8 @@ class Job:
     #: Streams that end in a sink.
     _ending: set[str] = field(default_factory=set, init=False, repr=False)
 
-    #: How a run in process gathers records where nothing else is said.
+    #: How a run in process gathers records where nothing else is said, and options that are not for this kind of job.
     gathering: ClassVar[Buffering | None] = None
-    #: Options that are not for this kind of job.
     unused: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -116,8 +115,8 @@ class Job:
         usual = {f.name: f.default for f in fields(self)}
         generated = ("messages", "sensors", "seed") if self.input is not None else ()
         for option in (*self.unused, *NOT_FOR.get(self.name, ()), *generated):
+            of = f"{self.name} with --input" if option in generated else self.name
             if (value := getattr(self, option)) != usual[option]:
-                of = f"{self.name} with --input" if option in generated else self.name
                 raise ConfigError(f"--{option.replace('_', '-')} is not for {of}, got {value!r}; leave it out")
         for name in ("out", "input", "checkpoint"):
             if (given := getattr(self, name)) is not None:
