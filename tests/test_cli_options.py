@@ -287,8 +287,6 @@ def test_stores_and_brokers_are_those_of_the_options(tmp_path):
         (["run", "micro", "KAL", "--servers"], "--servers is not for micro, got True"),
         (["run", "flow.json", "--broker", "memory://b"], "--broker is not for flow.json"),
         (["run", "wc", "--curve", "city"], "--curve is not for word_count"),
-        (["run", "stats", "--input", "a.csv", "--messages", "5"], "--messages is not for stats with --input, got 5"),
-        (["run", "etl", "--input", "a.csv", "--seed", "5"], "--seed is not for etl with --input, got 5"),
         (["run", "stats", "--runner", "local", "--trigger", "1 second"], "--trigger is for --runner spark"),
         (["show", "KAL", "--format", "svg"], "--format is for applications, got 'svg' for KAL"),
         (["show", "KAL", "--stream", "fit"], "--stream is for applications, got 'fit' for KAL"),
@@ -314,6 +312,15 @@ def test_an_option_that_would_do_nothing_is_refused(args, said, tmp_path, monkey
     Path("flow.json").write_text(flow.sink("out", flow.source("lines")).to_json())
     assert said in refused(*args)
     assert [path.name for path in tmp_path.iterdir()] == ["flow.json"]
+
+
+def test_options_of_generated_messages_beside_a_file_are_told(tmp_path):
+    file = tmp_path / "readings.csv"
+    file.write_text("time,device,temperature\n2024-05-01T00:00:00Z,a,1.5\n")
+    given = ("--input", file, "--format", "csv", "--time", "time", "--key", "device", "--out", tmp_path / "out")
+    text = invoked("run", "stats", "--runner", "local", *given, "--messages", "5", "--seed", "3").stderr
+    assert f"warning: --messages is for generated messages; of {file} all are read" in text
+    assert "warning: --seed" in text and "--sensors" not in text
 
 
 # -- options of the other commands -----------------------------------------------------------------

@@ -31,6 +31,8 @@ def smaller(words):
     added = list(SMALL.get(words[0], ()))
     if words[-1] != words[0] and words[1] in ro.dataflows.BUILDERS and words[1] not in ro.dataflows.RIOTBENCH:
         added = added[:4] if words[0] == "run" else []  # lines have no sensors
+    if words[:2] == ["run", "micro"]:
+        added = added[:4]  # nor has one task
     if words[:2] == ["streams", "city"] and "--write" not in words:
         return words
     for option in added[::2]:

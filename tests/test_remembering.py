@@ -11,6 +11,7 @@ import pytest
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.remembering import MADE
 from riot_ops.task import StatelessTask, with_field
 
 ONE, OTHER = pa.schema({"value": pa.float64()}), pa.schema({"value": pa.int64(), "more": pa.string()})
@@ -67,4 +68,4 @@ def test_it_stays_behind(again):
     assert pickle.dumps(task) == before
     made = again(task)
     assert made == task
-    assert vars(made) == {name: value for name, value in vars(task).items() if name != "_made"}
+    assert vars(made) == {name: value for name, value in vars(task).items() if name != MADE}

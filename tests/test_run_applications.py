@@ -81,7 +81,7 @@ def counts(out):
 
 def test_a_file_a_parameter_and_a_seed(tmp_path, shared_data):
     books = shared_data / "dspbench/synthetic/books.txt"
-    call("run", "wc", "--runner", "local", "--input", books, "--set", "lowercase=true", "--out", tmp_path / "a")
+    call("run", "WC", "--runner", "local", "--input", books, "--set", "lowercase=true", "--out", tmp_path / "a")
     assert sum(counts(tmp_path / "a").values()) == 3866
     assert len(counts(tmp_path / "a")) == 15
     named_file = f"lines={books}"

@@ -638,7 +638,8 @@ def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPa
         assert "at least: no more were tried" in one.against
     assert 1234 / 1.1 <= found[f"{at}/packed/rate"].value <= 1234
     assert len(found) == 3
-    monkeypatch.setattr(streambench_saturation, "volume", lambda *_: (Peak(80.0, (), closed=True), True))
+    searched = Peak(80.0, (), closed=True), True
+    monkeypatch.setattr(streambench_saturation, "volume", lambda takes, *_: takes(80) and searched)
     sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("packed",), False, ("grep",))
     [one] = streambench_saturation.saturation(True, ["grep"], 2.0, sizes)
     assert (one.measure, one.value) == (f"{at}/packed/volume", 80)

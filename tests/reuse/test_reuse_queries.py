@@ -83,8 +83,9 @@ def test_who_rests_for_a_while_has_all_but_what_came_between(opened, tmp_path, w
     flows = {"ada": dataflow("ada", (0, 300)), "bob": dataflow("bob", *[(0, 300)] * (2 if "behind" in way else 1))}
     for name in ("ada", "bob")[way == "alone" :]:
         manager.submit(flows[name], source, sinks[name])
-    if way == "far behind":  # what its first query has done, its second has not
-        manager.backend._fragments["f1"].query.delay_s = 0.02
+    for name, fragment in manager.backend._fragments.items():  # so that there is something left when it pauses
+        # far behind: what its first query has done, its second has not
+        fragment.query.delay_s = 0.04 if way == "far behind" and name == "f1" else 0.01
     go()
     last = "t1" if "behind" in way else "t0"
     until(lambda: values(sinks["bob"], last))

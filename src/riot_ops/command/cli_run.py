@@ -156,6 +156,7 @@ def run(
     from riot_ops.command.train_job import TrainJob
     from riot_ops.dataflows import BUILDERS, RIOTBENCH
 
+    name = name.lower() if name.lower() in BUILDERS else name
     check_task(name, task)
     more: dict[str, Any]
     kinds: dict[str, Any] = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,7 +87,6 @@ class Job:
 
     #: Streams that end in a sink.
     _ending: set[str] = field(default_factory=set, init=False, repr=False)
-
     #: How a run in process gathers records where nothing else is said, and options that are not for this kind of job.
     gathering: ClassVar[Buffering | None] = None
     unused: ClassVar[tuple[str, ...]] = ()
@@ -112,12 +112,9 @@ class Job:
 
     def _prepare(self) -> None:
         """What all kinds of jobs check before anything is made."""
-        usual = {f.name: f.default for f in fields(self)}
-        generated = ("messages", "sensors", "seed") if self.input is not None else ()
-        for option in (*self.unused, *NOT_FOR.get(self.name, ()), *generated):
-            of = f"{self.name} with --input" if option in generated else self.name
-            if (value := getattr(self, option)) != usual[option]:
-                raise ConfigError(f"--{option.replace('_', '-')} is not for {of}, got {value!r}; leave it out")
+        for option in (*self.unused, *NOT_FOR.get(self.name, ())):
+            if (value := getattr(self, option)) != getattr(Job, option):
+                raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
         for name in ("out", "input", "checkpoint"):
             if (given := getattr(self, name)) is not None:
                 setattr(self, name, local_path(given, f"--{name}"))
@@ -164,6 +161,10 @@ class Job:
         """Run it, with progress and a summary on the console."""
         with warnings_shown(), interrupts_announced(console):
             self.check()
+            for option in ("messages", "sensors", "seed") if self.input is not None else ():
+                if getattr(self, option) != getattr(Job, option):
+                    told = f"--{option} is for generated messages; of {self.input} all are read"
+                    logging.getLogger(__name__).warning(told)
             kept = RunFolder(
                 self.folder,
                 self.described(),
@@ -175,11 +176,8 @@ class Job:
                 source = self.sources(console)
                 flow = self.dataflow(self._around)
                 kept.add(set(flow.schemas()))
-                going_on = ", continued" if kept.continued else ""
-                console.print(
-                    f"[bold]{self.name}[/bold] over {self.input_text()}, runner {self.runner}{going_on}",
-                    soft_wrap=True,
-                )
+                how = f"runner {self.runner}{', continued' if kept.continued else ''}"
+                console.print(f"[bold]{self.name}[/bold] over {self.input_text()}, {how}", soft_wrap=True)
                 with console.status("compiling kernels …"):
                     self._warm_up()
                 self._watched(flow, source, None if kept.continued else self.total(), console)

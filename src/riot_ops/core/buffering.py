@@ -142,7 +142,7 @@ def check_trigger(given: object, *others: str) -> None:
     >>> check_trigger("1 minute 30 seconds")
     >>> check_trigger("soon")
     Traceback (most recent call last):
-    riot_ops.core.errors.ConfigError: trigger must be a text such as '1 second', got 'soon'
+    riot_ops.core.errors.ConfigError: trigger must be a text such as '1 second', got 'soon' (str)
     """
     if given is not None and not (isinstance(given, str) and (given in others or _INTERVAL.fullmatch(given))):
         texts = " or ".join(map(repr, ("1 second", *others)))

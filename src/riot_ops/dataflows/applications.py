@@ -270,13 +270,14 @@ BUILDERS: dict[str, Callable[..., Dataflow]] = dict(_labelled())
 
 
 def application(label: str) -> Application:
-    """The application of a name or code.
+    """The application of a name or code, in capitals or not.
 
-    >>> application("wc").name
+    >>> application("WC").name
     'word_count'
     """
-    if label not in BUILDERS:
+    known = BUILDERS.get(label.lower())
+    if known is None:
         raise ConfigError(
             f"unknown application {label!r}; known are {', '.join(BUILDERS)}{did_you_mean(label, BUILDERS)}"
         )
-    return APPLICATIONS[BUILDERS[label].__name__]
+    return APPLICATIONS[known.__name__]
