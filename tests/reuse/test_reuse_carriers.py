@@ -233,6 +233,7 @@ def test_a_removal_does_not_wait_for_who_hangs(together, monkeypatch):
 
 def test_newcomers_have_the_carrier_of_those_who_are_there(together):
     some = together("ada")
+    some.backend._fragments["f0"].query.delay_s = 0.03  # so that there is something left when they come
     some.go()
     firsts = {"ada": 0}
     for i in range(12):

@@ -56,6 +56,8 @@ def test_who_pauses_gets_nothing_and_others_all(opened):
     manager.submit(dataflow("ada", (0, 150)), source, ada)
     manager.submit(dataflow("bob", (0, 150), (0, 100)), source, bob)
     manager.pause("bob")
+    behind = manager.backend._fragments["f1"]
+    until(lambda: behind.topic.head().control == behind.controls.newest())
     go()
     assert manager.backend.wait(10)
     assert values(ada, "t0") == [float(i) for i in range(151)] and values(bob, "t1") == []
