@@ -45,9 +45,14 @@ def _readings(lines: Iterable[bytes], delimiter: str) -> Iterator[Reading]:
         at, *states = (parts[place] for place in places)
         try:
             line.decode()
-            yield int(at), [_TRUTH[state.strip().lower()] for state in states]
+            time = int(at)
+            try:
+                found = [_TRUTH[state.lower()] for state in states]
+            except KeyError:
+                found = [_TRUTH[state.strip().lower()] for state in states]
         except (KeyError, ValueError):
             continue
+        yield time, found
 
 
 def _ordered(readings: Iterable[Reading], lateness: int) -> Iterator[Reading]:

@@ -12,9 +12,10 @@ from typing import Any
 
 __all__ = ["Atlas", "log_processing"]
 
-_NAME = rb'(?:[^\s"\[]\S*)?'
-_LINE = re.compile(
-    rb'(?!- )([^\s"\[]\S*) %b %b \[([^\]]+)\] "((?:[^"]|"(?! ))+)" ([1-9]\d\d) (-|\d+)?(?: |$)' % (_NAME, _NAME)
+_LINE = re.compile(rb'([^\s"\[]\S*) [^\s"\[]\S* [^\s"\[]\S* \[([^\]]+)\] "([^"]+)" ([1-9]\d\d) (-|\d+)(?: |$)')
+#: Where names or bytes lack, or quotes are within the request.
+_ODD_LINE = re.compile(
+    rb'([^\s"\[]\S*) (?:[^\s"\[]\S*)? (?:[^\s"\[]\S*)? \[([^\]]+)\] "((?:[^"]|"(?! ))+)" ([1-9]\d\d) (-|\d+)?(?: |$)'
 )
 
 
@@ -89,11 +90,12 @@ def log_processing(
     status: list[tuple[Any, ...]] = []
     places: list[tuple[Any, ...]] = []
     for line in inputs["log"]:
-        found = _LINE.match(line.rstrip(b"\r\n"))
+        text = line.rstrip(b"\r\n")
+        found = _LINE.match(text) or _ODD_LINE.match(text)
         if found is None or not (line.isascii() or _is_text(line)):
             continue
         address, when, request, answer, _ = found.groups()
-        if len(when) != 26 or when[17:18] != b":" or not b"00" <= when[18:20] <= b"59":
+        if address == b"-" or len(when) != 26 or when[17:18] != b":" or not b"00" <= when[18:20] <= b"59":
             continue
         minute = _minute(when[:17], when[21:])
         if minute is None or (split_request and len(request.split()) < 2):
