@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import pytest
@@ -14,7 +15,8 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.lowering import lower
 from riot_ops.reuse.spark.control import Control, Controls, awake
 from riot_ops.reuse.spark.cuts import ends, starts
-from riot_ops.reuse.topic import Place
+from riot_ops.reuse.spark.meeting import meeting, untrimmed
+from riot_ops.reuse.topic import Head, Place, Topic
 
 
 def places(root, *numbers):
@@ -111,3 +113,20 @@ def test_what_nobody_wants_rests():
     everything = {step.id for step in steps}
     for some in itertools.combinations(("smooth", "kept", "other"), 2):
         assert awake(steps, set(some)) <= everything
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_batch_that_is_there_and_not_told_of_yet_is_for_nobody_new(tmp_path, trimmed):
+    topic = Topic(tmp_path)
+    topic.join("carrier", 0)
+    for n in (0, 1):
+        topic.mark(n, [], before=Place({"r": n}), after=Place({"r": n + 1}))
+    topic.stand(Head(0, 0, Place({"r": 1})))  # of batch 1 it is not told yet where that ends
+    if trimmed:
+        topic.join("carrier", 2)
+        topic.trim()
+    with untrimmed(["f"], {"f": SimpleNamespace(topic=topic)}) as since:
+        assert since == {"f": 2}
+        assert meeting({"f": topic}, since, {"f": 0}) is None, "who has read it would lose it, or have it again"
+        topic.stand(Head(1, 0, Place({"r": 2})))
+        assert meeting({"f": topic}, since, {"f": 0}) == {"f": (2, Place({"r": 2}))}

@@ -29,7 +29,7 @@ def meeting(
         head = topic.head()
         markers = {n: topic.marker(n) for n in topic.batches(since[name])}
         places[name] = {n: marker.before for n, marker in markers.items() if marker.control >= versions[name]}
-        if head.control >= versions[name]:
+        if head.control >= versions[name] and head.batch + 1 >= since[name]:
             places[name].setdefault(head.batch + 1, head.place)
     found = starts({name: sorted(one.items(), key=lambda pair: pair[0]) for name, one in places.items()})
     return None if found is None else {name: (batch, places[name][batch]) for name, batch in found.items()}
@@ -48,7 +48,7 @@ def upstream(names: Iterable[str], fragments: Mapping[str, Fragment]) -> set[str
 def untrimmed(names: Iterable[str], fragments: Mapping[str, Fragment]) -> Iterator[dict[str, int]]:
     """Nothing that comes to the topics of these goes meanwhile; gives by name the first batch that comes."""
     reader = f"new-{uuid.uuid4().hex}"
-    since = {name: fragments[name].topic.head().batch + 1 for name in names}
+    since = {name: _next(fragments[name].topic) for name in names}
     for name, batch in since.items():
         fragments[name].topic.join(reader, batch)
     try:
@@ -56,3 +56,8 @@ def untrimmed(names: Iterable[str], fragments: Mapping[str, Fragment]) -> Iterat
     finally:
         for name in since:
             fragments[name].topic.leave(reader)
+
+
+def _next(topic: Topic) -> int:
+    """The first batch that nobody can have read: some may read one before it is told that its writer is behind it."""
+    return max([topic.head().batch + 1, *(n + 1 for n in topic.numbers()), *topic.readers().values()])
