@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
@@ -33,7 +33,6 @@ from riot_ops.runtime.claim import Claim
 __all__ = ["FragmentsBackend"]
 
 POLL_SECONDS = 0.05
-T = TypeVar("T")
 _log = logging.getLogger("riot_ops")
 
 
@@ -185,9 +184,8 @@ class FragmentsBackend:
     def rest(self, rest: Rest) -> dict[str, int]:
         with self._lock:
             one = self._recipients[rest.name]
-            if (
-                one.paused == rest.paused or one.over or self._failed(one)
-            ):  # as when it was taken up; or it gets nothing
+            # it does so already, as when it was taken up; or it gets nothing
+            if one.paused == rest.paused or one.over or self._failed(one):
                 return {}
             with self._carriers.still(one.name) as carrier:
                 names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)

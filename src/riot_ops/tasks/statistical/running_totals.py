@@ -163,10 +163,11 @@ class RunningTotals(KeyedTask):
     ) -> pa.RecordBatch:
         made = {}
         condensed = set(self._columns()).intersection(batch.schema.names)
+        done = self._done(batch) if condensed else {}
         for place, (name, of) in enumerate(self.totals.items()):
             made[name] = out = np.empty(slots.size, np.int64)
             if condensed:
-                _add_condensed(self._done(batch)[name], slots, place, state["totals"], out)
+                _add_condensed(done[name], slots, place, state["totals"], out)
             else:
                 _add(readonly(addends(batch, of)), slots, place, state["totals"], out)
         batch = batch.drop_columns(sorted(condensed))
