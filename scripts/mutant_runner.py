@@ -160,7 +160,7 @@ class _Tests:
         self.late = False
 
     def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
-        codes = tuple(f"[{code}[" for code in self._job["codes"])
+        codes = tuple(f"[{code}{end}" for code in self._job["codes"] for end in "[]")
         wanting = {"slow": False, "integration": self._job["servers"], "spark": self._job["spark"]}
         skipped = [name for name, here in wanting.items() if not here]
 
@@ -169,7 +169,7 @@ class _Tests:
                 return False
             if any(item.nodeid.startswith(name) for name in self._job["skipped"]):
                 return False
-            if "contract/test_contract.py" in item.nodeid:
+            if item.nodeid.startswith("tests/contract/"):
                 return any(code in item.nodeid for code in codes)
             return True
 

@@ -39,6 +39,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/riot_ops")
 COPIED = ("src", "tests", "scripts", "docs", "examples", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")
 SETTINGS = "tests/mutants.toml"
+#: What holds for every task: run for those of a file.
+CONTRACTS = ("tests/contract/test_contract.py", "tests/contract/test_field_names.py")
+#: Kernels run as ordinary Python: slower, but none is compiled anew for a fault of its own.
+PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 #: Machine code of the kernels, and what each test takes and reaches: both last as long as their sources.
 KERNELS, NOTES = ROOT / "build" / "mutants" / "kernels", ROOT / "build" / "mutants" / "tests.json"
 
@@ -50,14 +54,21 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="this many mutants of each path, at random; default: all")
     parser.add_argument("--without", action="append", default=[], help="a file or folder that is left out")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", help="only faults of this kind, such as ignored: an option whose default is taken")
     parser.add_argument("--jobs", type=int, default=1, help="files at the same time")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutants.jsonl")
     parser.add_argument("--again", action="store_true", help="forget earlier results")
+    parser.add_argument(
+        "--survivors", action="store_true", help="only those that no test noticed when they were last run"
+    )
     parser.add_argument("--list", action="store_true", help="list the mutants only")
     parser.add_argument("--least", type=float, default=0.0, help="fail below this percentage of killed ones")
     options = parser.parse_args()
     settings = tomllib.loads((ROOT / SETTINGS).read_text(encoding="utf-8"))
-    chosen = {path: _chosen(path, options.without, options.sample, options.seed) for path in options.paths}
+    chosen = {path: _chosen(path, options) for path in options.paths}
+    if options.survivors:
+        last = {key: result["status"] for (key, _), result in _earlier(options.results).items()}
+        chosen = {path: [m for m in found if last.get(m.key) == "survived"] for path, found in chosen.items()}
     if options.list:
         for mutant in (m for found in chosen.values() for m in found):
             print(f"{mutant.file}:{mutant.line}: {mutant.kind}: {mutant.before} -> {mutant.after}")
@@ -75,15 +86,17 @@ def main() -> int:
     return _report(chosen, _earlier(options.results), settings, options.least)
 
 
-def _chosen(path: str, without: list[str], sample: int | None, seed: int) -> list[Mutant]:
-    top, left_out = ROOT / path, [ROOT / other for other in without]
+def _chosen(path: str, options: argparse.Namespace) -> list[Mutant]:
+    top, left_out = ROOT / path, [ROOT / other for other in options.without]
     files = [top] if top.is_file() else sorted(top.rglob("*.py"))
     files = [f for f in files if not any(f.is_relative_to(other) for other in left_out)]
     if not files:
         sys.exit(f"mutants: no Python files in {path}")
     found = [m for f in files for m in mutants_of(str(f.relative_to(ROOT / PACKAGE)), f.read_bytes())]
-    if sample is not None and sample < len(found):
-        places = random.Random(seed).sample(range(len(found)), sample)
+    if options.kind:
+        found = [m for m in found if m.kind == options.kind]
+    if options.sample is not None and options.sample < len(found):
+        places = random.Random(options.seed).sample(range(len(found)), options.sample)
         found = [found[i] for i in sorted(places)]
     return [m for m in found if compiles(m, (ROOT / PACKAGE / m.file).read_bytes())]
 
@@ -95,8 +108,8 @@ def tests_of(file: str, settings: dict[str, Any]) -> list[str]:
     for place, tests in settings.get("tests", {}).items():
         if _belongs(file, place):
             found += [t for t in tests if t not in found]
-    if codes_of(file) and (contract := "tests/contract/test_contract.py") not in found:
-        found.append(contract)
+    if codes_of(file):
+        found += [test for test in CONTRACTS if test not in found]
     return found
 
 
@@ -145,7 +158,8 @@ def _earlier(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
 def _run(by_file: dict[str, list[Mutant]], settings: dict[str, Any], results: Path, jobs: int) -> None:
     if not by_file:
         return
-    if not KERNELS.exists():
+    NOTES.parent.mkdir(parents=True, exist_ok=True)
+    if not PLAIN and not KERNELS.exists():
         print("mutants: compiling all kernels with checks of their indices", flush=True)
         settled = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(KERNELS)}
         subprocess.run([sys.executable, "-m", "riot_ops", "warm"], env=settled, cwd=ROOT, check=True)
@@ -198,7 +212,7 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
     if not Path(environment["RIOT_OPS_SHARED_DATA"]).is_dir():
         del environment["RIOT_OPS_SHARED_DATA"]  # those tests are skipped
     digest = _digests([file], settings)[file]
-    worker = [sys.executable, str(ROOT / "scripts" / "mutant_runner.py")]
+    worker = [sys.executable, str(ROOT / "scripts" / "mutant_runner.py"), *(["--least", "3"] if PLAIN else [])]
     killed = seen = 0
     by_key = {m.key: m for m in mutants}
     with subprocess.Popen(

@@ -99,6 +99,8 @@ class _Maker:
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line))
         self.where: list[str] = []
+        #: By class around, its options: fields with a default.
+        self.options: list[dict[str, ast.expr]] = []
 
     def run(self) -> Iterator[Mutant]:
         yield from self._visit(self.tree)
@@ -111,9 +113,13 @@ class _Maker:
         named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         if named:
             self.where.append(node.name)  # type: ignore[attr-defined]
+        if isinstance(node, ast.ClassDef):
+            self.options.append(_options(node))
         yield from self._mutate(node)
         for child in self._children(node):
             yield from self._visit(child)
+        if isinstance(node, ast.ClassDef):
+            self.options.pop()
         if named:
             self.where.pop()
 
@@ -162,6 +168,10 @@ class _Maker:
             yield self._replace("sign" if isinstance(node.op, ast.USub) else "not", node, node.operand)
         elif isinstance(node, ast.Constant):
             yield from self._constants(node)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            default = self.options[-1].get(node.attr) if self.options else None
+            if default is not None and isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield self._replace("ignored", node, default)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES:
             yield self._replace("opposite", node.func, ast.Name(NAMES[node.func.id], ast.Load()))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in NAMES:
@@ -240,3 +250,10 @@ class _Maker:
 
     def _at(self, line: int, column: int) -> int:
         return self.starts[line - 1] + column
+
+
+def _options(node: ast.ClassDef) -> dict[str, ast.expr]:
+    """Fields of a class with a default that stands there as it is."""
+    fields = [f for f in node.body if isinstance(f, ast.AnnAssign) and "ClassVar" not in ast.unparse(f.annotation)]
+    plain = [f for f in fields if f.value is not None and not any(isinstance(n, ast.Call) for n in ast.walk(f.value))]
+    return {f.target.id: f.value for f in plain if isinstance(f.target, ast.Name) and f.value is not None}

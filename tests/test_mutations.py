@@ -50,6 +50,13 @@ def faults(text, kind=None):
         ("a += b\n", ["pass\n", "a -= b\n"]),
         ("a[b] = c\n", ["pass\n"]),
         ("x = a if b else c\n", ["x = a if (not b) else c\n"]),
+        (
+            "class A:\n    n: float = x\n    m: float = f()\n    def g(self): return self.n, self.m\n",
+            [
+                f"class A:\n    n: float = x\n    m: float = f()\n    def g(self): return {returned}\n"
+                for returned in ("x, self.m", "None")
+            ],
+        ),
         ("def f(a=1): return a\n", ["def f(a=2): return a\n", "def f(a=0): return a\n", "def f(a=1): return None\n"]),
         (
             "def f():\n    g()\n    return a\n",
@@ -217,6 +224,7 @@ def test_killed_survived_and_hanging(tmp_path):
         # these stand where functions are not: the file is imported anew
         ("", "1", "2"): "killed",
         ("Counter", "3", "4"): "survived",
+        ("Counter.add", "self.most", "3"): "survived",  # no test gives another
     }
     every = mutations.mutants_of("a.py", SOURCE.encode())
     given = [m for m in every if (m.function, m.before, m.after) in expected]

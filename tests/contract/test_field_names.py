@@ -12,7 +12,7 @@ import pytest
 
 from riot_ops.core.order import is_sub
 from riot_ops.intake.step import declared
-from riot_ops.task import tasks
+from riot_ops.task import ValueTask, tasks
 from riot_ops.testing import exact, uncompiled
 from riot_ops.testing.running import Run
 
@@ -65,3 +65,28 @@ def test_fields_may_have_any_names(kind):
         batch = case.batch.rename_columns([names.get(name, name) for name in case.batch.schema.names])
         with uncompiled():
             assert outcome(case.task.replace(**parameters), batch, {}) == outcome(case.task, case.batch, names)
+
+
+VALUE_TASKS = [
+    kind
+    for kind in KINDS
+    if issubclass(kind, ValueTask) and (one := next(iter(kind.cases())).task).target in one.writes()
+]
+
+
+@pytest.mark.parametrize("kind", VALUE_TASKS, ids=[kind.code for kind in VALUE_TASKS])
+def test_results_may_have_a_field_of_their_own(kind):
+    """What would be in place of a value stands beside it."""
+    for case in kind.cases():
+        value, found = case.task.value, []
+        for output in (None, "ü own"):
+            run = Run(case.task.replace(output=output))
+            with uncompiled():
+                run.push(case.batch)
+                found.append([*run.rows, *run.flush()])
+        here, beside = ([{name: exact(one) for name, one in row.items()} for row in rows] for rows in found)
+        results = [row.pop("ü own") for row in beside]
+        assert {row.pop(value) for row in beside if value in row} <= {
+            exact(one) for one in case.batch[value].to_pylist()
+        }
+        assert [{**row, value: result} for row, result in zip(beside, results, strict=True)] == here

@@ -51,14 +51,18 @@ def test_upper_bounds(rewards, limit, width):
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 40), st.booleans()), min_size=9, max_size=60),
     st.sampled_from([1, 3, 7]),
+    st.sampled_from([(95, 50, 5), (100, 90, 3), (60, 0, 40), (80, 20, 0)]),
 )
-def test_intervals_follow_the_rewards(steps, width):
+def test_intervals_follow_the_rewards(steps, width, falling):
     """An interval that goes on from where it was is that which is found anew."""
+    limit, lowest, step = falling
     rows = told(("a", 0), ("b", 0))
     for n, (action, reward, ask) in enumerate(steps):
         rows += told((action, reward)) + ([(n, None, None)] if ask else [])
-    task = t.Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_sample=1, confidence_rounds=7)
-    naive, wanted = IntervalEstimator(actions=("a", "b"), width=width, least=1, pause=7), []
+    options = {"confidence": limit, "min_confidence": lowest, "confidence_step": step, "confidence_rounds": 7}
+    task = t.Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_sample=1, **options)
+    naive = IntervalEstimator(actions=("a", "b"), width=width, least=1, pause=7, limit=limit, lowest=lowest, step=step)
+    wanted = []
     for number, action, reward in rows:
         if action is None:
             wanted.append(naive.choose(number))
@@ -107,6 +111,45 @@ def test_thompson_samplers_draw_past_rewards():
     assert abs(last["a"] - 1000) < 120
     low = rows[:4] + told(*[("b", 2)] * 4) + rows[8:]
     assert Counter(choices(task.replace(learner="optimistic", max_reward=2), low)) == {"a": 4000}
+
+
+def earned(rounds, **options):
+    """What choices of one action bring in."""
+    task = t.Bandit(actions=("a",), **{"learner": "greedy", **options})
+    return task.session().push_batch(batch_of(asked(rounds)))["reward"].to_pylist()
+
+
+def test_confidence_falls_by_steps_down_to_its_least():
+    """Of rewards 0 … 99 an interval of p % around 49 reaches about p / 2 to the right; "b" has all of its at 60."""
+
+    def turns(**options):
+        task = t.Bandit(actions=("a", "b"), rewards=(0, 99), min_sample=100, confidence_rounds=10, **options)
+        rows = [row for i in range(100) for row in told(("a", i), ("b", 60))]
+        found = choices(task, [*rows, *asked(200)])
+        return [i + 1 for i in range(1, 200) if found[i] != found[i - 1]]
+
+    # "a" reaches to 49 + 47 at 95 %; it is below 60 when the limit is at most 21, which are 8 steps of 10 rounds
+    assert turns(confidence_step=10, min_confidence=15) == [81]
+    assert turns(confidence_step=10, min_confidence=30) == []
+    assert turns(confidence_step=80, min_confidence=15) == [11]
+    assert turns(confidence_step=0, min_confidence=15) == []
+
+
+def test_an_environment_gives_a_reward_at_every_so_many_choices():
+    assert earned(7, feedback={"a": (7.9, 0.0)}, feedback_every=3) == [None, None, 7, None, None, 7, None]
+    assert earned(100, feedback={"a": (7.9, 0.0)}) == [*[None] * 49, 7, *[None] * 49, 7]
+    rewards = np.array(earned(4000, feedback={"a": (1000, 100)}, feedback_every=1))
+    assert rewards.mean() == pytest.approx(999.5, abs=6)
+    assert rewards.std() == pytest.approx(100, abs=5)
+    below = Counter(earned(4000, feedback={"a": (0, 1)}, feedback_every=1, seed=3))
+    assert set(below) <= {0, 1, 2, 3, 4, 5}
+    assert below[1] == pytest.approx(4000 * 0.1359, abs=70)  # between one and two deviations
+
+
+def test_an_environment_is_learnt_from():
+    task = t.Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=20.0, feedback_every=1,
+                    feedback={"a": (10, 1), "b": (20, 1)})  # fmt: skip
+    assert set(choices(task, asked(2000))[-50:]) == {"b"}
 
 
 def test_keys_learn_apart():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from riot_ops import ConfigError, Secret
 from riot_ops.connectors.stores import open_blobs
 from riot_ops.connectors.stores.memory import MemoryBlobs
-from riot_ops.tasks import BlobDownload, BlobUpload, TableInsert
+from riot_ops.tasks import BlobDownload, BlobUpload, TableInsert, TableLookup, TableRange
 from riot_ops.tasks.io import store_task
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("name", pa.string()), ("data", pa.binary())])
@@ -47,9 +47,11 @@ def test_how_long_and_how_many_at_once(monkeypatch):
     assert BlobUpload(store="azure-blob://charts").blobs == (("azure-blob://charts", None), {"retry_s": 60.0})
     upload = BlobUpload(store="azure-blob://charts", credential=secret, retry_s=7)
     assert upload.blobs == (("azure-blob://charts", secret), {"retry_s": 7})
-    assert TableInsert(**table).rows == (("azure-table://", "rows", None), {"retry_s": 60.0, "parallel": 8})
-    insert = TableInsert(**table, credential=secret, retry_s=7, parallel=3)
-    assert insert.rows == (("azure-table://", "rows", secret), {"retry_s": 7, "parallel": 3})
+    where, schema = {name: table[name] for name in ("store", "table", "partition")}, {"v": "double"}
+    for task in (TableInsert(**table), TableLookup(**table, schema=schema), TableRange(**where, schema=schema)):
+        assert task.rows == (("azure-table://", "rows", None), {"retry_s": 60.0, "parallel": 8})
+        told = task.replace(credential=secret, retry_s=7, parallel=3)
+        assert told.rows == (("azure-table://", "rows", secret), {"retry_s": 7, "parallel": 3})
     assert BlobUpload(store="azure-blob://charts").parallel == BlobDownload(store="azure-blob://charts").parallel == 8
 
 

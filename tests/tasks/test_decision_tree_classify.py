@@ -26,10 +26,12 @@ def test_equals_scikit_learn(grown):
     tree, x = grown
     model = TreeModel.from_sklearn(tree, NAMES, "quality").to_json()
     batch = pa.RecordBatch.from_pydict(dict(zip(NAMES, x.T, strict=True)))
-    out = DecisionTreeClassify(inputs=NAMES, model=model, probabilities=True).session().push_batch(batch)
+    task = DecisionTreeClassify(inputs=NAMES, model=model, probability=True, probabilities=True)
+    out = task.session().push_batch(batch)
     assert out.column("class").to_pylist() == tree.predict(x).tolist()
     assert [tree.classes_[i] for i in out.column("class_index").to_pylist()] == tree.predict(x).tolist()
     np.testing.assert_array_equal(np.stack(out.column("class_probabilities").to_pylist()), tree.predict_proba(x))
+    np.testing.assert_array_equal(np.asarray(out.column("class_probability")), tree.predict_proba(x).max(axis=1))
 
 
 def test_indexes_of_configured_classes(grown):

@@ -131,6 +131,20 @@ def test_roads_in_files(tmp_path):
     assert np.array_equal(roads.widths, [np.nan, 3], equal_nan=True)
 
 
+def test_ids_and_widths_by_other_names(tmp_path):
+    path = tmp_path / "roads.geojson"
+    path.write_text(geojson(feature("LineString", [[0, 0], [1, 0]], properties={"osm_id": 9, "name": "A 1", "half": 300})))
+    on, beside = {"latitude": 0.0, "longitude": 0.5}, {"latitude": 0.002, "longitude": 0.5}  # 223 m from it
+
+    def found(**keys):
+        return [[row["road_id"] for row in t.MapMatch(roads=str(path), **keys).session().push(p)] for p in (on, beside)]
+
+    assert found() == [[9], []]
+    assert found(id_key="name") == [["A 1"], []]
+    assert found(width_key="half") == [[9], [9]]
+    assert found(id_key="half", width_key="none") == [[300], []]
+
+
 def test_roads_in_a_shapefile(tmp_path):
     shapefile = pytest.importorskip("shapefile")
     with shapefile.Writer(str(tmp_path / "roads")) as writer:

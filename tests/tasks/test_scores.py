@@ -67,7 +67,13 @@ def test_ramps(options, row, wanted):
 
 
 def test_a_ramp_is_checked():
-    for wrong, text in (({"low": 1.0}, "low"), ({"undefined": 2.0}, "undefined"), ({"high": math.inf}, "high")):
+    for wrong, text in (
+        ({"low": 1.0}, "low must be below high, .* got 1.0 and 1.0"),
+        ({"low": -1e308, "high": 1e308}, "their difference finite, got -1e[+]308 and 1e[+]308"),
+        ({"undefined": 2.0}, "undefined .* got 2.0"),
+        ({"undefined": -0.1}, "undefined .* got -0.1"),
+        ({"high": math.inf}, "high"),
+    ):
         with pytest.raises(ConfigError, match=text):
             t.RampScore(**wrong)
 

@@ -24,6 +24,13 @@ def _insert(task, rows, schema=None):
     return out.to_pylist(), {e["seq"]: e["reason"] for e in session.errors}
 
 
+@pytest.mark.parametrize(("given", "wanted"), [({}, 60.0), ({"retry_s": 7}, 7.0)], ids=str)
+def test_how_long_a_database_is_tried(monkeypatch, given, wanted):
+    monkeypatch.setattr("riot_ops.tasks.io.sql_insert.shared", lambda *_, **options: options)
+    task = SqlInsert(store="sqlite://", table="readings", key=("seq",), **given)
+    assert task.rows(pa.schema([("seq", pa.int64())])) == {"retry_s": wanted}
+
+
 def test_typed_rows(tmp_path):
     task = SqlInsert(store=f"sqlite:///{tmp_path}/a.db", table="readings", key=("seq", "sensor id"))
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,7 +32,7 @@ class RampScore(StatelessTask):
     over : tuple of str, default ()
         Fields by which it is divided.
     low, high : float, low < high, default 0.0 and 1.0
-        Where the ramp begins and ends.
+        Where the ramp begins and ends; what lies between them must be a finite number.
     falling : bool, default False
         Whether the score is 1 below the ramp and 0 above.
     undefined : float, in [0, 1], default 0.0
@@ -76,8 +77,8 @@ class RampScore(StatelessTask):
     output: str = "score"
 
     def validate(self) -> None:
-        if not self.low < self.high:
-            raise ConfigError(f"low must be below high, got {self.low} and {self.high}")
+        if not (self.low < self.high and math.isfinite(self.high - self.low)):
+            raise ConfigError(f"low must be below high, and their difference finite, got {self.low} and {self.high}")
         if not 0 <= self.undefined <= 1:
             raise ConfigError(f"undefined must be from 0 to 1, got {self.undefined}")
 
@@ -100,8 +101,7 @@ class RampScore(StatelessTask):
                 missing |= ~np.isfinite(divisor)
                 none |= divisor == 0.0
                 ratio = ratio / divisor
-            width = self.high - self.low
-            score = np.clip((ratio - self.low) / width if np.isfinite(width) else ratio / 2 / (width / 2), 0.0, 1.0)
+            score = np.clip((ratio - self.low) / (self.high - self.low), 0.0, 1.0)
         if self.falling:
             score = 1.0 - score
         score[none | np.isnan(score)] = self.undefined
