@@ -71,6 +71,7 @@ def own_mosquitto():
 
     with Mosquitto() as broker:
         yield broker
+        print(broker.log.read_text(encoding="utf-8", errors="replace")[-3000:])  # seen where the test fails
 
 
 @pytest.fixture(scope="session")

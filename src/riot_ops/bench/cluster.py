@@ -18,6 +18,7 @@ from typing import Any, Self
 from riot_ops.bench.data import needs
 from riot_ops.bench.jobs import with_us
 from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.testing.services import free_port
 
 __all__ = ["Cluster", "addresses", "cluster_session", "crashing", "kill_executor", "wait_for_executors"]
 
@@ -80,7 +81,7 @@ class Cluster:
         needs("a cluster", "spark", "pyspark")
         self._folder = Path(tempfile.mkdtemp(prefix="riot_ops-cluster-"))
         try:
-            port = _free_port()
+            port = free_port()
             self.url = f"spark://127.0.0.1:{port}"
             own = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
             self._start("master", "org.apache.spark.deploy.master.Master", own)
@@ -188,12 +189,6 @@ def _host(number: int) -> str:
         except OSError:
             return "127.0.0.1"
     return host
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager

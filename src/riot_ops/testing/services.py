@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,10 +25,19 @@ STOP_SECONDS = 10.0
 
 
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A loopback TCP port that was free a moment ago.
+
+    It lies below those that systems give to outgoing connections: one of them could take the port of a server that is
+    down for a moment, which could then not come back.
+    """
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ConnectorError("no loopback port between 20000 and 32000 is free")
 
 
 class Service(ABC):
@@ -88,12 +98,17 @@ class Service(ABC):
         until = time.monotonic() + START_SECONDS
         for port in self.ports():
             while not _answers(port):
-                if self.process.poll() is not None or time.monotonic() > until:
-                    self.kill()
-                    tail = self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
-                    raise ConnectorError(f"{self.name} does not start:\n{tail}")
+                self._check(until)
                 time.sleep(0.02)
+        self._check(until)  # what answered may be somebody else
         return self
+
+    def _check(self, until: float) -> None:
+        assert self.process is not None
+        if self.process.poll() is not None or time.monotonic() > until:
+            self.kill()
+            tail = self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise ConnectorError(f"{self.name} does not start:\n{tail}")
 
     def stop(self) -> None:
         """End it in order."""
