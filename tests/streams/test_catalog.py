@@ -144,7 +144,7 @@ def test_gaps_are_those_of_a_paced_source():
 def test_generate_names_what_is_unknown():
     with pytest.raises(ConfigError, match=r"no generated stream 'grit'.*did you mean \"grid\""):
         streams.generate("grit")
-    with pytest.raises(ConfigError, match="taxis must be >= 1, got 0"):
+    with pytest.raises(ConfigError, match="taxis must be a whole number >= 1, got 0"):
         streams.generate("taxi", 0)
 
 

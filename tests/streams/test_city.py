@@ -288,7 +288,7 @@ def test_no_dirt_without_dirt(clean):
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"sensors": 0}, "sensors must be >= 1, got 0"),
+        ({"sensors": 0}, "sensors must be a whole number >= 1, got 0"),
         ({"drop": 1.0}, "drop must be"),
         ({"drop": -0.1}, "drop must be"),
         ({"format": "senmml"}, "format must be one of .*did you mean"),

@@ -225,8 +225,8 @@ def test_no_dirt_without_dirt(clean):
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"subjects": 0}, "subjects must be >= 1, got 0"),
-        ({"subjects": 1.5}, "subjects must be >= 1, got 1.5"),
+        ({"subjects": 0}, "subjects must be a whole number >= 1, got 0"),
+        ({"subjects": 1.5}, "subjects must be a whole number >= 1, got 1.5"),
         ({"format": "cvs"}, "format must be one of .*did you mean"),
         ({"messages": -1}, "messages must be"),
         ({"days": 0}, "days must be > 0"),

@@ -153,7 +153,7 @@ def test_no_dirt_without_dirt(clean):
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"meters": 0}, "meters must be >= 1, got 0"),
+        ({"meters": 0}, "meters must be a whole number >= 1, got 0"),
         ({"spread": 0}, "spread must be > 0 and <= 1800 seconds, got 0"),
         ({"spread": 1801}, "spread must be"),
         ({"spread": float("nan")}, "spread must be"),

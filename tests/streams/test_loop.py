@@ -77,7 +77,7 @@ def test_it_can_be_sent_to_another_process() -> None:
 def test_a_table_that_does_not_count_its_messages_is_refused(table: pa.Table) -> None:
     with pytest.raises(ConfigError, match="seq"):
         Loop(table)
-    with pytest.raises(ConfigError, match="messages must be a number >= 0 or None, got -1"):
+    with pytest.raises(ConfigError, match="messages must be a whole number >= 0, got -1"):
         Loop(TABLE, messages=-1)
 
 

@@ -260,7 +260,7 @@ def test_misuse_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no path"):
         replay([])
     (tmp_path / "a").write_bytes(b"1,a\n")
-    with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
+    with pytest.raises(ConfigError, match="repeat must be a whole number >= 1, got 0"):
         replay(tmp_path / "a", repeat=0)
     with pytest.raises(ConfigError, match="follow"):
         replay(tmp_path / "a", repeat=2, follow=True)

@@ -171,5 +171,5 @@ def test_positions_in_time():
 
 
 def test_misuse_is_refused():
-    with pytest.raises(ConfigError, match="taxis must be >= 1, got 0"):
+    with pytest.raises(ConfigError, match="taxis must be a whole number >= 1, got 0"):
         taxi(taxis=0)

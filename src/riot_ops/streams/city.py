@@ -13,6 +13,7 @@ from riot_ops.core.schema import CITY, RAW
 from riot_ops.core.source import Source
 from riot_ops.kernels.arrow import readonly
 from riot_ops.streams import rates
+from riot_ops.streams.checks import check_count, check_days, check_flag, is_number
 from riot_ops.streams.city_kernels import city_observations, city_text, city_values, sensor_means
 from riot_ops.streams.generator import (
     Format,
@@ -124,15 +125,14 @@ class CitySource(GeneratedSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, format)
-        if not isinstance(sensors, int) or sensors < 1:
-            raise ConfigError(f"sensors must be >= 1, got {sensors!r}")
-        if not 0 <= drop < 1:
+        check_count(sensors=sensors)
+        if not is_number(drop) or not 0 <= drop < 1:
             raise ConfigError(f"drop must be >= 0 and < 1, got {drop!r}")
-        if days is not None and (messages is not None or not 0 < days < 36500):
-            raise ConfigError(f"days must be > 0, and not be given together with messages; got {days!r}")
+        check_days(days, messages)
+        check_flag(dirt=dirt)
         self.sensors = sensors
         self.drop = float(drop)
-        self.dirt = bool(dirt)
+        self.dirt = dirt
         if days is not None:
             self.messages = self._messages_until(BASE_MS + round(days * 86_400_000) - 1)
 

@@ -11,6 +11,7 @@ from riot_ops.core.schema import GRID
 from riot_ops.core.source import Source
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.streams.checks import is_number
 from riot_ops.streams.generator import Format
 from riot_ops.streams.noise import key_of, mix, normal, ou, ou_table, uniform
 from riot_ops.streams.pace import paced
@@ -87,7 +88,7 @@ class GridSource(RegularSource):
         spread: float = 600.0,
         dirt: bool = True,
     ) -> None:
-        if not 0 < spread <= PERIOD_MS / 1000:
+        if not is_number(spread) or not 0 < spread <= PERIOD_MS / 1000:
             raise ConfigError(f"spread must be > 0 and <= {PERIOD_MS // 1000} seconds, got {spread!r}")
         self.spread = float(spread)
         super().__init__(meters, messages, days, seed, format, dirt)

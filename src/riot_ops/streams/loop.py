@@ -13,6 +13,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split, fingerprint
 from riot_ops.kernels.arrow import int_column
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.numbered import AHEAD
 
 __all__ = ["Loop"]
@@ -39,8 +40,8 @@ class Loop(Source):
     """
 
     def __init__(self, records: pa.Table, messages: int | None = None) -> None:
-        if messages is not None and messages < 0:
-            raise ConfigError(f"messages must be a number >= 0 or None, got {messages!r}")
+        if messages is not None:
+            check_count(0, messages=messages)
         if "seq" not in records.schema.names or not records.num_rows:
             raise ConfigError("a loop needs records, with a column seq")
         records = records.combine_chunks()

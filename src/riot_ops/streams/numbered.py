@@ -8,6 +8,7 @@ from typing import Any
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Offset, Split
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.pace import TimedSource
 
 __all__ = ["NumberedSource"]
@@ -20,9 +21,9 @@ class NumberedSource(TimedSource):
     """A stream whose record *i* is a function of the parameters, the seed and *i* alone."""
 
     def __init__(self, messages: int | None, seed: int) -> None:
-        if messages is not None and (not isinstance(messages, int) or messages < 0):
-            raise ConfigError(f"messages must be a number >= 0 or None, got {messages!r}")
-        if not isinstance(seed, int):
+        if messages is not None:
+            check_count(0, messages=messages)
+        if not isinstance(seed, int) or isinstance(seed, bool):
             raise ConfigError(f"seed must be a whole number, got {seed!r}")
         self.messages = messages
         self.seed = seed

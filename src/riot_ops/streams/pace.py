@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.kernels.arrow import int_column
+from riot_ops.streams.checks import check_positive
 from riot_ops.streams.rates import Curve
 
 __all__ = ["Paced", "TimedSource", "paced"]
@@ -80,9 +81,7 @@ class Paced(WrappedSource):
     ) -> None:
         if sum(x is not None for x in (speed, rate, curve)) != 1:
             raise ConfigError("give exactly one of speed, rate and curve")
-        for name, value in (("speed", speed), ("rate", rate)):
-            if value is not None and not 0 < value < float("inf"):
-                raise ConfigError(f"{name} must be a finite number > 0, got {value!r}")
+        check_positive(**{name: x for name, x in (("speed", speed), ("rate", rate)) if x is not None})
         if speed is not None and "event_time" not in source.schema.names:
             raise ConfigError("speed needs a source with event_time; give rate instead")
         if speed is None and source.count(source.initial(), source.initial()) is None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrow import int_column
+from riot_ops.streams.checks import check_positive
 
 __all__ = [
     "Curve",
@@ -63,8 +64,7 @@ class Curve:
         self.rates = np.array(rates, np.float64)
         if self.rates.ndim != 1 or not np.isfinite(self.rates).all() or (self.rates < 0).any() or not self.rates.any():
             raise ConfigError("rates must be finite numbers >= 0, not all 0")
-        if not 0 < step < math.inf:
-            raise ConfigError(f"step must be a finite number > 0, got {step!r}")
+        check_positive(step=step)
         self.step = float(step)
         self._sums = np.concatenate([[0.0], np.cumsum(self.rates * self.step)])
         self._sums.flags.writeable = False
@@ -93,8 +93,7 @@ class Curve:
         >>> Curve([10, 30], step=60).scaled(60).rates.tolist()
         [600.0, 1800.0]
         """
-        if not 0 < speedup < math.inf:
-            raise ConfigError(f"speedup must be a finite number > 0, got {speedup!r}")
+        check_positive(speedup=speedup)
         return Curve(self.rates * speedup, self.step / speedup)
 
     def rate(self, t: float) -> float:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import RAW
 from riot_ops.kernels.arrow import readonly
+from riot_ops.streams.checks import check_count, check_days, check_flag
 from riot_ops.streams.generator import (
     GeneratedSource,
     null_bitmap,
@@ -51,12 +51,11 @@ class RegularSource(GeneratedSource):
         self, sensors: int, messages: int | None, days: float | None, seed: int, format: str, dirt: bool
     ) -> None:
         super().__init__(messages, seed, format)
-        if not isinstance(sensors, int) or sensors < 1:
-            raise ConfigError(f"{self.counted} must be >= 1, got {sensors!r}")
-        if days is not None and (messages is not None or not 0 < days < 36500):
-            raise ConfigError(f"days must be > 0, and not be given together with messages; got {days!r}")
+        check_count(**{self.counted: sensors})
+        check_days(days, messages)
+        check_flag(dirt=dirt)
         setattr(self, self.counted, sensors)
-        self.dirt = bool(dirt)
+        self.dirt = dirt
         if days is not None:
             self.messages = self._messages_until(self.base_ms + round(days * DAY_MS) - 1)
 

@@ -20,6 +20,7 @@ from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.timestamps import microseconds
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.line_file import LineFile, time_column
 from riot_ops.streams.pace import TimedSource, paced
 from riot_ops.streams.replay_kernels import NO_TIME
@@ -82,8 +83,7 @@ class ReplaySource(TimedSource):
         follow: bool = False,
         times: StatelessOperator | None = None,
     ) -> None:
-        if not isinstance(repeat, int) or repeat < 1:
-            raise ConfigError(f"repeat must be >= 1, got {repeat!r}")
+        check_count(repeat=repeat)
         self.paths = find_files(path)
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
             raise ConfigError("follow cannot be combined with repeat or with a compressed file")

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import RAW, TAXI
 from riot_ops.core.source import Source
 from riot_ops.kernels.arrow import readonly
 from riot_ops.streams import rates
+from riot_ops.streams.checks import check_count, check_flag
 from riot_ops.streams.generator import (
     Format,
     GeneratedSource,
@@ -102,10 +102,10 @@ class TaxiSource(GeneratedSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, format)
-        if not isinstance(taxis, int) or taxis < 1:
-            raise ConfigError(f"taxis must be >= 1, got {taxis!r}")
+        check_count(taxis=taxis)
+        check_flag(dirt=dirt)
         self.taxis = taxis
-        self.dirt = bool(dirt)
+        self.dirt = dirt
 
     @property
     def _tables(self) -> dict[str, Any]:

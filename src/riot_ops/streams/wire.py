@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Split
+from riot_ops.streams.checks import check_flag
 from riot_ops.streams.numbered import NumberedSource
 
 __all__ = ["WireSource", "decimals", "draws", "joined_cells", "moments", "normals", "picks", "uniforms", "zipf"]
@@ -55,8 +55,7 @@ class WireSource(NumberedSource):
 
     def __init__(self, messages: int | None, seed: int, dirt: bool) -> None:
         super().__init__(messages, seed)
-        if not isinstance(dirt, bool):
-            raise ConfigError(f"dirt must be True or False, got {dirt!r}")
+        check_flag(dirt=dirt)
         self.dirt = dirt
 
     @abstractmethod

@@ -51,6 +51,6 @@ def test_late_and_dirty_lines():
 def test_options_and_misuse():
     assert lines(AdvertsSource(seed=1)) != lines(AdvertsSource(seed=2))
     assert generate("adverts", messages=7).finished({"message": 7})
-    for options in ({"campaigns": 0}, {"rate": 0.0}, {"late": 1.0}, {"late_s": -1.0}, {"dirt": 1}):
+    for options in ({"campaigns": 0}, {"rate": 0.0}, {"late": 1.5}, {"late_s": -1.0}, {"dirt": 1}):
         with pytest.raises(ConfigError, match=next(iter(options))):
             AdvertsSource(**options)

@@ -69,5 +69,5 @@ def test_dirt():
 
 @pytest.mark.parametrize("records", [0, 1.5, True])
 def test_records_must_be_a_number(records):
-    with pytest.raises(ConfigError, match="records must be a number >= 1"):
+    with pytest.raises(ConfigError, match="records must be a whole number >= 1"):
         SearchesSource(records=records)

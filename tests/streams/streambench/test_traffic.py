@@ -136,7 +136,7 @@ def test_dirt():
         ("traffic", {"overlap": 1.1}, "overlap must be from 0 to 1"),
         ("flows", {"overlap": -0.1}, "overlap must be from 0 to 1"),
         ("flows", {"overlap": True}, "overlap must be from 0 to 1"),
-        ("flows", {"records": 0}, "records must be a number >= 1"),
+        ("flows", {"records": 0}, "records must be a whole number >= 1"),
     ],
 )
 def test_misuse(stream, wrong, message):

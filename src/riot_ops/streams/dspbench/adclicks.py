@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, zipf
 
 __all__ = ["AdclicksSource"]
@@ -60,9 +60,7 @@ class AdclicksSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        for name, value in (("queries", queries), ("ads", ads)):
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a number >= 1, got {value!r}")
+        check_count(queries=queries, ads=ads)
         self.queries = queries
         self.ads = ads
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_positive, check_share
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells
 
 __all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]
@@ -45,7 +45,7 @@ class AdvertsSource(WireSource):
         Number of campaigns, of ten advertisements each.
     rate : float, > 0, default 1000
         Events per second of stream time.
-    late : float, in [0, 1), default 0
+    late : float, 0 to 1, default 0
         Share of events whose time lies up to ``late_s`` back.
     late_s : float, >= 0, default 5
     dirt : bool, default False
@@ -76,15 +76,10 @@ class AdvertsSource(WireSource):
         dirt: bool = False,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(campaigns, int) or campaigns < 1:
-            raise ConfigError(f"campaigns must be a number >= 1, got {campaigns!r}")
-        for name, value, fits in (
-            ("rate", rate, rate > 0),
-            ("late", late, 0 <= late < 1),
-            ("late_s", late_s, late_s >= 0),
-        ):
-            if not fits or not np.isfinite(value):
-                raise ConfigError(f"{name} is out of its range: {value!r}")
+        check_count(campaigns=campaigns)
+        check_positive(rate=rate)
+        check_share(late=late)
+        check_positive(True, late_s=late_s)
         self.campaigns, self.rate, self.late, self.late_s = campaigns, rate, late, late_s
 
     @property

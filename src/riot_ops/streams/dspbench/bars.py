@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.jit import kernel
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.noise import key_of, ou, ou_table
 from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
 
@@ -64,8 +64,7 @@ class BarsSource(WireSource):
 
     def __init__(self, messages: int | None = None, seed: int = 0, *, stocks: int = 100, dirt: bool = True) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(stocks, int) or stocks < 1:
-            raise ConfigError(f"stocks must be a number >= 1, got {stocks!r}")
+        check_count(stocks=stocks)
         self.stocks = stocks
 
     @property

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_positive, check_share
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, moments
 
 __all__ = ["CallsSource"]
@@ -75,19 +76,13 @@ class CallsSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        for name, value, least in (("population", population, 2), ("telemarketers", telemarketers, 0)):
-            if not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} must be a number >= {least}, got {value!r}")
+        check_count(2, population=population)
+        check_count(0, telemarketers=telemarketers)
         if telemarketers >= population:
             raise ConfigError(f"telemarketers must be fewer than the population {population}, got {telemarketers}")
-        for name, given, fits, allowed in (
-            ("share", share, 0 <= share <= 1, "from 0 to 1"),
-            ("failed", failed, 0 <= failed <= 1, "from 0 to 1"),
-            ("rate", rate, 0 < rate < np.inf, "above 0"),
-            ("spread_s", spread_s, 0 <= spread_s < np.inf, ">= 0"),
-        ):
-            if not fits:
-                raise ConfigError(f"{name} must be {allowed}, got {given!r}")
+        check_share(share=share, failed=failed)
+        check_positive(rate=rate)
+        check_positive(True, spread_s=spread_s)
         self.population, self.telemarketers, self.share = population, telemarketers, share
         self.failed, self.rate, self.spread_s = failed, rate, spread_s
 

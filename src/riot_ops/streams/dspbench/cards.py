@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.models.markov import PURCHASES
+from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells
 
 __all__ = ["CardsSource"]
@@ -69,10 +69,8 @@ class CardsSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(customers, int) or customers < 1:
-            raise ConfigError(f"customers must be a number >= 1, got {customers!r}")
-        if not 0 <= fraud <= 1:
-            raise ConfigError(f"fraud must be from 0 to 1, got {fraud!r}")
+        check_count(customers=customers)
+        check_share(fraud=fraud)
         self.customers = customers
         self.fraud = fraud
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_flag, check_positive, check_share
 from riot_ops.streams.noise import normal
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells
 
@@ -77,12 +76,10 @@ class EquipmentSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not (isinstance(holding_s, int | float) and 0 < holding_s < math.inf):
-            raise ConfigError(f"holding_s must be a number > 0, got {holding_s!r}")
-        if not (isinstance(growth, int | float) and 0 <= growth < math.inf):
-            raise ConfigError(f"growth must be a number >= 0, got {growth!r}")
-        if not 0 <= disorder <= 1:
-            raise ConfigError(f"disorder must be from 0 to 1, got {disorder!r}")
+        check_positive(holding_s=holding_s)
+        check_positive(True, growth=growth)
+        check_flag(noise=noise)
+        check_share(disorder=disorder)
         self.holding_s = holding_s
         self.growth = growth
         self.noise = noise

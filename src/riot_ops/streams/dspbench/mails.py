@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.dspbench.text import SYLLABLES
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells
 
@@ -102,10 +102,8 @@ class MailsSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not 0 <= spam <= 1:
-            raise ConfigError(f"spam must be from 0 to 1, got {spam!r}")
-        if not isinstance(vocabulary, int) or not 1 <= vocabulary <= 5000:
-            raise ConfigError(f"vocabulary must be a number from 1 to 5000, got {vocabulary!r}")
+        check_share(spam=spam)
+        check_count(1, 5000, vocabulary=vocabulary)
         self.spam = spam
         self.vocabulary = vocabulary
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, decimals, draws, joined_cells, uniforms
 
 __all__ = ["MetersSource"]
@@ -72,11 +72,8 @@ class MetersSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        for name, value in (("houses", houses), ("every", every)):
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a number >= 1, got {value!r}")
-        if not 0 <= late <= 1:
-            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        check_count(houses=houses, every=every)
+        check_share(late=late)
         self.houses = houses
         self.every = every
         self.late = late

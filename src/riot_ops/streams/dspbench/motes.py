@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
 
 __all__ = ["MotesSource"]
@@ -68,10 +68,8 @@ class MotesSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(motes, int) or motes < 1:
-            raise ConfigError(f"motes must be a number >= 1, got {motes!r}")
-        if not 0 <= spikes <= 1:
-            raise ConfigError(f"spikes must be from 0 to 1, got {spikes!r}")
+        check_count(motes=motes)
+        check_share(spikes=spikes)
         self.motes = motes
         self.spikes = spikes
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.wire import Numbers, WireSource
 
 __all__ = ["TextSource"]
@@ -55,8 +55,7 @@ class TextSource(WireSource):
         self, messages: int | None = None, seed: int = 0, *, vocabulary: int = 10_000, dirt: bool = True
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(vocabulary, int) or vocabulary < 1:
-            raise ConfigError(f"vocabulary must be a number >= 1, got {vocabulary!r}")
+        check_count(vocabulary=vocabulary)
         self.vocabulary = vocabulary
 
     def lines(self, numbers: Numbers) -> pa.Array:

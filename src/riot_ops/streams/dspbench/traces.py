@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.models.roads import grid_roads
+from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
 
 __all__ = ["TracesSource"]
@@ -67,10 +67,8 @@ class TracesSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(taxis, int) or taxis < 1:
-            raise ConfigError(f"taxis must be a number >= 1, got {taxis!r}")
-        if not 0 <= late <= 1:
-            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        check_count(taxis=taxis)
+        check_share(late=late)
         self.taxis = taxis
         self.late = late
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_positive, check_share
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells, moments, zipf
 
 __all__ = ["TweetsSource"]
@@ -85,12 +85,9 @@ class TweetsSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(topics, int) or topics < 1:
-            raise ConfigError(f"topics must be a number >= 1, got {topics!r}")
-        if not 0 < rate < np.inf:
-            raise ConfigError(f"rate must be a finite number > 0, got {rate!r}")
-        if not 0 <= late <= 1:
-            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        check_count(topics=topics)
+        check_positive(rate=rate)
+        check_share(late=late)
         self.topics = topics
         self.rate = rate
         self.late = late

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, normals
 
 __all__ = ["UsageSource"]
@@ -64,10 +64,8 @@ class UsageSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(machines, int) or machines < 2:
-            raise ConfigError(f"machines must be a number >= 2, got {machines!r}")
-        if not 0 <= late <= 1:
-            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        check_count(2, machines=machines)
+        check_share(late=late)
         self.machines = machines
         self.late = late
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.dspbench.weblog import addresses
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells, zipf
 
@@ -53,9 +53,7 @@ class VisitsSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        for name, value in (("clients", clients), ("pages", pages)):
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a number >= 1, got {value!r}")
+        check_count(clients=clients, pages=pages)
         self.clients = clients
         self.pages = pages
 

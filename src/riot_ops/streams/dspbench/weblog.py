@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_positive, check_share
 from riot_ops.streams.dspbench.networks import BLOCKS
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, normals, uniforms, zipf
 
@@ -71,12 +71,9 @@ class WeblogSource(WireSource):
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(visitors, int) or visitors < 1:
-            raise ConfigError(f"visitors must be a number >= 1, got {visitors!r}")
-        if not 0 < rate < np.inf:
-            raise ConfigError(f"rate must be a finite number > 0, got {rate!r}")
-        if not 0 <= late <= 1:
-            raise ConfigError(f"late must be from 0 to 1, got {late!r}")
+        check_count(visitors=visitors)
+        check_positive(rate=rate)
+        check_share(late=late)
         self.visitors = visitors
         self.rate = rate
         self.late = late

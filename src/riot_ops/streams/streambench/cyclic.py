@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count
 from riot_ops.streams.wire import Numbers, WireSource
 
 __all__ = ["CyclicSource"]
@@ -27,8 +27,7 @@ class CyclicSource(WireSource):
 
     def __init__(self, messages: int | None, seed: int, records: int, dirt: bool) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(records, int) or isinstance(records, bool) or records < 1:
-            raise ConfigError(f"records must be a number >= 1, got {records!r}")
+        check_count(records=records)
         self.records = records
 
     @abstractmethod

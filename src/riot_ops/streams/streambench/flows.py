@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.streams.checks import check_share
 from riot_ops.streams.streambench.cyclic import CyclicSource
 from riot_ops.streams.streambench.flow_packets import ICMP, TCP, UDP, Packets, classes_of, drawn, sizes_of
-from riot_ops.streams.streambench.traffic import check_overlap, hosts, servers
+from riot_ops.streams.streambench.traffic import hosts, servers
 from riot_ops.streams.wire import decimals, joined_cells, picks, zipf
 
 __all__ = ["FEATURES", "FlowsSource", "features_of"]
@@ -80,7 +81,7 @@ class FlowsSource(CyclicSource):
         dirt: bool = False,
     ) -> None:
         super().__init__(messages, seed, records, dirt)
-        check_overlap(overlap)
+        check_share(overlap=overlap)
         self.overlap = overlap
 
     def seed_lines(self) -> pa.Array:

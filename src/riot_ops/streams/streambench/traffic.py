@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.streambench.flow_packets import WINDOW_US, classes_of, drawn, sizes_of
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, picks, zipf
 
-__all__ = ["TrafficSource", "check_overlap", "hosts", "servers"]
+__all__ = ["TrafficSource", "hosts", "servers"]
 
 #: Hosts that flows come from and go to, of which the first are the busiest.
 HOSTS, SERVERS = 65_536, 256
@@ -73,9 +73,8 @@ class TrafficSource(WireSource):
         dirt: bool = False,
     ) -> None:
         super().__init__(messages, seed, dirt)
-        if not isinstance(rate, int) or isinstance(rate, bool) or not 1 <= rate <= 400_000:
-            raise ConfigError(f"rate must be a whole number from 1 to 400,000, got {rate!r}")
-        check_overlap(overlap)
+        check_count(1, 400_000, rate=rate)
+        check_share(overlap=overlap)
         self.rate = rate
         self.overlap = overlap
         self._window = functools.lru_cache(KEPT)(self._made)
@@ -141,12 +140,6 @@ class TrafficSource(WireSource):
         cells = [column[order] for column in packets[2:]]
         label = pa.array(kind).take(owner)
         return joined_cells(time, source.take(owner), target.take(owner), *cells, label), label
-
-
-def check_overlap(overlap: float) -> None:
-    """Raise unless it is a share."""
-    if isinstance(overlap, bool) or not isinstance(overlap, (int, float)) or not 0 <= overlap <= 1:
-        raise ConfigError(f"overlap must be from 0 to 1, got {overlap!r}")
 
 
 @functools.cache
