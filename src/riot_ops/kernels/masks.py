@@ -8,7 +8,7 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["WIDTH", "below64", "equal64", "first", "ones", "unusual64"]
+__all__ = ["WIDTH", "below64", "equal64", "first", "ones", "strange64", "unusual64"]
 
 #: Bytes that one look takes in; all of them must be there.
 WIDTH = 64
@@ -37,10 +37,16 @@ def below64(data: Any, at: Any, value: Any) -> Any:
     return bits
 
 
+@kernel(numba="riot_ops.kernels.vectors.strange64")
+def strange64(data: Any, at: Any, least: Any) -> Any:
+    """The same, whether it is below the least (at most 127) or above 127: one look for both."""
+    return below64(data, at, least) | ~below64(data, at, 128)
+
+
 @kernel(numba="riot_ops.kernels.vectors.unusual64")
 def unusual64(data: Any, at: Any, least: Any, value: Any) -> Any:
     """The same, whether it is below the least (at most 127), above 127, or that value: one look for three."""
-    return below64(data, at, least) | ~below64(data, at, 128) | equal64(data, at, value)
+    return strange64(data, at, least) | equal64(data, at, value)
 
 
 @kernel(numba="riot_ops.kernels.vectors.ones")

@@ -21,6 +21,7 @@ __all__ = [
     "NOT_A_NUMBER",
     "NUMBER",
     "ONES",
+    "ZEROS",
     "byte",
     "digits_of",
     "eight_digits",
@@ -57,7 +58,7 @@ _FIVES = np.uint64(0x5555555555555555)
 _THREES = np.uint64(0x3333333333333333)
 _LOW4 = np.uint64(0x0F0F0F0F0F0F0F0F)
 _DOTS = np.uint64(0x2E2E2E2E2E2E2E2E)
-_ZEROS = np.uint64(0x3030303030303030)
+ZEROS = np.uint64(0x3030303030303030)
 _SIXES = np.uint64(0x7676767676767676)
 _PAIRS = np.uint64(0x000000FF000000FF)
 _MUL1 = np.uint64(0x000F424000000064)
@@ -170,7 +171,7 @@ def eight_digits(w: Any, n: Any) -> Any:
     if n < 1:
         return False, 0
     shift = np.uint64(64 - 8 * n)
-    digits = (w << shift) ^ (_ZEROS << shift)
+    digits = (w << shift) ^ (ZEROS << shift)
     return (digits_of(digits) & HIGH) == _NOUGHT, _eight_digits(digits)
 
 
@@ -199,7 +200,7 @@ def short_number(w: Any, n: Any) -> Any:
         return False, 0.0
     y = (y & ~((mark << _U1) - _U1)) | ((y & ((mark >> _U7) - _U1)) << np.uint64(8 * dots))
     shift = np.uint64(64 - 8 * n)
-    digits = y ^ (_ZEROS << shift)
+    digits = y ^ (ZEROS << shift)
     if ((digits | (digits + _SIXES)) & HIGH) != _NOUGHT:
         return False, 0.0
     if whole > 1 and ((y >> shift) & _BYTE) == _ZERO:
@@ -265,9 +266,9 @@ def parse_integer(data: Any, start: Any, end: Any) -> Any:
         return False, 0
     value = 0
     if n > 8 and p + 16 <= data.size:
-        first = load8(data, p) ^ _ZEROS
+        first = load8(data, p) ^ ZEROS
         rest = np.uint64(64 - 8 * (n - 8))
-        second = (load8(data, p + 8) << rest) ^ (_ZEROS << rest)
+        second = (load8(data, p + 8) << rest) ^ (ZEROS << rest)
         if ((first | (first + _SIXES) | second | (second + _SIXES)) & HIGH) != _NOUGHT:
             return False, 0
         value = _eight_digits(first) * _INT10[np.uint64(n - 8)] + _eight_digits(second)

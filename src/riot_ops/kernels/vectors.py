@@ -12,7 +12,7 @@ from numba.core import types
 from numba.core.cgutils import get_item_pointer2
 from numba.extending import intrinsic
 
-__all__ = ["below64", "equal64", "ones", "unusual64"]
+__all__ = ["below64", "equal64", "ones", "strange64", "unusual64"]
 
 _BYTES = ir.VectorType(ir.IntType(8), 64)
 
@@ -35,7 +35,7 @@ def _each(context: Any, builder: Any, value_type: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, ir.Constant(_BYTES, ir.Undefined), lanes)
 
 
-def _compared(sign: str) -> Any:
+def _compared(sign: str, signed: bool = False) -> Any:
     """An intrinsic that compares the 64 bytes from a place on with one, which gives a bit for each."""
 
     def typed(typing: Any, data: Any, at: Any, value: Any) -> Any:
@@ -43,7 +43,8 @@ def _compared(sign: str) -> Any:
             array_type, at_type, value_type = signature.args
             loaded = _loaded(context, builder, array_type, arguments[0], at_type, arguments[1])
             each = _each(context, builder, value_type, arguments[2])
-            return builder.bitcast(builder.icmp_unsigned(sign, loaded, each), ir.IntType(64))
+            compare = builder.icmp_signed if signed else builder.icmp_unsigned
+            return builder.bitcast(compare(sign, loaded, each), ir.IntType(64))
 
         return types.uint64(data, at, value), code
 
@@ -52,6 +53,8 @@ def _compared(sign: str) -> Any:
 
 equal64 = _compared("==")
 below64 = _compared("<")
+#: Bytes above 127 are below all others as numbers with a sign.
+strange64 = _compared("<", signed=True)
 
 
 @intrinsic

@@ -49,10 +49,10 @@ def tumble(
 
 @kernel
 def slide(
-    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, least: Any, scale: Any, rows: Any,
-    sums: Any, counts: Any,
+    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, least: Any, scale: Any, mean: Any,
+    rows: Any, out: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """Sums (of scaled readings) over windows that end at every reading, of at least ``least`` readings.
+    """Sums of scaled readings, or means of readings, over windows that end at every reading, of at least ``least``.
 
     Otherwise as :func:`tumble`; ``counts`` gets how many readings they are.
 
@@ -60,28 +60,33 @@ def slide(
     of the next: the ring holds sums over tails of the last block where the current one has not
     overwritten them, so that nothing is ever subtracted and no error can build up.
     """
-    out = 0
+    found = 0
     for i in range(values.size):
         if np.isnan(values[i]):
             continue
         s = np.uint64(slots[i])
         place = np.int64(np.uint64(n[s]) % np.uint64(window))
         x = values[i] * scale
-        total[s], rest[s] = add(total[s], rest[s], x)
-        ring[s, place] = x
+        t, c = add(total[s], rest[s], x)
+        ring[s, np.uint64(place)] = x
         n[s] += 1
         if n[s] >= least:
-            tail = ring[s, place + 1] if place + 1 < window else 0.0  # in the first block there is none yet: 0
-            rows[out] = i
-            counts[out] = min(n[s], window)
-            sums[out] = total[s] + (rest[s] + tail)
-            out += 1
+            # in the first block there is no tail yet: 0
+            tail = ring[s, np.uint64(place + 1)] if place + 1 < window else 0.0
+            k = np.uint64(found)
+            rows[k] = i
+            counts[k] = min(n[s], window)
+            value = t + (c + tail)
+            out[k] = value / (counts[k] * scale) if mean else value
+            found += 1
         if place + 1 == window:
             t = 0.0
             c = 0.0
             for j in range(window - 1, -1, -1):
-                t, c = add(t, c, ring[s, j])
-                ring[s, j] = t + c
-            total[s] = 0.0
-            rest[s] = 0.0
-    return out
+                t, c = add(t, c, ring[s, np.uint64(j)])
+                ring[s, np.uint64(j)] = t + c
+            t = 0.0
+            c = 0.0
+        total[s] = t
+        rest[s] = c
+    return found

@@ -8,19 +8,26 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.masks import WIDTH, equal64, first
-from riot_ops.kernels.numbers import trailing_zeros
+from riot_ops.kernels.numbers import HIGH, ZEROS, byte, digits_of, load8, lowest, trailing_zeros
 
 __all__ = ["NO_TIME", "count_breaks", "leading_times", "line_ends"]
 
 _U1, _NOUGHT = np.uint64(1), np.uint64(0)
+_BYTE, _COMMA = np.uint64(0xFF), np.uint64(44)
 #: The time of a line without one.
 NO_TIME = np.iinfo(np.int64).min
 
 
-@kernel
-def _may_lead(c: Any) -> Any:
-    """Whether a character may be the first of a number: a digit or a minus."""
-    return c == 45 or (c >= 48 and c <= 57)
+@kernel(inline=True)
+def _may_lead(data: Any, at: Any, end: Any) -> Any:
+    """Whether a line may begin with a time: not if what is no digit comes before a comma, as the dashes of dates do."""
+    if at >= end:
+        return False
+    if at + 8 > data.size or byte(data, at) == 45:
+        return True
+    w = load8(data, at)
+    digits = lowest(digits_of(w ^ ZEROS) & HIGH)
+    return digits == 8 or (w >> np.uint64(8 * digits)) & _BYTE == _COMMA
 
 
 @kernel
@@ -30,14 +37,14 @@ def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
     Returns their number, and how many of the lines before and behind them may begin with a time.
     """
     n = 0
-    heads = int(start < end and _may_lead(data[np.uint64(start)]))
+    heads = int(_may_lead(data, start, end))
     i = start
     while i < end and n < out.size:
         if i + WIDTH > data.size:
             if data[np.uint64(i)] == 10:
                 out[n] = i + 1
                 n += 1
-                heads += int(i + 1 < end and _may_lead(data[np.uint64(i + 1)]))
+                heads += int(_may_lead(data, i + 1, end))
             i += 1
             continue
         breaks = equal64(data, i, 10) & first(end - i)
@@ -46,7 +53,7 @@ def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
             out[n] = at
             n += 1
             breaks &= breaks - _U1
-            heads += int(at < end and _may_lead(data[np.uint64(at)]))
+            heads += int(_may_lead(data, at, end))
         i += WIDTH
     return n, heads
 

@@ -48,19 +48,16 @@ class PlainTable:
         read = list(dict.fromkeys(fields.values()))  # what several fields are is read once
         self._names = {name: read.index(field) for name, field in fields.items()}
         self._columns = PlainColumns([tuple(rest) for _, *rest in read])
-        cells = sorted({cell for span, *_ in read for cell in span})
-        place = np.full(cells[-1] + 1, -1)
-        place[cells] = np.arange(len(cells))
-        self._cells = len(cells)
+        self._cells = 1 + max(span[1] for span, *_ in read)
         empty = np.zeros(256, np.bool_)
         empty[list(nulls)] = True
         between = readonly(np.frombuffer(delimiters, np.uint8))
-        spans = (readonly(np.array([place[span[side]] for span, *_ in read])) for side in (0, 1))
-        self._split = (between, how, least, most, trailing, readonly(empty), readonly(place), *spans)
+        spans = (readonly(np.array([span[side] for span, *_ in read])) for side in (0, 1))
+        self._split = (between, how, least, most, trailing, readonly(empty), *spans)
 
     def read(self, lines: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         """Columns of those lines, and which they are; None where there is too much text."""
-        begins, stops = np.empty(self._cells, np.int64), np.empty(self._cells, np.int64)
+        begins, stops = np.empty(self._cells + 1, np.int64), np.empty(self._cells, np.int64)
         if (found := self._columns.read(lines, plain_lines, *self._split, begins, stops)) is None:
             return None
         return {name: found[0][i] for name, i in self._names.items()}, found[1]

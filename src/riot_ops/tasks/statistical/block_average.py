@@ -136,8 +136,8 @@ class BlockAverage(ValueTask):
         else:
             least = 1 if self.mode == "growing" else self.window
             counts = np.empty(values.size, np.int64)
-            found = slide(values, slots, state["ring"], *sums, self.window, least, self._scale, rows, means, counts)
-            means[:found] /= counts[:found] * self._scale
+            ring, of = state["ring"], (self.window, least, self._scale, True)
+            found = slide(values, slots, ring, *sums, *of, rows, means, counts)
         if self.partial:
             read = np.flatnonzero(~np.isnan(values))
             _note(batch, read, slots[read], state)

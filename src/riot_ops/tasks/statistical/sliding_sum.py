@@ -79,7 +79,7 @@ class SlidingSum(ValueTask):
         n = values.size
         rows, sums, counts = np.empty(n, np.int64), np.empty(n), np.empty(n, np.int64)
         fields = state["ring"], state["total"], state["rest"], state["n"]
-        found = slide(values, slots, *fields, self.window, 1, 1.0, rows, sums, counts)
+        found = slide(values, slots, *fields, self.window, 1, 1.0, False, rows, sums, counts)
         taken = batch if found == n else batch.take(pa.array(rows[:found]))
         sums = np.where(np.isfinite(sums[:found]), sums[:found], np.nan)
         return replace_column(taken, self.target, sums)
