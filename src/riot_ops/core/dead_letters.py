@@ -41,7 +41,7 @@ class DeadLetters:
         batch: pa.RecordBatch,
         rows: npt.NDArray[Any],
         reason: str,
-        message: str | Sequence[str],
+        message: str | Sequence[str] | pa.StringArray,
         raw: pa.Array | None = None,
     ) -> None:
         """Reject rows (a mask or indices) of a batch.
@@ -50,7 +50,7 @@ class DeadLetters:
         ----------
         reason : str
             Short stable code, such as ``malformed``.
-        message : str or sequence of str
+        message : str, sequence of str or array of text
             What was wrong, for all rows or for each.
         raw : array, optional
             Original text of *all* rows of the batch; by default the whole record as JSON.
@@ -66,10 +66,15 @@ class DeadLetters:
             self._rejected.append(last)
         last.rows.append(index)
         last.reasons.extend([encodable(str(reason))] * n)
+        if isinstance(message, pa.Array):
+            last.messages.append(message)
+            return
+        if not last.messages or isinstance(last.messages[-1], pa.Array):
+            last.messages.append([])
         if isinstance(message, str):
-            last.messages.extend([encodable(message)] * n)
+            last.messages[-1].extend([encodable(message)] * n)
         else:
-            last.messages.extend(message if "".join(message).isascii() else map(encodable, message))
+            last.messages[-1].extend(message if "".join(message).isascii() else map(encodable, message))
 
     def take(self) -> list[pa.RecordBatch]:
         """The collected records as batches of errors; the collector is empty afterwards."""
@@ -86,7 +91,7 @@ class DeadLetters:
             _times(picked),
             pa.repeat(pa.scalar(self.task, pa.string()), len(rows)),
             pa.array(one.reasons, pa.string()),
-            pa.array(one.messages, pa.string()),
+            pa.concat_arrays([m if isinstance(m, pa.Array) else pa.array(m, pa.string()) for m in one.messages]),
             records_as_json(picked) if one.raw is None else _as_text(one.raw.take(rows)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=ERRORS)
@@ -99,7 +104,8 @@ class _Rejected(NamedTuple):
     raw: pa.Array | None
     rows: list[npt.NDArray[Any]]
     reasons: list[str]
-    messages: list[str]
+    #: In parts: texts of Python's, or of Arrow's.
+    messages: list[Any]
 
 
 def json_text(record: Any) -> str:

@@ -156,7 +156,7 @@ def _byte_of(word: Any, i: Any) -> Any:
     return np.int64((word >> np.uint64(8 * i)) & _BYTE)
 
 
-@kernel
+@kernel(inline=True)
 def plain_iso(data: Any, start: Any, n: Any, day: Any, midnight: Any) -> Any:
     """``(ok, microseconds, day, midnight)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, to six digits.
 

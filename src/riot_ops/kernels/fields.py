@@ -10,7 +10,20 @@ from riot_ops.kernels.dates import parse_iso, parse_log_time
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import NUMBER, byte, parse_number
 
-__all__ = ["BAD", "EMPTY", "GOOD", "HARD", "booleans", "doubles", "ends_with", "integers", "split_lines", "times"]
+__all__ = [
+    "BAD",
+    "EMPTY",
+    "GOOD",
+    "HARD",
+    "are_plainly_quoted",
+    "booleans",
+    "doubles",
+    "ends_with",
+    "far_apart",
+    "integers",
+    "split_lines",
+    "times",
+]
 
 #: What a cell is: nothing, what was asked for, something else, or for Python to look at.
 EMPTY, GOOD, BAD, HARD = 0, 1, 2, 3
@@ -189,3 +202,29 @@ def times(data: Any, starts: Any, ends: Any, wanted: Any, logged: Any, out: Any,
         ok, value = parse_log_time(data, starts[i], ends[i]) if logged else parse_iso(data, starts[i], ends[i])
         out[i] = value
         found[i] = GOOD if ok else BAD
+
+
+@kernel
+def far_apart(data: Any, starts: Any, ends: Any, out: Any) -> None:
+    """Whether white space in each text is anything but single blanks."""
+    for i in range(starts.size):
+        out[i] = False
+        blank = False
+        for p in range(starts[i], ends[i]):
+            b = byte(data, p)
+            if (b >= 9 and b <= 13) or (blank and b == 32):
+                out[i] = True
+            blank = b == 32
+
+
+@kernel
+def are_plainly_quoted(data: Any, starts: Any, ends: Any, most: Any) -> Any:
+    """Whether Python writes each text as it is between two ``'``, and none is of more than so many characters."""
+    for i in range(starts.size):
+        if ends[i] - starts[i] > most:
+            return False
+        for p in range(starts[i], ends[i]):
+            b = byte(data, p)
+            if b < 32 or b > 126 or b == 39 or b == 92:
+                return False
+    return True

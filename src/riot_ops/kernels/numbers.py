@@ -209,7 +209,7 @@ def short_number(w: Any, n: Any) -> Any:
     return True, -value if negative else value
 
 
-@kernel
+@kernel(inline=True)
 def plain_number(data: Any, start: Any, n: Any) -> Any:
     """``(ok, value)`` of n characters, as :func:`short_number` but of up to eight digits before and behind the dot.
 
@@ -233,7 +233,7 @@ def plain_number(data: Any, start: Any, n: Any) -> Any:
     return True, -number if negative else number
 
 
-@kernel
+@kernel(inline=True)
 def whole_number(data: Any, start: Any, n: Any) -> Any:
     """``(ok, value)`` of n characters, up to 19 digits with an optional minus; 25 bytes from the start on can be read.
 

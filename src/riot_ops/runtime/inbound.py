@@ -22,9 +22,6 @@ WAKE = object()
 #: So many batches may come while a range is half done; then batches end where a range does, so that the run can commit.
 UNCOMMITTED = 8
 
-#: Records from which on batches stay apart: the first tasks make less of them, which is joined where it has to be.
-ENOUGH = 16_384
-
 Inputs = dict[str, list[pa.RecordBatch]]
 
 
@@ -249,15 +246,11 @@ def _parted(arrival: Arrival, n: int) -> tuple[Arrival, Arrival]:
 
 
 def _joined(arrival: Arrival) -> Arrival:
-    """With one batch of what has one schema, unless these are large: then copying them costs more than several do.
-
-    Heartbeats, which have no records, stay what they are.
-    """
+    """With one batch of what has one schema; heartbeats, which have no records, stay what they are."""
     for stream, batches in arrival.inputs.items():
         if len(batches) > 1:
             arrival.inputs[stream] = []
             for (rows, _), alike in groupby(batches, key=lambda b: (b.num_rows > 0, b.schema)):
                 run = list(alike)
-                few = rows and len(run) > 1 and sum(b.num_rows for b in run) < ENOUGH * len(run)
-                arrival.inputs[stream] += [pa.concat_batches(run)] if few else run
+                arrival.inputs[stream] += [pa.concat_batches(run)] if rows and len(run) > 1 else run
     return arrival

@@ -10,12 +10,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import excerpt
+from riot_ops.core.errors import EXCERPT_LENGTH, encodable, excerpt
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
-from riot_ops.kernels.fields import BAD, EMPTY, GOOD, HARD, booleans, doubles, ends_with, integers, split_lines, times
+from riot_ops.kernels.fields import (
+    BAD,
+    EMPTY,
+    GOOD,
+    HARD,
+    are_plainly_quoted,
+    booleans,
+    doubles,
+    ends_with,
+    far_apart,
+    integers,
+    split_lines,
+    times,
+)
 from riot_ops.kernels.strings import name_table, not_utf8, span_codes
 
 __all__ = ["KINDS", "CellLines", "Mask", "Numbers"]
@@ -83,8 +97,8 @@ class CellLines:
         self.reject(dead, self._null, "missing", "the line is null")
         self.reject(dead, self._spoiled, "invalid_utf8", "the line is no UTF-8")
 
-    def reject(self, dead: DeadLetters, wrong: Mask, reason: str, text: str | list[str]) -> None:
-        """Reject those of the lines that have not been rejected; a list of texts has one for each of these."""
+    def reject(self, dead: DeadLetters, wrong: Mask, reason: str, text: str | list[str] | pa.StringArray) -> None:
+        """Reject those of the lines that have not been rejected; of several texts each of these has one."""
         (rows,) = (wrong & self.good).nonzero()
         if rows.size:
             dead.reject(self.batch, rows, reason, text)
@@ -143,9 +157,19 @@ class CellLines:
     ) -> None:
         for code, reason in ((BAD, REASONS.get(kind, "bad_time")), (BEYOND, "out_of_range")):
             wrong = self.good & (found == code)
+            rows = np.flatnonzero(wrong)
+            if not rows.size:
+                continue
             what = f"is no {kind}" if code == BAD else "is not within the years 1 to 9999"
-            texts = [f"{name}: {excerpt(text)!r} {what}" for text in self._texts(starts, ends, wrong.nonzero()[0])]
-            self.reject(dead, wrong, reason, texts)
+            self.reject(dead, wrong, reason, self._told(f"{name}: ", f" {what}", starts[rows], ends[rows]))
+
+    def _told(self, before: str, behind: str, starts: Numbers, ends: Numbers) -> list[str] | pa.StringArray:
+        """Texts as Python writes them, with what stands before and behind."""
+        if are_plainly_quoted(self.data, readonly(starts), readonly(ends), EXCERPT_LENGTH):
+            texts = strings_from_spans(self.data, starts, ends - starts)
+            return pc.binary_join_element_wise(encodable(before) + "'", texts, "'" + behind, "")
+        given = self._texts(starts, ends, np.arange(starts.size))
+        return [f"{before}{excerpt(text)!r}{behind}" for text in given]
 
     def _read(
         self,
@@ -173,13 +197,13 @@ class CellLines:
     def _close_up(self, micros: Any, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> None:
         """Read also the times of which the cells are further apart than by one blank, or by another one."""
         (bad,) = (found == BAD).nonzero()
-        given = self._bytes(starts, ends, bad)
-        closed = [b" ".join(text.split()) for text in given]
-        apart = [i for i, text in enumerate(closed) if text != given[i]]
-        if not apart:
-            return
+        apart = np.empty(bad.size, np.bool_)
+        far_apart(self.data, readonly(starts[bad]), readonly(ends[bad]), apart)
         rows = bad[apart]
-        data, begins, stops, _ = byte_spans(pa.array([closed[i] for i in apart], pa.binary()))
+        if not rows.size:
+            return
+        closed = [b" ".join(text.split()) for text in self._bytes(starts, ends, rows)]
+        data, begins, stops, _ = byte_spans(pa.array(closed, pa.binary()))
         again, what = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
         times(data, begins, stops, np.ones(rows.size, np.bool_), logged, again, what)
         micros[rows], found[rows] = again, what
