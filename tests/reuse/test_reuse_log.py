@@ -1,0 +1,221 @@
+"""The log of actions, line by line as it lies on disk, and what a manager makes of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import zlib
+from contextlib import suppress
+
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError, ConnectorError, StateError
+from riot_ops.reuse import NullBackend, ReuseManager, errors, log
+from riot_ops.reuse.past import Past, past
+
+
+def smooth(name, **parameters):
+    flow = ro.Dataflow(name)
+    readings = flow.source("readings", schema={"value": "double"})
+    return flow.sink("out", readings.to(t.KalmanFilter(**parameters), id="smooth"))
+
+
+def told(path):
+    """By action, the states that its lines tell."""
+    found = []
+    for line in map(json.loads, path.read_text().splitlines()):
+        if line["state"] == "intent":
+            found.append((line["do"], []))
+        found[-1][1].append(line["state"])
+    return found
+
+
+def line(number, **entry):
+    """A line as the file has it: JSON with a checksum over all the rest."""
+    body = json.dumps({"n": number, **entry}, separators=(",", ":"))
+    return f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'
+
+
+def test_each_action_is_intended_enacted_and_committed(tmp_path):
+    manager = ReuseManager(log=tmp_path / "new" / "log")
+    manager.submit(smooth("a"))
+    manager.pause("a")
+    manager.resume("a")
+    manager.defragment()
+    manager.remove("a")
+    whole = ["intent", "enacted", "committed"]
+    assert told(tmp_path / "new" / "log") == [
+        (do, whole) for do in ("submit", "pause", "resume", "defragment", "remove")
+    ]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_action_that_fails_is_reverted(tmp_path, monkeypatch, kept):
+    manager = ReuseManager(log=tmp_path / "log" if kept else None)
+    manager.submit(smooth("a"))
+    for fault, raised in ((OSError("no memory"), errors.EnactError), (ConnectorError("no broker"), ConnectorError)):
+        with monkeypatch.context() as patch:
+            patch.setattr(manager.backend, "reduce", lambda removal, fault=fault: (_ for _ in ()).throw(fault))
+            with pytest.raises(raised, match=str(fault)):
+                manager.remove("a")
+        assert manager.names == ["a"]
+    if kept:
+        assert told(tmp_path / "log")[1:] == [("remove", ["intent", "reverted"])] * 2
+    manager.remove("a")
+    assert manager.names == []
+
+
+def test_lines_and_the_name_of_the_file_are_on_disk(tmp_path, monkeypatch):
+    path, sizes, folders = tmp_path / "log", [], []
+    monkeypatch.setattr(log.os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
+    monkeypatch.setattr(log, "sync", folders.append)
+    ReuseManager(log=path).submit(smooth("a"))
+    ends = [len(b"".join(path.read_bytes().splitlines(keepends=True)[: i + 1])) for i in range(3)]
+    assert (sizes, folders) == (ends, [tmp_path])
+
+
+def test_a_line_for_which_there_is_no_room_leaves_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "log"
+    manager = ReuseManager(log=path)
+    manager.submit(smooth("a"))
+    before = path.read_bytes()
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.os, "fsync", full)
+        with pytest.raises(ConnectorError, match=f"{path} cannot be written: .*No space left on device; make room"):
+            manager.submit(smooth("b"))
+    assert path.read_bytes() == before
+    manager.submit(smooth("b"))
+    manager.close()
+    assert ReuseManager(log=path).names == ["a", "b"]
+
+
+def test_what_is_no_log_is_refused(tmp_path):
+    with pytest.raises(ConnectorError, match=f"the log {tmp_path} cannot be used"):
+        ReuseManager(log=tmp_path)
+    path = tmp_path / "log"
+    path.write_text(line(0, state="committed"))
+    with pytest.raises(StateError, match="the end of an action in line 1, but not its begin"):
+        ReuseManager(log=path)
+    path.write_text(line(0, state="intent", do="pause", what="a") + line(2, state="committed"))
+    with pytest.raises(StateError, match="damaged in line 2"):
+        ReuseManager(log=path)
+    path.write_text("")
+    assert ReuseManager(log=path).names == []
+
+
+def test_a_log_that_cannot_be_taken_up_is_free_again(tmp_path):
+    path = tmp_path / "log"
+    flow = ro.Dataflow("a")
+    doubled = flow.source("in", schema={"x": "double"}).to(
+        ro.map(abs, schema={"x": "double"}, name="abs", version="1"), id="m"
+    )
+    manager = ReuseManager(log=path, functions={"builtins:abs": abs})
+    manager.submit(flow.sink("out", doubled))
+    manager.close()
+    with pytest.raises(ConfigError, match="abs") as kept:  # whose traceback has the manager
+        ReuseManager(log=path)
+    assert ReuseManager(log=path, functions={"builtins:abs": abs}).names == ["a"]
+    del kept
+
+
+class Keeps(NullBackend):
+    """Runs a step already when a manager comes, and tells what it is asked for."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        self.fragments, self.asked = [set(steps)], []
+
+    def rest(self, rest):
+        self.asked.append((rest.name, rest.paused, sorted(rest.steps)))
+        return {}
+
+
+def test_steps_that_no_dataflow_of_the_log_has_are_ended(tmp_path):
+    path = tmp_path / "log"
+    manager = ReuseManager(log=path)
+    manager.submit(smooth("a"))
+    running = manager.backend.running()
+    manager.close()
+    backend = Keeps("kalman_filter.9", *running)
+    assert ReuseManager(backend, log=path).backend.running() == running
+    assert backend.fragments[0] > running  # it rests with the others of its fragment
+
+
+def test_a_dataflow_that_was_about_to_go_on_does(tmp_path, monkeypatch):
+    path = tmp_path / "log"
+    manager = ReuseManager(log=path)
+    manager.submit(smooth("a"))
+    manager.pause("a")
+    monkeypatch.setattr(manager.backend, "rest", lambda rest: (_ for _ in ()).throw(KeyboardInterrupt))
+    with suppress(KeyboardInterrupt):
+        manager.resume("a")
+    manager.close()
+    backend = Keeps()
+    again = ReuseManager(backend, log=path)
+    assert backend.asked == [("a", False, ["kalman_filter.1", "out.2", "readings.0"])]
+    assert again.state()["dataflows"][0]["paused"] is False
+    assert told(path)[-1] == ("resume", ["intent", "committed"])
+
+
+def test_nobody_shares_a_step_that_has_failed(monkeypatch):
+    manager = ReuseManager()
+    manager.submit(smooth("a"))
+    monkeypatch.setattr(manager.backend, "broken", lambda step: step == "kalman_filter.1")
+    assert manager.submit(smooth("b")).reused == {"readings": "readings.0"}
+
+
+# -- what a log comes to ---------------------------------------------------------------------------
+
+
+def came(name, state="committed"):
+    return {"do": "submit", "what": [{"name": name, "placed": {"in": "in.0", "out": f"out.{name}"}}], "state": state}
+
+
+def did(do, name, state="committed"):
+    return {"do": do, "what": name, "state": state}
+
+
+@pytest.mark.parametrize(
+    ("actions", "names", "paused", "woken", "outcome"),
+    [
+        ([], [], [], None, None),
+        ([came("a"), came("b")], ["a", "b"], [], None, None),
+        # what is under way
+        ([came("a"), came("b", "intent")], ["a"], [], None, "reverted"),
+        ([came("a"), came("b", "enacted")], ["a", "b"], [], None, "committed"),
+        ([came("a"), did("remove", "a", "intent")], [], [], None, "committed"),
+        ([came("a"), did("pause", "a", "intent")], ["a"], ["a"], None, "committed"),
+        ([came("a"), did("pause", "a"), did("resume", "a", "intent")], ["a"], [], "a", "committed"),
+        ([came("a"), did("pause", "a"), did("resume", "a", "enacted")], ["a"], [], "a", "committed"),
+        ([came("a"), did("defragment", None, "intent")], ["a"], [], None, "reverted"),
+        # what was not, though the log was never told how it ended
+        ([came("a", "intent"), came("b")], ["b"], [], None, None),
+        ([came("a"), did("remove", "a", "intent"), came("b")], ["a", "b"], [], None, None),
+        ([came("a", "enacted"), came("b")], ["a", "b"], [], None, None),
+        # what is over
+        ([came("a", "reverted"), came("b"), did("pause", "b", "reverted")], ["b"], [], None, None),
+        ([came("a"), did("pause", "a"), did("resume", "a")], ["a"], [], None, None),
+        (
+            [came("a"), came("b"), did("pause", "b"), did("pause", "a"), did("resume", "b")],
+            ["a", "b"],
+            ["a"],
+            None,
+            None,
+        ),
+        ([came("a"), did("pause", "a"), did("remove", "a"), came("a")], ["a"], [], None, None),
+    ],
+)
+def test_what_a_log_comes_to(actions, names, paused, woken, outcome):
+    found = past(actions)
+    steps = [s for a in actions if a["do"] == "submit" and a["state"] in ("enacted", "committed")
+             for s in ("in.0", f"out.{a['what'][0]['name']}")]  # fmt: skip
+    wanted = {name: came(name)["what"][0] for name in names}
+    assert found == Past(wanted, steps, paused, woken, outcome)
+    assert list(found.dataflows) == names
