@@ -91,6 +91,13 @@ def test_choices_at_random_are_even():
     assert abs(found["a"] - 0.3 * 8000) < 160
 
 
+def test_what_is_drawn_are_the_numbers_of_splitmix64():
+    """The first outputs for the seed 0, as published: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f."""
+    names = tuple(map(str, range(1000)))
+    found = choices(t.Bandit(actions=names, rewards=(0, 0)), asked(3))
+    assert found == [str(1000 * x >> 64) for x in (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F)]
+
+
 def test_exploration_falls():
     linear = t.Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=100.0, seed=2)
     found = choices(linear, told(("b", 5)) + asked(100_000))

@@ -81,6 +81,23 @@ def test_many_words_do_not_underflow():
     assert (row["spam_probability"], row["is_spam"]) == (1.0, True)
 
 
+@pytest.mark.parametrize(
+    ("totals", "p"),
+    [((0, 6), 0.01), ((9, 0), 0.99), ((0, 0), 0.4), ((9, 6), 1 / 2)],
+)
+def test_words_of_which_one_kind_of_message_has_none(totals, p):
+    rows = message(1, {"a": (3, 1)}, totals)  # 3 / 9 and 2 / 6 where there are such messages
+    assert t.BayesScore().session().push_many(rows)[0]["spam_probability"] == pytest.approx(p)
+
+
+def test_of_words_that_say_as_much_the_first_by_bytes_count():
+    counts = {"ü": (9, 0), "ab": (0, 6), "a": (9, 0), "b": (0, 6), "": (0, 6)}  # 0.99 and 0.01, as far from 0.5
+    for most, spam, ham in ((1, 0, 1), (2, 1, 1), (3, 1, 2), (4, 1, 3), (5, 2, 3)):
+        row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
+        odds = 0.99**spam * 0.01**ham, 0.01**spam * 0.99**ham
+        assert row["spam_probability"] == pytest.approx(odds[0] / sum(odds))
+
+
 def test_parameters():
     rows = message(1, {"a": (3, 1)})  # r_bad 1/3, r_good w/6
     for weight, p in ((2.0, 0.5), (1.0, 2 / 3)):

@@ -206,7 +206,7 @@ def choose(
                 u = _uniform(seed, drawn, s)
                 if counts[s, a] > least:
                     of = bins[s, a * size : (a + 1) * size]
-                    draw = np.float64((_past(int(u * counts[s, a]), of) + first) * width)
+                    draw = np.float64(_past(int(u * counts[s, a]), of) + first)
                     if kind == OPTIMISTIC:
                         draw = max(draw, totals[s, a] / counts[s, a])
                 else:
