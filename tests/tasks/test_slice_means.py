@@ -17,34 +17,47 @@ from tests.search import depth
 
 NOON = datetime(2024, 5, 1, 12, 0, 3, tzinfo=UTC)
 READINGS = st.lists(
-    st.tuples(st.sampled_from("ab"), st.sampled_from([0, 0, 1, 4, 7, 33]), st.sampled_from([None, 1.0, 2.5, 8.0])),
+    st.tuples(st.sampled_from("ab"), st.sampled_from([0, 0, 1, 4, 7, 33, -1, -9]), st.sampled_from([None, 1.0, 2.5, 8.0])),
     max_size=30,
 )
 
 
 def expected(rows, length, every, ahead, period, partial):
-    """Ticks one after the other, each over all that has come."""
+    """What each tick tells, of all that has come by then; and the numbers of the readings that are late."""
     if not rows:
-        return []
-    out, told, end = [], set(), rows[-1][1]
-    tick = every
-    while tick < end or (partial and tick <= end):
+        return [], []
+    out, late, slices, told = [], [], {}, set()
+    ticks = iter(range(every, 100_000, every))
+    tick = next(ticks)
+
+    def tell():
         now = tick // length
-        for key in sorted({key for key, *_ in rows}):
-            slices = {}
-            for k, at, value in rows:
-                if k == key and at <= tick and value is not None:
-                    slices.setdefault(at // length, []).append(value)
-            for number, values in sorted(slices.items()):
-                mean = sum(values) / len(values)
-                if number < now and (key, number) not in told:
-                    told.add((key, number))
-                    out.append((tick, key, False, number % (period // length), number * length, mean))
-                elif number == now:
-                    place = number + ahead
-                    out.append((tick, key, True, place % (period // length), place * length, mean))
-        tick += every
-    return sorted(out)
+        for (key, number), values in sorted(slices.items()):
+            mean = sum(values) / len(values)
+            if number < now and (key, number) not in told:
+                told.add((key, number))
+                out.append((tick, key, False, number % (period // length), number * length, mean))
+            elif number == now:
+                place = number + ahead
+                out.append((tick, key, True, place % (period // length), place * length, mean))
+
+    stream_time = 0
+    for i, (key, at, value) in enumerate(rows):
+        stream_time = max(stream_time, at)
+        while tick < stream_time:
+            tell()
+            tick = next(ticks)
+        number = at // length
+        if value is None:
+            continue
+        if (key, number) in told or number < max((n for k, n in slices if k == key), default=number):
+            late.append(i)
+        else:
+            slices.setdefault((key, number), []).append(value)
+    while partial and tick <= stream_time:
+        tell()
+        tick = next(ticks)
+    return sorted(out), late
 
 
 @given(READINGS, st.sampled_from([(10, 10), (10, 4), (12, 5)]), st.integers(0, 2), st.booleans(), st.integers(1, 7))
@@ -70,9 +83,24 @@ def test_means_are_those_of_lists(steps, times, ahead, partial, batch_size):
         (round((r["event_time"] - NOON) / timedelta(seconds=1)), r["key"], r["open"], r["slot"],
          (r["timestamp"] - NOON) // timedelta(seconds=1), r["mean"]) for r in result["slices"].to_pylist()
     ]  # fmt: skip
-    wanted = expected(rows, length, every, ahead, 60, partial)
+    wanted, late = expected(rows, length, every, ahead, 60, partial)
     assert sorted(row[:5] for row in found) == [row[:5] for row in wanted]
     assert [row[5] for row in sorted(found)] == pytest.approx([row[5] for row in wanted])
+    assert sorted((e["seq"], e["reason"]) for e in result.errors.to_pylist()) == [(i, "late") for i in late]
+
+
+def test_what_comes_behind_the_end_of_its_slice_is_an_error():
+    session = t.SliceMeans(length="10s", every="10s").session()
+
+    def told(second, value):
+        rows = session.push({"event_time": NOON + timedelta(seconds=second), "value": value})
+        return [(row["open"], row["timestamp"] - NOON, row["value"]) for row in rows]
+
+    assert told(0, 1.0) == told(-1, 50.0) == []  # the first slice begins with the first time
+    assert told(11, 2.0) == [(False, timedelta(0), 1.0)]
+    assert told(9, 50.0) == []
+    assert told(31, 4.0) == [(False, timedelta(seconds=10), 2.0)]
+    assert [(error["reason"], error["message"]) for error in session.errors] == [("late", "its slice is over")] * 2
 
 
 def test_a_long_silence_costs_nothing():

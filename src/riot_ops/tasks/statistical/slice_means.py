@@ -24,8 +24,6 @@ from riot_ops.tasks.statistical.time_batches import Numbers
 
 __all__ = ["SliceMeans"]
 
-#: No slice.
-NONE = -1
 #: A tick is past when time has gone on: it sees what comes at its own time.
 MOMENT = timedelta(microseconds=1)
 ROOM = 1 << 16
@@ -35,10 +33,11 @@ ROOM = 1 << 16
 def _slices(
     values: Any, times: Any, slots: Any, keys: Any, tick_rows: Any, ticks: Any, origin: Any, length: Any, at: Any,
     slice_: Any, total: Any, rest: Any, n: Any, done: Any, done_mean: Any, out_slot: Any, out_tick: Any, out_slice: Any,
-    out_open: Any, out_mean: Any,
+    out_open: Any, out_mean: Any, late: Any,
 ) -> Any:  # fmt: skip
     """Add rows to slices, and put out what there is at each tick; returns how much.
 
+    ``slice_`` is the latest slice of a key, of which all is told where n is 0; ``done`` one before, yet to be told.
     Ticks are moments, before the row of the same place in ``tick_rows``. ``at`` has the row and the tick to go on with:
     where there is no room for what all keys may give at one tick, this returns and is to be called again.
     """
@@ -50,16 +49,16 @@ def _slices(
                 break
             now = (ticks[j] - origin) // length
             for s in range(keys):
-                if slice_[s] != NONE and slice_[s] < now:
+                if n[s] > 0 and slice_[s] < now:
                     done[s] = slice_[s]
                     done_mean[s] = (total[s] + rest[s]) / n[s]
-                    slice_[s] = NONE
-                if done[s] != NONE:
+                    n[s] = 0
+                if done[s] != NEVER:
                     out_slot[found], out_tick[found], out_slice[found] = s, ticks[j], done[s]
                     out_open[found], out_mean[found] = False, done_mean[s]
                     found += 1
-                    done[s] = NONE
-                if slice_[s] != NONE:
+                    done[s] = NEVER
+                if n[s] > 0:
                     out_slot[found], out_tick[found], out_slice[found] = s, ticks[j], slice_[s]
                     out_open[found], out_mean[found] = True, (total[s] + rest[s]) / n[s]
                     found += 1
@@ -68,16 +67,18 @@ def _slices(
         if not np.isnan(values[i]):
             s = slots[i]
             k = (times[i] - origin) // length
-            if slice_[s] != k:
-                if slice_[s] != NONE:
+            late[i] = k < slice_[s] or (k == slice_[s] and n[s] == 0)
+            if k > slice_[s]:
+                if n[s] > 0:
                     done[s] = slice_[s]
                     done_mean[s] = (total[s] + rest[s]) / n[s]
                 slice_[s] = k
                 total[s] = 0.0
                 rest[s] = 0.0
                 n[s] = 0
-            total[s], rest[s] = add(total[s], rest[s], values[i])
-            n[s] += 1
+            if not late[i]:
+                total[s], rest[s] = add(total[s], rest[s], values[i])
+                n[s] += 1
         i += 1
     at[0], at[1] = i, j
     return found
@@ -113,15 +114,14 @@ class SliceMeans(ValueTask):
     ----------------
     float64[n] -> float64[ticks * keys], N:M; O(1) time per reading and O(keys) per tick. State per key: 48 bytes.
 
-    Readings of a key must not be late by more than a tick: those of a slice that has ended begin another.
-
     Missing values
     --------------
     A null or NaN reading is skipped, and so is one without event time.
 
     Errors
     ------
-    An infinite reading goes to the errors stream as ``not_finite``.
+    An infinite reading goes to the errors stream as ``not_finite``; as ``late`` one whose slice has ended, or whose key
+    is in a later one.
 
     References
     ----------
@@ -177,11 +177,11 @@ class SliceMeans(ValueTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {
-            "slice": StateField("int64", initial=NONE),
+            "slice": StateField("int64", initial=NEVER),
             "total": StateField("float64"),
             "rest": StateField("float64"),
             "n": StateField("int64"),
-            "done": StateField("int64", initial=NONE),
+            "done": StateField("int64", initial=NEVER),
             "done_mean": StateField("float64"),
         }
 
@@ -204,14 +204,16 @@ class SliceMeans(ValueTask):
         keys = state["n"].size
         origin, at = ticks.origin, np.zeros(2, np.int64)
         parts: list[tuple[Any, ...]] = []
-        room = 2 * keys + ROOM
+        room, late = 2 * keys + ROOM, np.zeros(values.size, np.bool_)
         while at[0] < values.size or at[1] < moments.size:
             out = (*(np.empty(room, np.int64) for _ in range(3)), np.empty(room, np.bool_), np.empty(room))
             found = _slices(
                 values, times, slots, keys, rows, moments, origin, in_us(self.length), at, state["slice"],
-                state["total"], state["rest"], state["n"], state["done"], state["done_mean"], *out,
+                state["total"], state["rest"], state["n"], state["done"], state["done_mean"], *out, late,
             )  # fmt: skip
             parts.append(tuple(one[:found] for one in out))
+        if batch is not None:
+            dead.reject(batch, late, "late", "its slice is over")
         slot, tick, number, is_open, means = (np.concatenate(one) for one in zip(*parts, strict=True))
         place = number + np.where(is_open, self.ahead, 0)
         columns = {
