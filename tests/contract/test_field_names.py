@@ -22,10 +22,20 @@ SKIPPED = {"LZP", "RZP"}
 MADE_OF_A_NAME = ("_index", "_probability", "_probabilities")
 
 
+def with_made(names):
+    """The same, and what is made of these names."""
+    return {name + made: other + made for name, other in names.items() for made in ("", *MADE_OF_A_NAME)}
+
+
+def swapped(known, names):
+    """Fields, or what is required of each, by other names."""
+    given = known.items() if isinstance(known, dict) else known
+    return [(names.get(n[0], n[0]), n[1]) if isinstance(n, tuple) else names.get(n, n) for n in given]
+
+
 def outcome(task, batch, names):
     """Rows, rows at the end and reasons of errors, with other names, without bytes, in which names may stand as well."""
-    for name, other in [*names.items()]:
-        names = {**names, **{name + made: other + made for made in MADE_OF_A_NAME}}
+    names = with_made(names)
     run = Run(task)
     run.push(batch)
     rows = [run.rows, run.flush()]
@@ -63,8 +73,13 @@ def test_fields_may_have_any_names(kind):
         if not names:
             continue
         batch = case.batch.rename_columns([names.get(name, name) for name in case.batch.schema.names])
+        task = case.task.replace(**parameters)
         with uncompiled():
-            assert outcome(case.task.replace(**parameters), batch, {}) == outcome(case.task, case.batch, names)
+            assert outcome(task, batch, {}) == outcome(case.task, case.batch, names)
+        names = with_made(names)
+        for told in (type(task).requires, type(task).writes):
+            known = told(case.task)
+            assert told(task) == (known if known is None else type(known)(swapped(known, names))), told.__name__
 
 
 VALUE_TASKS = [

@@ -32,8 +32,8 @@ ROOM = 1 << 16
 @kernel
 def _slices(
     values: Any, times: Any, slots: Any, keys: Any, tick_rows: Any, ticks: Any, origin: Any, length: Any, at: Any,
-    slice_: Any, total: Any, rest: Any, n: Any, done: Any, done_mean: Any, out_slot: Any, out_tick: Any, out_slice: Any,
-    out_open: Any, out_mean: Any, late: Any,
+    slice_: Any, total: Any, rest: Any, n: Any, done: Any, done_mean: Any, late: Any, out_slot: Any, out_tick: Any,
+    out_slice: Any, out_open: Any, out_mean: Any,
 ) -> Any:  # fmt: skip
     """Add rows to slices, and put out what there is at each tick; returns how much.
 
@@ -209,7 +209,7 @@ class SliceMeans(ValueTask):
             out = (*(np.empty(room, np.int64) for _ in range(3)), np.empty(room, np.bool_), np.empty(room))
             found = _slices(
                 values, times, slots, keys, rows, moments, origin, in_us(self.length), at, state["slice"],
-                state["total"], state["rest"], state["n"], state["done"], state["done_mean"], *out, late,
+                state["total"], state["rest"], state["n"], state["done"], state["done_mean"], late, *out,
             )  # fmt: skip
             parts.append(tuple(one[:found] for one in out))
         if batch is not None:
