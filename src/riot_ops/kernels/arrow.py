@@ -23,6 +23,7 @@ __all__ = [
     "pieces",
     "present",
     "readonly",
+    "repeated",
     "spread",
     "strings_from_spans",
     "taken",
@@ -269,6 +270,21 @@ def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
         return truth_column(column.to_numpy(zero_copy_only=False)[rows])
     return column.take(pa.array(rows))
+
+
+def repeated(column: pa.Array, times: npt.NDArray[np.int64]) -> pa.Array:
+    """The values of a column, each so many times.
+
+    >>> repeated(pa.array(["a", "b", "c"]), np.array([2, 0, 1])).to_pylist()
+    ['a', 'a', 'c']
+    """
+    kind = column.type
+    if column.null_count or not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_boolean(kind)):
+        return taken(column, np.repeat(np.arange(len(column)), times))
+    if pa.types.is_boolean(kind):
+        return truth_column(np.repeat(column.to_numpy(zero_copy_only=False), times))
+    values = np.repeat(int_column(column), times)
+    return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)], 0)
 
 
 def spread(column: pa.Array, places: npt.NDArray[np.int64], n: int) -> pa.Array:

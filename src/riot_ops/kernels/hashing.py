@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import NO_MASK, byte_spans, float_column, present, readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.masks import first
 from riot_ops.kernels.numbers import load8
 from riot_ops.kernels.selection import Rows, Selection
 
@@ -89,14 +90,30 @@ def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
     return h1, h2
 
 
+@kernel(inline=True)
+def _murmur3_short(data: Any, start: Any, n: Any, seed: Any) -> Any:
+    """The same of at most 15 bytes, where 16 can be read: no branch depends on how many there are."""
+    h1 = seed ^ rotl((load8(data, start) & first(8 * n)) * _C1, 31) * _C2 ^ np.uint64(n)
+    h2 = seed ^ rotl((load8(data, start + 8) & first(max(8 * n - 64, 0))) * _C2, 33) * _C1 ^ np.uint64(n)
+    h1 += h2
+    h2 += h1
+    h1 = fmix64(h1)
+    h2 = fmix64(h2)
+    h1 += h2
+    return h1, h2 + h1
+
+
 @kernel
 def _hash_spans(data: Any, starts: Any, ends: Any, valid: Any, seed: Any, h1: Any, h2: Any) -> None:
+    inside = data.size - 16
     for i in range(h1.size):
-        if valid.size == 0 or valid[i]:
-            h1[i], h2[i] = murmur3_x64_128(data, starts[i], ends[i], seed)
-        else:
+        if valid.size > 0 and not valid[i]:
             h1[i] = _NULL
             h2[i] = _NULL
+        elif ends[i] - starts[i] < 16 and starts[i] <= inside:
+            h1[i], h2[i] = _murmur3_short(data, starts[i], ends[i] - starts[i], seed)
+        else:
+            h1[i], h2[i] = murmur3_x64_128(data, starts[i], ends[i], seed)
 
 
 @kernel

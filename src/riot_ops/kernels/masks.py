@@ -8,13 +8,14 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["WIDTH", "below64", "equal64", "first", "ones", "strange64", "unusual64"]
+__all__ = ["WIDTH", "below64", "equal64", "first", "ones", "reversed_bytes", "strange64", "unusual64"]
 
 #: Bytes that one look takes in; all of them must be there.
 WIDTH = 64
 
 _U1, _NOUGHT = np.uint64(1), np.uint64(0)
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ODD_BYTES, _ODD_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
 
 @kernel(numba="riot_ops.kernels.vectors.equal64")
@@ -63,3 +64,11 @@ def ones(word: Any) -> Any:
 def first(n: Any) -> Any:
     """The n lowest bits, all where n is 64 or more."""
     return _ALL if n >= 64 else ~(_ALL << np.uint64(n))
+
+
+@kernel
+def reversed_bytes(w: Any) -> Any:
+    """The eight bytes of a number the other way round: as numbers these are in the order of the bytes as text."""
+    w = ((w >> np.uint64(8)) & _ODD_BYTES) | ((w & _ODD_BYTES) << np.uint64(8))
+    w = ((w >> np.uint64(16)) & _ODD_PAIRS) | ((w & _ODD_PAIRS) << np.uint64(16))
+    return (w >> np.uint64(32)) | (w << np.uint64(32))

@@ -37,12 +37,26 @@ def _rises(column: Any, decided: Any) -> Any:
     return n
 
 
+@kernel
+def _both_rise(first: Any, second: Any) -> Any:
+    """Whether rows are in the order of two columns, in one pass without branches."""
+    falls = False
+    for i in range(1, first.size):
+        k = np.uint64(i)
+        j = np.uint64(i - 1)
+        falls |= (first[k] < first[j]) | ((first[k] == first[j]) & (second[k] < second[j]))
+    return not falls
+
+
 def are_sorted(columns: Iterable[npt.NDArray[np.int64]], n: int) -> bool:
     """Whether n rows are in the order of columns, of which the first counts most.
 
     >>> are_sorted([np.array([1, 1, 2]), np.array([3, 4, 0])], 3), are_sorted([np.array([1, 1]), np.array([4, 3])], 2)
     (True, False)
     """
+    columns = list(columns)
+    if len(columns) in (1, 2):
+        return bool(_both_rise(readonly(columns[0]), readonly(columns[-1])))
     decided = np.zeros(n, np.bool_)
     for column in columns:
         found = _rises(readonly(column), decided)

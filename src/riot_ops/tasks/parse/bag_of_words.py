@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, spread, taken, text_sizes
+from riot_ops.kernels.arrow import byte_spans, joined, pieces, repeated, spread, taken, text_sizes
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.kernels.word_counts import word_counts
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
@@ -131,23 +128,22 @@ class BagOfWords(StatelessTask):
         column = batch.column(self.field)
         if pa.types.is_null(column.type):
             column = column.cast(pa.string())
-        found = word_counts(*byte_spans(column), _letters(self.lowercase), self.whole is not None)
-        words = found.rows.size
-        bitmap = None
-        if self.whole is not None:
-            bitmap = pa.py_buffer(np.packbits(~found.whole, bitorder="little"))
+        found = word_counts(*byte_spans(column), self.lowercase, self.whole is not None)
+        words = found.places.size
+        bitmap = None if self.whole is None else pa.py_buffer(np.packbits(found.places > 0, bitorder="little"))
         buffers = [bitmap, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
         made = {
             self.output: pa.Array.from_buffers(pa.string(), words, buffers),
             self.count: pa.array(found.counts),
-            self.different: pa.array(found.different[found.rows]),
+            self.different: pa.array(np.repeat(found.different, found.entries)),
             next_sub(batch.schema.names): pa.array(found.places),
         }
         if self.whole:
-            heads = np.flatnonzero(found.whole)
-            made |= {name: spread(taken(batch.column(name), found.rows[heads]), heads, words) for name in self.whole}
+            texts = np.flatnonzero(found.entries)
+            heads = (np.cumsum(found.entries) - found.entries)[texts]
+            made |= {name: spread(taken(batch.column(name), texts), heads, words) for name in self.whole}
         schema = self.output_schema(batch.schema)
-        columns = [made[f.name] if f.name in made else taken(batch.column(f.name), found.rows) for f in schema]
+        columns = [made[f.name] if f.name in made else repeated(batch.column(f.name), found.entries) for f in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @classmethod
@@ -162,15 +158,3 @@ class BagOfWords(StatelessTask):
         yield Case(cls(field="text", keep=("key",)), batch)
         yield Case(cls(field="text", lowercase=False, whole=("key",), output="text"), batch, "whole texts")
         yield Case(cls(field="text", whole=()), batch, "nothing but counts")
-
-
-@functools.cache
-def _letters(lowercase: bool) -> npt.NDArray[np.uint8]:
-    """What each byte of a text becomes; 0: it is not in a word."""
-    table = np.zeros(256, np.uint8)
-    word = np.frombuffer((string.ascii_letters + string.digits + "_").encode(), np.uint8)
-    table[word] = word
-    if lowercase:
-        upper = np.frombuffer(string.ascii_uppercase.encode(), np.uint8)
-        table[upper] = upper + 32
-    return readonly(table)

@@ -18,6 +18,8 @@ from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count, Positive, Probability
 from riot_ops.kernels.arrow import byte_spans, count_column
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.masks import first, reversed_bytes
+from riot_ops.kernels.numbers import load8
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
 __all__ = ["BayesScore"]
@@ -25,6 +27,11 @@ __all__ = ["BayesScore"]
 MADE = ("spam_probability", "is_spam")
 #: What becomes of a message; above 0: so many words are missing.
 COMPLETE, GIVEN_UP, NO_MESSAGE = 0, -1, -2
+#: How finely keys tell apart how much words say; what comes behind all keys.
+STEPS, LAST = float(1 << 24), int(np.iinfo(np.int64).max)
+#: Keys that are compared at once, and rows that are looked at together at least.
+TOGETHER, LEAST_CHOSEN = 16, 64
+_NOUGHT = np.uint64(0)
 
 
 @kernel
@@ -56,60 +63,125 @@ def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, he
     return n
 
 
-@kernel(inline=True)
-def _before(interest: Any, row: Any, other: Any, other_row: Any, data: Any, starts: Any, ends: Any) -> Any:
-    """Whether a word comes before another: it says more, or as much and is the first of both by its bytes."""
-    if interest != other:
-        return interest > other
-    a = starts[row]
-    b = starts[other_row]
-    while a < ends[row] and b < ends[other_row]:
-        if data[a] != data[b]:
-            return data[a] < data[b]
-        a += 1
-        b += 1
-    return a >= ends[row] and b < ends[other_row]
+@kernel
+def _key(share: Any, data: Any, start: Any, end: Any) -> Any:
+    """A number that is smaller for a word that says more, or as much and comes first by its first five bytes."""
+    w = _NOUGHT
+    if start + 8 <= data.size:
+        w = load8(data, start) & first(8 * (end - start))
+    else:
+        for i in range(min(end - start, 8)):
+            w |= np.uint64(data[np.uint64(start + i)]) << np.uint64(8 * i)
+    return np.int64((0.5 - abs(share - 0.5)) * STEPS) << 39 | np.int64(reversed_bytes(w) >> np.uint64(25))
 
 
 @kernel
-def _score(
+def _weigh(
     entry: Any, bad: Any, good: Any, head: Any, status: Any, data: Any, starts: Any, ends: Any,
-    unknown: Any, least: Any, ham_weight: Any,
-    size: Any, rows: Any, shares: Any, odds: Any,
+    unknown: Any, least: Any, ham_weight: Any, shares: Any, keys: Any, size: Any, begins: Any, grouped: Any,
 ) -> None:  # fmt: skip
-    """The logarithm of the odds against spam of each message that is complete, by its most interesting words.
+    """Of each word of a message that is complete how much it speaks for spam, and its key; and such rows by message.
 
-    ``size``, ``rows`` and ``shares`` are room for these words, in order.
+    Those of message s are the ``size[s]`` before ``begins[s]`` in ``grouped``.
     """
-    most = rows.shape[1]
     for i in range(entry.size):
         s = entry[i]
         if s < 0 or status[s] != COMPLETE or head[s] == i:
             continue
-        h = head[s]
+        h = np.uint64(head[s])
         r_bad = bad[i] / bad[h] if bad[h] > 0 else 0.0
         r_good = ham_weight * good[i] / good[h] if good[h] > 0 else 0.0
         p = unknown
         if r_bad + r_good > 0.0:
             p = min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
-        interest = abs(p - 0.5)
-        n = size[s]
-        if n == most:  # is it better than the last one?
-            if not _before(interest, i, abs(shares[s, n - 1] - 0.5), rows[s, n - 1], data, starts, ends):
-                continue
-            n -= 1
-        k = n
-        while k > 0 and _before(interest, i, abs(shares[s, k - 1] - 0.5), rows[s, k - 1], data, starts, ends):
-            shares[s, k] = shares[s, k - 1]
-            rows[s, k] = rows[s, k - 1]
-            k -= 1
-        shares[s, k] = p
-        rows[s, k] = i
-        size[s] = n + 1
+        shares[i] = p
+        keys[i] = _key(p, data, starts[i], ends[i])
+        size[s] += 1
+    at = 0
     for s in range(head.size):
+        begins[s] = at
+        at += size[s]
+    for i in range(entry.size):
+        s = entry[i]
+        if s >= 0 and status[s] == COMPLETE and head[s] != i:
+            grouped[np.uint64(begins[s])] = i
+            begins[s] += 1
+
+
+@kernel
+def _before(a: Any, b: Any, shares: Any, data: Any, starts: Any, ends: Any) -> Any:
+    """Whether a word comes before another: it says more, or as much and is the first of both by its bytes."""
+    more, less = abs(shares[a] - 0.5), abs(shares[b] - 0.5)
+    if more != less:
+        return more > less
+    p = starts[a]
+    q = starts[b]
+    while p < ends[a] and q < ends[b]:
+        if data[p] != data[q]:
+            return data[p] < data[q]
+        p += 1
+        q += 1
+    return p >= ends[a] and q < ends[b]
+
+
+@kernel
+def _best(
+    n: Any, most: Any, chosen: Any, near: Any, room: Any, keys: Any, shares: Any, data: Any, starts: Any, ends: Any
+) -> Any:  # fmt: skip
+    """Bring the first of n chosen rows to the front, in order; returns how many these are.
+
+    The place of each is the number of keys below its own. To count them takes no branch, and so less than sorting.
+    ``near`` has the keys of the rows, and room for so many that the loop over them has no rest; ``room`` is room.
+    """
+    padded = (n + TOGETHER - 1) // TOGETHER * TOGETHER
+    for k in range(n, padded):
+        near[np.uint64(k)] = LAST
+    for k in range(n):
+        own = near[np.uint64(k)]
+        place = 0
+        same = 0
+        for j in range(padded):
+            place += near[np.uint64(j)] < own
+            same += near[np.uint64(j)] == own
+        row = chosen[np.uint64(k)]
+        if same > 1:
+            for j in range(n):
+                if j != k and near[j] == own and _before(chosen[j], row, shares, data, starts, ends):
+                    place += 1
+        if place < most:
+            room[np.uint64(place)] = row
+    n = min(n, most)
+    for k in range(n):
+        chosen[np.uint64(k)] = room[np.uint64(k)]
+        near[np.uint64(k)] = keys[room[np.uint64(k)]]
+    return n
+
+
+@kernel
+def _score(
+    size: Any, begins: Any, grouped: Any, shares: Any, keys: Any, data: Any, starts: Any, ends: Any, most: Any,
+    chosen: Any, near: Any, room: Any, odds: Any,
+) -> None:  # fmt: skip
+    """The logarithm of the odds against spam of each message, by its most interesting words, the first one first."""
+    last = 0.5
+    against = 0.0
+    for s in range(size.size):
+        n = 0
+        for at in range(begins[s] - size[s], begins[s]):
+            i = grouped[np.uint64(at)]
+            chosen[np.uint64(n)] = i
+            near[np.uint64(n)] = keys[np.uint64(i)]
+            n += 1
+            if n == chosen.size:
+                n = _best(n, most, chosen, near, room, keys, shares, data, starts, ends)
+        n = _best(n, most, chosen, near, room, keys, shares, data, starts, ends)
         odds[s] = 0.0
-        for k in range(size[s]):
-            odds[s] += math.log((1.0 - shares[s, k]) / shares[s, k])
+        for k in range(n):
+            share = shares[np.uint64(chosen[np.uint64(k)])]
+            if share != last:  # the logarithm takes longer than the rest
+                last = share
+                against = math.log((1.0 - share) / share)
+            odds[s] += against
 
 
 @register
@@ -231,11 +303,14 @@ class BayesScore(KeyedTask):
         entry, head, last, status = (np.empty(slots.size, np.int64) for _ in range(4))
         n = int(_gather(slots, whole, different, current, entry, head, last, status))
         head, last, status = head[:n], last[:n], status[:n]
-        odds, size = np.empty(n), np.zeros(n, np.int64)
-        room = np.empty((n, self.words), np.int64), np.empty((n, self.words))
-        options = (self.unknown, self.least, self.ham_weight)
-        given: tuple[Any, ...] = (entry, bad, good, head, status, *byte_spans(words)[:3], *options)
-        _score(*(*given, size, *room, odds))
+        odds, size, begins = np.empty(n), np.zeros(n, np.int64), np.empty(n, np.int64)
+        shares, keys, grouped = np.empty(slots.size), np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
+        spans, options = byte_spans(words)[:3], (self.unknown, self.least, self.ham_weight)
+        found: tuple[Any, ...] = (shares, keys, size, begins, grouped)
+        _weigh(*(entry, bad, good, head, status, *spans, *options, *found))
+        chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN), np.int64)
+        room = np.empty(chosen.size + TOGETHER, np.int64), np.empty(self.words, np.int64)
+        _score(*(size, begins, grouped, shares, keys, *spans, self.words, chosen, *room, odds))
         of_row = np.append(status, NO_MESSAGE)[entry]
         dead.reject(batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not come before")
         dead.reject(batch, of_row == GIVEN_UP, "incomplete", "the message began anew before all its words had come")
