@@ -120,3 +120,11 @@ def test_parameters():
 def test_misuse_is_refused(parameters, said):
     with pytest.raises(ConfigError, match=said):
         t.BayesScore(**parameters)
+
+
+@pytest.mark.parametrize("most", [15, 100])
+def test_of_many_words_with_one_beginning_the_first_count(most):
+    names = [f"beginning{'x' * (i % 4)}{i}" for i in range(150)] + [f"begin{i}" for i in range(60)]
+    counts = {name: (i % 5, i % 3) for i, name in enumerate(names)}
+    row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
+    assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9)

@@ -253,6 +253,12 @@ class Engine:
         counts, self._counts = self._counts, {}
         return counts
 
+    def taken(self) -> tuple[int, int]:
+        """Records that came in, and that the step with the most took, as :meth:`counts` would tell."""
+        intakes = {step.name for step in self.steps if isinstance(step.operator, Intake)}
+        taken = {name: n for name, (n, _) in self._counts.items()}
+        return sum(n for name, n in taken.items() if name in intakes), max(taken.values(), default=0)
+
     def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
         """The state of each keyed step."""
         return {name: state.snapshot(kind) for name, state in self.states.items()}

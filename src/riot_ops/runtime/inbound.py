@@ -53,6 +53,18 @@ class Arrival:
         self.rows += other.rows
         self.size += other.size
 
+    def parted(self, rows: int) -> tuple[Arrival, Arrival] | None:
+        """The first so many records and the others; None where they cannot be parted."""
+        if len(self.inputs) != 1:
+            return None
+        ((stream, batches),) = self.inputs.items()
+        if len(batches) != 1 or not 0 < rows < self.rows:
+            return None
+        (batch,) = batches
+        times = self.first_us, self.last_us
+        first = Arrival(self.source, {stream: [batch.slice(0, rows)]}, None, *times, self.full)
+        return first, Arrival(self.source, {stream: [batch.slice(rows)]}, self.offset, *times, self.full)
+
 
 class Inbound:
     """The batches that wait for the steps; who puts more is held back between the marks ``high`` and ``low``.
@@ -171,8 +183,8 @@ class Inbound:
             if n == 0 and held is not None and held.rows:
                 self._close(name, full=True)
                 return arrival
-            if n is not None and (n := max(n, 1)) < arrival.rows:
-                arrival, rest = _parted(arrival, n)
+            if n is not None and (parts := arrival.parted(max(n, 1))) is not None:
+                arrival, rest = parts
         self.size += arrival.size
         self.most = max(self.most, self.size)
         if held is None:
@@ -234,15 +246,6 @@ def _cut(arrival: Arrival, size: int, rows: int) -> int | None:
     if len(batches) != 1 or not arrival.rows:
         return None
     return fitting(batches[0].slice(0, max(rows, 0)), size) if size > 0 else 0
-
-
-def _parted(arrival: Arrival, n: int) -> tuple[Arrival, Arrival]:
-    ((stream, (batch,)),) = arrival.inputs.items()
-    a, b = batch.slice(0, n), batch.slice(n)
-    return (
-        Arrival(arrival.source, {stream: [a]}, None, arrival.first_us, arrival.last_us),
-        Arrival(arrival.source, {stream: [b]}, arrival.offset, arrival.first_us, arrival.last_us),
-    )
 
 
 def _joined(arrival: Arrival) -> Arrival:

@@ -36,6 +36,10 @@ __all__ = ["BATCH_SIZE", "Result", "run"]
 #: Where nothing is said: most records in a batch, and its bytes. A batch has a price of its own, a step some
 #: microseconds to milliseconds; beyond this little is gained, and memory grows.
 BATCH_SIZE, GATHERED = 131_072, Buffering(capacity=16 << 20, queue=32 << 20)
+#: Most records that a step should take at once. Where records become many, as texts that become their words, what is
+#: made of a batch is else more memory than one batch leaves for the next, see :mod:`riot_ops.runtime.memory`. And how
+#: many records are done at first, when it is not known what becomes of them.
+WIDEST, FIRST = 4 * BATCH_SIZE, 16_384
 
 
 @dataclass
@@ -89,7 +93,8 @@ def run(
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` where that is given, else memory.
     batch_size : int, default 131072
-        Most records in a batch.
+        Most records in a batch. Where steps make so many of one that a step would take more than 524,288 it is done in
+        parts.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         How many bytes make a batch, how long it waits for them, and how many may wait between the source and the tasks
         before the source is held back; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB.
@@ -230,11 +235,20 @@ class _Job:
                 return arrival
 
     def _process(self, arrival: Arrival) -> None:
+        """Have a batch done, in parts where steps make much of it."""
+        enough = arrival.rows >= self._enough(arrival)
+        while (parts := arrival.parted(self._fitting())) is not None:
+            first, arrival = parts
+            self._push(first, enough)
+        self._push(arrival, enough)
+
+    def _push(self, arrival: Arrival, enough: bool) -> None:
         self.halfway.add(arrival.source)
         if arrival.inputs:
             self.ended = False
             self.epoch_count += max(arrival.rows, 1)  # a heartbeat is something, too
-            if isinstance(self.engine, Pipeline) and arrival.rows >= self._enough(arrival):
+            if isinstance(self.engine, Pipeline) and enough:
+                self._collect(self.engine.most - 1)
                 self.underway.append((arrival, self.engine.begin(arrival.inputs)))
             else:
                 self._collect()
@@ -250,6 +264,11 @@ class _Job:
         if self.progress is not None:
             self.summary.seconds = time.time() - self.started
             self.progress(self.summary)
+
+    def _fitting(self) -> int:
+        """How many records may be done at once, by what the steps have made of those before."""
+        came, most = self.engine.taken()
+        return max(1, WIDEST * came // most) if came else FIRST
 
     def _enough(self, arrival: Arrival) -> int:
         """Records from which on a batch goes to other threads."""

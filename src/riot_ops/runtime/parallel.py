@@ -15,6 +15,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -202,6 +203,7 @@ class Pipeline:
         self._pool = ThreadPoolExecutor(cores, thread_name_prefix=name)
         self._lock = threading.Lock()
         self._begun = 0
+        self._came, self._given = 0, Counter[str]()  # records of the waves that are through, by stream
         self._last = math.inf  # number of the last wave that is to come to something
 
     def tell(self, through: Callable[[], None]) -> None:
@@ -238,6 +240,10 @@ class Pipeline:
                 found[step] = t + taken, r + rejected
         return found
 
+    def taken(self) -> tuple[int, int]:
+        """As :meth:`Engine.taken`, by what steps gave, of the waves that are through."""
+        return self._came, max(self._given.values(), default=0)
+
     def snapshot(self) -> dict[str, bytes]:
         """As :meth:`Engine.snapshot`, while no wave is under way."""
         return {name: data for engine in self._engines() for name, data in engine.snapshot().items()}
@@ -256,6 +262,8 @@ class Pipeline:
         return [engine for run in self._runs for engine in run.engines]
 
     def _results(self, wave: Wave) -> Batches:
+        self._came += sum(b.num_rows for batches in wave.inputs.values() for b in batches)
+        self._given.update({name: sum(b.num_rows for b in batches) for name, batches in wave.made.items()})
         results = {stream: wave.made[stream] for stream in self.outputs if wave.made.get(stream)}
         errors = [batch for run in self._runs for batch in wave.errors.get(run.index, [])]
         return {**results, ERRORS_STREAM: errors} if errors else results
