@@ -187,6 +187,9 @@ def _tokens(column: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind):
         texts = column.cast(pa.string())
         return texts.fill_null("null") if column.null_count else texts
+    if kind == TIMESTAMP and pc.all(_in_range(column)).as_py():
+        texts = pc.replace_substring_regex(column.cast(pa.string()), r"(\.000000)?Z$", '+00:00"')  # as Python does
+        return pc.binary_join_element_wise('"', texts, "").fill_null("null")
     if pa.types.is_binary(kind):
         with contextlib.suppress(pa.ArrowInvalid):  # what is no UTF-8 is looked at one by one
             column = column.cast(pa.string())

@@ -22,6 +22,9 @@ WAKE = object()
 #: So many batches may come while a range is half done; then batches end where a range does, so that the run can commit.
 UNCOMMITTED = 8
 
+#: Memory of the C library, which keeps what a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
+KEPT = pa.system_memory_pool()
+
 Inputs = dict[str, list[pa.RecordBatch]]
 
 
@@ -255,5 +258,5 @@ def _joined(arrival: Arrival) -> Arrival:
             arrival.inputs[stream] = []
             for (rows, _), alike in groupby(batches, key=lambda b: (b.num_rows > 0, b.schema)):
                 run = list(alike)
-                arrival.inputs[stream] += [pa.concat_batches(run)] if rows and len(run) > 1 else run
+                arrival.inputs[stream] += [pa.concat_batches(run, KEPT)] if rows and len(run) > 1 else run
     return arrival

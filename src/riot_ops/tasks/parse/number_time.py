@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -90,12 +90,15 @@ class NumberTime(StatelessTask):
         return with_field(schema, pa.field("event_time", TIMESTAMP))
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        number = int_column(batch.column("seq")) // self.sources
-        every = in_us(self.every)
-        spans = number // self.messages
-        rest = number - spans * self.messages  # which is faster than a remainder
+        spans, every = int_column(batch.column("seq")), in_us(self.every)
+        if self.sources > 1:  # a division takes longer than all else
+            spans = spans // self.sources
+        rest: Any = 0
+        if self.messages > 1:
+            number, spans = spans, spans // self.messages
+            rest = (number - spans * self.messages) * every // self.messages if every else 0
         beyond = spans > LATEST // max(1, every)
-        times = np.where(beyond, 0, spans) * every + rest * every // self.messages
+        times = np.where(beyond, 0, spans) * every + rest if every else np.zeros(spans.size, np.int64)
         if beyond.any():
             dead.reject(batch, beyond, "out_of_range", "its time is not within the years 1 to 9999")
             batch, times = batch.filter(pa.array(~beyond)), times[~beyond]
