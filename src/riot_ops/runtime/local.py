@@ -178,7 +178,7 @@ class _Job:
     halfway: set[str] = field(default_factory=set)  # sources of which a part of a range has been processed
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
-        keep_freed()
+        keep_freed(self.engine.most if isinstance(self.engine, Pipeline) else 1)
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
         self._restore()
         self.started = time.time()
