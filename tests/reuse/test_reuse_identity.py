@@ -15,7 +15,7 @@ from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.source import MqttSource
 from riot_ops.intake.stream_source import StreamSource
 from riot_ops.reuse.errors import DescriptorError
-from riot_ops.reuse.identity import pieces, signature, signatures
+from riot_ops.reuse.identity import alone, pieces, signature, signatures
 from riot_ops.streams.city import CitySource, city
 from riot_ops.streams.loop import Loop
 from riot_ops.streams.pace import Paced
@@ -247,6 +247,15 @@ def test_data_are_written_in_one_way():
     for number in (float("nan"), float("inf")):
         with pytest.raises(DescriptorError, match="JSON"):
             signature(number)
+
+
+def test_what_is_like_nothing_else_stays_so_when_it_is_gone():
+    class Thing:
+        """Takes the place of one before it in memory."""
+
+    kept = Thing()
+    assert alone(kept) == alone(kept)
+    assert len({alone(Thing()) for _ in range(100)} | {alone(kept)}) == 101
 
 
 def test_ten_thousand_steps_need_no_recursion():

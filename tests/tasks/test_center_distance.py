@@ -61,9 +61,11 @@ def test_a_batch_comes_out_when_its_time_is_over():
 
 def test_what_has_no_place_is_an_error():
     session = t.CenterDistance(fields=("x", "y")).session()
+    session.push({"event_time": NOON, "x": 5, "y": 5})
     for time, x, y in ((None, 1, 1), (NOON, None, 1), (NOON, 1, float("inf")), (NOON, None, float("inf"))):
         session.push({"event_time": time, "x": x, "y": y})
     assert [e["reason"] for e in session.errors] == ["no_event_time", "missing", "not_finite", "missing"]
+    assert [(row["x"], row["y"], row["score"]) for row in session.flush()] == [(5, 5, 0.0)]
 
 
 def test_misuse_is_refused():

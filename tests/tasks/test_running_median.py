@@ -66,6 +66,19 @@ def test_medians_are_those_of_what_is_there(steps, batch_size):
     assert set(updates) <= set(wanted)
 
 
+def test_what_is_full_behind_its_first_values_gets_room_for_twice_as_many():
+    """Of eight values half have gone when twelve come, in a batch of their own: 16, as many as there is room for then."""
+    session, queue = t.RunningMedian().session(), []
+    for steps in ([float(i * 5 % 8) for i in range(8)] + [None] * 4, [float(i * 7 % 12) for i in range(12)]):
+        rows, wanted = [], []
+        for value in steps:
+            rows.append({"value": queue[0] if value is None else value, "action": -1 if value is None else 1})
+            queue.pop(0) if value is None else queue.append(value)
+            wanted.append((statistics.median(queue), len(queue)))
+        out = session.push_batch(pa.RecordBatch.from_pylist(rows)).to_pylist()
+        assert [(row["median"], row["count"]) for row in out] == wanted
+
+
 def test_many_values_come_and_go():
     rng = np.random.default_rng(4)
     values, window = rng.integers(0, 300, 4000).astype(float), 501
