@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from datetime import timedelta
 
@@ -244,6 +245,9 @@ def test_data_are_written_in_one_way():
     assert signature("e\u0301") == signature("é")
     assert signature(-0.0) == signature(0.0) != signature(0)
     assert signature("ab", "c") != signature("a", "bc") != signature("abc")
+    parts = (b'"riot_ops.reuse/1"', b'"\xc3\xbc"', b'{"a":[1,2.5,null]}')
+    told = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    assert signature("ü", {"a": (1, 2.5, None)}) == hashlib.sha256(told).hexdigest()
     for number in (float("nan"), float("inf")):
         with pytest.raises(DescriptorError, match="JSON"):
             signature(number)

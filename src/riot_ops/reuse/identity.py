@@ -24,7 +24,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Sink
@@ -184,7 +183,7 @@ def alone(thing: Any) -> str:
 
 
 def signature(*fields: Any) -> str:
-    """SHA-256 over fields, each with its length before it: text as it is, other data as canonical JSON.
+    """SHA-256 over fields, each as canonical JSON in UTF-8, with its length before it in 8 bytes.
 
     >>> signature("ab", "c") == signature("a", "bc")
     False
@@ -202,8 +201,6 @@ def _canonical(value: Any) -> str:
     try:
         return json.dumps(_normal(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise DescriptorError(f"a step cannot be described, as it holds what JSON cannot: {error}") from None
 
 
