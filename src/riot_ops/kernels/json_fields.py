@@ -23,6 +23,7 @@ __all__ = [
     "TEXT",
     "find_values",
     "line_room",
+    "number",
     "paths_table",
     "read_line",
     "scalar",
@@ -95,7 +96,7 @@ def _digits(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def _number(data: Any, p: Any, end: Any) -> Any:
+def number(data: Any, p: Any, end: Any) -> Any:
     """The end of the number at p, -1 where there is none."""
     if p < end and byte(data, p) == 45:
         p += 1
@@ -137,7 +138,7 @@ def scalar(data: Any, p: Any, end: Any) -> Any:
     b = byte(data, p)
     if b == 116 or b == 102 or b == 110:
         return ABSENT if b == 110 else PLAIN, _word(data, p, end)
-    return PLAIN, _number(data, p, end)
+    return PLAIN, number(data, p, end)
 
 
 @kernel

@@ -3,6 +3,7 @@
 Who writes lines writes them alike: the names, and all else between the values, are those of an earlier line. So a line
 is held against the last two that differed, eight bytes at a time; where its texts end is known from the quotes of 64
 bytes at once. A line that is like neither is read byte by byte, and is what those that follow are held against.
+Before that a line is held against an earlier one of its length whose quotes are in the same places, all of it at once.
 Lines with an error, or with what only Python should read, are left to :mod:`riot_ops.kernels.json_fields`.
 """
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from riot_ops.kernels.escapes import escape
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.json_fields import ABSENT, ESCAPED, NESTED, PIECES, PLAIN, TEXT, read_line, scalar
+from riot_ops.kernels.json_layouts import LONGEST, keep_layout, laid_out, place_of, same_layout
 from riot_ops.kernels.masks import WIDTH, below64, equal64, first, unusual64
 from riot_ops.kernels.numbers import byte, load8, trailing_zeros
 from riot_ops.kernels.plain_values import AT_ONCE, ESCAPES, NOTHING, put_values
@@ -31,6 +33,8 @@ _NONE = np.uint64(2)
 _U6, _U63 = np.uint64(6), np.uint64(63)
 #: Of a piece: bytes, the node and the kind of the value behind it, and its first word.
 _SIZE, _NODE, _KIND, _FIRST = range(4)
+#: After so many lines without a layout it is told whether enough had one; if not, so many lines go without.
+_TRIED, _WITHOUT = 1024, 16384
 
 
 def pattern_room(nodes: int) -> tuple[npt.NDArray[Any], ...]:
@@ -110,9 +114,9 @@ def _escaped(data: Any, start: Any, end: Any, escapes: Any, quotes: Any) -> Any:
 @kernel(inline=True)
 def _alike(
     data: Any, start: Any, end: Any, escapes: Any, quotes: Any, some: Any, w: Any, words: Any, pieces: Any,
-    open_: Any, afresh: Any, counts: Any, firsts: Any, lasts: Any, kinds: Any,
+    open_: Any, afresh: Any, counts: Any, firsts: Any, lasts: Any, kinds: Any, line: Any,
 ) -> Any:  # fmt: skip
-    """Whether a line is like a pattern; then where its values are.
+    """Whether a line is like a pattern; then where its values are, and its pieces.
 
     ``afresh``: the line before was not. Else ``kinds`` has what is open in the pattern already.
     """
@@ -123,6 +127,7 @@ def _alike(
     for j in range(counts[w]):
         piece = np.uint64(j)
         size = pieces[w, piece, _SIZE]
+        line[0, piece] = p
         if end - p < size:
             return False
         k = np.uint64(pieces[w, piece, _FIRST])
@@ -149,6 +154,8 @@ def _alike(
             kind, p = scalar(data, p, end)
             if p < 0:
                 return False
+        line[1, piece] = begin
+        line[3, piece] = kind
         node = pieces[w, piece, _NODE]
         if node > 0:
             firsts[np.uint64(node)] = begin
@@ -183,13 +190,41 @@ def _keep(data: Any, found: Any, count: Any, kinds: Any, words: Any, pieces: Any
     return count
 
 
+@kernel(inline=True)
+def _chosen(
+    choices: Any, kinds: Any, optional: Any, firsts: Any, lasts: Any, found: Any, begins: Any, sizes: Any, row: Any
+) -> Any:  # fmt: skip
+    """Where the fields of a line are, of what was found at nodes; whether it is plain."""
+    good = True
+    for field in range(kinds.size):
+        f = np.uint64(field)
+        node = np.uint64(choices[f, 0])
+        for a in range(1, choices.shape[1]):
+            if found[node] == ABSENT and choices[f, a] >= 0:
+                node = np.uint64(choices[f, a])
+        what = found[node]
+        begin = firsts[node]
+        n = lasts[node] - begin
+        if what == TEXT or what == PLAIN:
+            good = good and (n > 0 or kinds[f] == STRING)
+        elif what == ABSENT:
+            good = good and optional[f] >= 0
+            n = NOTHING
+        else:
+            good = good and what == ESCAPED and kinds[f] == STRING
+            n -= ESCAPES
+        begins[f, row] = begin
+        sizes[f, row] = n
+    return good
+
+
 @kernel
 def json_rows(
     data: Any, starts: Any, ends: Any, valid: Any, row: Any, stop: Any, before: Any, k: Any, begins: Any, sizes: Any,
     rows: Any, fine: Any,
     names: Any, name_starts: Any, name_ends: Any, above: Any, lists: Any, nodes: Any, firsts: Any, lasts: Any,
-    found: Any, line: Any, words: Any, pieces: Any, open_: Any, counts: Any, escapes: Any, quotes: Any, choices: Any,
-    kinds: Any, columns: Any, units: Any, optional: Any, memo: Any,
+    found: Any, line: Any, words: Any, pieces: Any, open_: Any, counts: Any, escapes: Any, quotes: Any, plan: Any,
+    marks: Any, shapes: Any, choices: Any, kinds: Any, columns: Any, units: Any, optional: Any, memo: Any,
     texts: Any, offsets: Any, integers: Any, doubles: Any, flags: Any, present: Any, plain: Any,
 ) -> Any:  # fmt: skip
     """The fields of the lines from ``row`` to ``stop`` that are plain, as rows from k on; returns the row behind them.
@@ -201,9 +236,11 @@ def json_rows(
     """
     last = _NOUGHT  # the pattern that was met or made last
     like = _NONE  # the one that the line before was like
+    hits, misses, without = 0, 0, 0
     j = 0
     for i in range(row, stop):
         u = np.uint64(i)
+        v = np.uint64(j)
         plain[u] = False
         p = starts[u] - before
         end = ends[u] - before
@@ -214,51 +251,55 @@ def json_rows(
             if p < end and byte(data, end - 1) == 13:
                 end -= 1
             some, control, high = _look(data, p, end, escapes, quotes)
+            tried = not some and not control and without == 0 and end - p <= LONGEST
+            without = max(without - 1, 0)
             good = False
-            if not (control or (some and not _escaped(data, p, end, escapes, quotes))):
-                for w in (last, _U1 - last):
-                    if counts[w] > 0 and _alike(
-                        data, p, end, escapes, quotes, some, w, words, pieces, open_, w != like, counts, firsts, lasts,
-                        found,
-                    ):  # fmt: skip
-                        good = True
-                        last = w
-                        like = w
-                        break
+            e = _NOUGHT
+            if tried:
+                e = place_of(quotes, end - p, plan)
+                good = same_layout(data, p, end - p, quotes, e, plan, marks, shapes)
+            if good:
+                hits += 1
+                laid_out(p, e, plan, begins, sizes, v)
+                if high:
+                    good = is_utf8(data, p, end)
+            else:
+                count = 0
+                if not (control or (some and not _escaped(data, p, end, escapes, quotes))):
+                    for w in (last, _U1 - last):
+                        if counts[w] > 0 and _alike(
+                            data, p, end, escapes, quotes, some, w, words, pieces, open_, w != like, counts, firsts,
+                            lasts, found, line,
+                        ):  # fmt: skip
+                            good = True
+                            last = w
+                            like = w
+                            count = counts[w]
+                            break
+                        like = _NONE
+                if not good:
                     like = _NONE
-            if not good:
-                like = _NONE
-                good, count = read_line(
-                    data, p, end, names, name_starts, name_ends, above, lists, nodes, firsts, lasts, found, line
-                )
-                if good and count > 0:
-                    last = _U1 - last
-                    counts[last] = _keep(data, line, count, found, words[last], pieces[last], open_[last])
-            if high and good:
-                good = is_utf8(data, p, end)
-        if good:
-            v = np.uint64(j)
-            for field in range(kinds.size):
-                f = np.uint64(field)
-                node = np.uint64(choices[f, 0])
-                for a in range(1, choices.shape[1]):
-                    if found[node] == ABSENT and choices[f, a] >= 0:
-                        node = np.uint64(choices[f, a])
-                what = found[node]
-                begin = firsts[node]
-                n = lasts[node] - begin
-                if what == TEXT or what == PLAIN:
-                    good = good and (n > 0 or kinds[f] == STRING)
-                elif what == ABSENT:
-                    good = good and optional[f] >= 0
-                    n = NOTHING
-                else:
-                    good = good and what == ESCAPED and kinds[f] == STRING
-                    n -= ESCAPES
-                begins[f, v] = begin
-                sizes[f, v] = n
-            rows[v] = i
-            j += int(good)
+                    good, count = read_line(
+                        data, p, end, names, name_starts, name_ends, above, lists, nodes, firsts, lasts, found, line
+                    )
+                    if good and count > 0:
+                        last = _U1 - last
+                        counts[last] = _keep(data, line, count, found, words[last], pieces[last], open_[last])
+                if high and good:
+                    good = is_utf8(data, p, end)
+                if good:
+                    good = _chosen(choices, kinds, optional, firsts, lasts, found, begins, sizes, v)
+                if tried:
+                    misses += 1
+                    if good and count > 0:
+                        keep_layout(
+                            data, p, end - p, quotes, e, line, count, begins, sizes, v, plan, marks, shapes
+                        )  # fmt: skip
+                    if misses == _TRIED:
+                        without = _WITHOUT if hits < misses else 0
+                        hits, misses = 0, 0
+        rows[v] = i
+        j += int(good)
         if j == AT_ONCE or i == stop - 1:
             k = put_values(
                 data, begins, sizes, j, k, fine, kinds, columns, units, optional, memo,

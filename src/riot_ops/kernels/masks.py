@@ -8,7 +8,7 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["WIDTH", "below64", "equal64", "first", "ones", "reversed_bytes", "strange64", "unusual64"]
+__all__ = ["WIDTH", "below64", "equal64", "first", "ones", "reversed_bytes", "same64", "strange64", "unusual64"]
 
 #: Bytes that one look takes in; all of them must be there.
 WIDTH = 64
@@ -48,6 +48,16 @@ def strange64(data: Any, at: Any, least: Any) -> Any:
 def unusual64(data: Any, at: Any, least: Any, value: Any) -> Any:
     """The same, whether it is below the least (at most 127), above 127, or that value: one look for three."""
     return strange64(data, at, least) | equal64(data, at, value)
+
+
+@kernel(numba="riot_ops.kernels.vectors.same64")
+def same64(data: Any, at: Any, other: Any, there: Any) -> Any:
+    """A bit for each of the 64 bytes at a place: whether it is that of another array from a place on."""
+    bits = _NOUGHT
+    for k in range(64):
+        if data[np.uint64(at + k)] == other[np.uint64(there + k)]:
+            bits |= _U1 << np.uint64(k)
+    return bits
 
 
 @kernel(numba="riot_ops.kernels.vectors.ones")

@@ -12,7 +12,7 @@ from numba.core import types
 from numba.core.cgutils import get_item_pointer2
 from numba.extending import intrinsic
 
-__all__ = ["below64", "equal64", "ones", "strange64", "unusual64"]
+__all__ = ["below64", "equal64", "ones", "same64", "strange64", "unusual64"]
 
 _BYTES = ir.VectorType(ir.IntType(8), 64)
 
@@ -69,6 +69,17 @@ def unusual64(typing: Any, data: Any, at: Any, least: Any, value: Any) -> Any:
         return builder.bitcast(builder.or_(below, same), ir.IntType(64))
 
     return types.uint64(data, at, least, value), code
+
+
+@intrinsic
+def same64(typing: Any, data: Any, at: Any, other: Any, there: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data_type, at_type, other_type, there_type = signature.args
+        one = _loaded(context, builder, data_type, arguments[0], at_type, arguments[1])
+        two = _loaded(context, builder, other_type, arguments[2], there_type, arguments[3])
+        return builder.bitcast(builder.icmp_unsigned("==", one, two), ir.IntType(64))
+
+    return types.uint64(data, at, other, there), code
 
 
 @intrinsic

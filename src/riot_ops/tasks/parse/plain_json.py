@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.json_fields import line_room, paths_table
+from riot_ops.kernels.json_layouts import layout_room
 from riot_ops.kernels.json_rows import json_rows, pattern_room
 from riot_ops.tasks.parse.cell_lines import Mask
 from riot_ops.tasks.parse.plain_columns import PlainColumns
@@ -38,7 +39,8 @@ class PlainJson:
     def read(self, lines: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         """Columns of those lines, and which they are; None where there is too much text."""
         nodes = self._table[-1].size
-        room = (*self._table, *line_room(nodes), *pattern_room(nodes), self._choices)
+        layouts = layout_room(len(lines), len(self._choices))
+        room = (*self._table, *line_room(nodes), *pattern_room(nodes), *layouts, self._choices)
         if (found := self._columns.read(lines, json_rows, *room)) is None:
             return None
         return dict(zip(self._names, found[0], strict=True)), found[1]
