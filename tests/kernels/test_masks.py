@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.masks import WIDTH, below64, equal64, first, ones, unusual64
+from riot_ops.kernels.masks import WIDTH, below64, equal64, first, ones, same64, unusual64
 
 
 @kernel
@@ -22,6 +22,7 @@ def _looked(data: Any, at: Any, value: Any, out: Any) -> None:
     out[2] = ones(out[0])
     out[3] = first(value)
     out[4] = unusual64(data, at, 32, value)
+    out[5] = same64(data, at, data, 0)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -29,9 +30,10 @@ def _looked(data: Any, at: Any, value: Any, out: Any) -> None:
 def test_bits_of_bytes(compiled: bool, text: bytes, value: int) -> None:
     data = readonly(np.frombuffer(text, np.uint8))
     at = len(text) - WIDTH
-    out = np.zeros(5, np.uint64)
+    out = np.zeros(6, np.uint64)
     (_looked if compiled else _looked.python)(data, at, value, out)
     same = sum(1 << i for i in range(WIDTH) if text[at + i] == value)
     below = sum(1 << i for i in range(WIDTH) if text[at + i] < value)
     strange = sum(1 << i for i in range(WIDTH) if not 32 <= text[at + i] < 128)
-    assert out.tolist() == [same, below, same.bit_count(), (1 << min(value, 64)) - 1, same | strange]
+    again = sum(1 << i for i in range(WIDTH) if text[at + i] == text[i])
+    assert out.tolist() == [same, below, same.bit_count(), (1 << min(value, 64)) - 1, same | strange, again]

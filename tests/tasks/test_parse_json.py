@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -215,6 +216,48 @@ def test_a_line_like_the_one_before_and_others(line):
         rows, errors = read([before.encode(), before.encode(), line.encode()], fields=fields | more)
         assert [row for row in rows if row["seq"] == 2] == [{**row, "seq": 2} for row in alone]
         assert [reason for number, reason in errors if number == 2] == [reason for _, reason in wrong]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), cells, cells, cells), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.integers(0, 150), st.sampled_from([b'"', b"0", b"-", b"x", b"\\", b"\x01", b"\xff"])
+        ),
+        max_size=12,
+    ),
+)
+def test_lines_of_one_length_that_differ_in_a_byte(shapes, changes):
+    lines = [('{"pad": "%s", ' % ("p" * 40) + ALIKE[shape].format(*cells)[1:]).encode() for shape, *cells in shapes]
+    for which, place, byte in changes:  # one byte is another: a name, a quote, a number or nothing that matters
+        line = lines[which % len(lines)]
+        lines.append(line[: place % len(line)] + byte + line[place % len(line) + 1 :])
+    lines += lines[: len(shapes)]
+    fields = {path.replace(".", "_"): (path, "string", "nothing") for path in ("id", "data.id", "n", "x")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(t.ParseJSON, "_plain", lambda self, text: None)
+        wanted = read(lines, fields=fields)
+    assert read(lines, fields=fields) == wanted
+
+
+def test_layouts_of_many_lengths_and_none():
+    """More layouts than are kept, lines too long for one, with more numbers, and so many kinds that none is looked for."""
+    random = np.random.default_rng(1)
+    lines = []
+    for i in range(6000):
+        sizes = random.integers(0, 40, 3) if i < 4000 else (3, 3, 3)
+        a, b, c = ("x" * n for n in sizes)
+        more = (
+            ', "more": "%s"' % ("y" * 600) if i % 97 == 0 else ", ".join(["", *(f'"n{k}": {i}' for k in range(i % 19))])
+        )
+        lines.append(f'{{"a": "{a}", "b": "{b}", "c": "{c}", "n": {i}{more}}}')
+    columns, plain = t.ParseJSON(fields={"a": ("a", "string"), "c": ("c", "string"), "n": ("n", "int64")})._plain(
+        pa.array(lines)
+    )
+    assert plain.all()
+    wanted = [json.loads(line) for line in lines]
+    for name in "acn":
+        assert columns[name].to_pylist() == [one[name] for one in wanted]
 
 
 def test_more_values_than_a_pattern_has():

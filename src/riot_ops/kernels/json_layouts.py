@@ -21,7 +21,8 @@ __all__ = ["LONGEST", "keep_layout", "laid_out", "layout_room", "place_of", "sam
 
 #: Most layouts that are kept, by bits; longest line that has one, in bytes; most numbers in it.
 _BITS, LONGEST, _NUMBERS = 10, 512, 16
-#: Of a layout: bytes of a line, what :func:`_name` says, numbers in it, and where fields are and numbers begin and end, from its start on.
+#: Of a layout: bytes of a line, what :func:`_name` says, numbers in it, and from where on it has the places of fields.
+#: Behind these are those of the numbers.
 _SIZE, _NAME, _COUNT, _FIELDS = range(4)
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _NOUGHT, _U1, _U2, _U6, _U32 = (np.uint64(n) for n in (0, 1, 2, 6, 32))
