@@ -237,11 +237,11 @@ class KeyIndex:
 
     def live(self, now: int) -> npt.NDArray[np.int64]:
         """The slots in use: of expired keys none, of renewed keys the newest."""
+        if not self.ttl:
+            return np.arange(self.size)
         taken = self._table[self._table != EMPTY]
         slots = np.sort(taken & np.uint32(self._table.size - 1)).astype(np.int64)
-        if self.ttl:
-            slots = slots[now - self._last[slots] <= self.ttl]
-        return slots
+        return slots[now - self._last[slots] <= self.ttl]
 
     def _grow(self, room: int) -> None:
         self._keys = _extended(self._keys, room)

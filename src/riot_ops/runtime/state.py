@@ -301,8 +301,6 @@ class KeyedState:
 
     def _drop_dead(self, now: int) -> None:
         """Drop the state of keys that have not been seen for too long at a stream time."""
-        if not self.index.ttl:
-            return
         live = self.index.live(now)
         if live.size < self.index.size:
             self._compact(live)
