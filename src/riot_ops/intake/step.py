@@ -25,7 +25,7 @@ from riot_ops.core.errors import ConfigError, did_you_mean, encodable, short
 from riot_ops.core.order import is_sub
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.core.source import heartbeat_of
-from riot_ops.kernels.arrow import byte_spans
+from riot_ops.kernels.arrow import byte_spans, int_column
 from riot_ops.kernels.strings import not_utf8
 
 __all__ = ["FIXED", "REJECTED", "Intake", "alike", "bare", "check_types", "declared", "from_records", "marked", "taken"]
@@ -133,7 +133,13 @@ class Intake:
         column = batch.schema.get_field_index("seq")
         if self.of == 1 or column < 0 or not types.is_int64(batch.schema.field(column).type):
             return batch
-        numbers = pc.add(pc.multiply(batch.column(column), self.of), self.place)
+        given = batch.column(column)
+        if given.null_count:
+            numbers = pc.add(pc.multiply(given, self.of), self.place)
+        else:
+            values = int_column(given) * self.of
+            values += self.place
+            numbers = pa.array(values)
         return batch.set_column(column, batch.schema.field(column), numbers)
 
     def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:

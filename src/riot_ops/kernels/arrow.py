@@ -269,6 +269,10 @@ def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
         return pa.nulls(rows.size, column.type)
     if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
         return truth_column(column.to_numpy(zero_copy_only=False)[rows])
+    kind = column.type
+    if not column.null_count and (kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind)):  # NumPy looks up faster
+        words = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+        return pa.Array.from_buffers(kind, rows.size, [None, pa.py_buffer(words[rows])], 0)
     return column.take(pa.array(rows))
 
 

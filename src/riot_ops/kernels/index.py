@@ -152,6 +152,14 @@ def _insert(keys: Any, slots: Any, table: Any) -> None:
 
 
 @kernel
+def _mark_entered(table: Any, entered: Any) -> None:
+    """Which slots are in a table; an empty place stands for the last one that there might be, which there never is."""
+    low = np.uint32(table.size - 1)
+    for i in range(table.size):
+        entered[table[i] & low] = True
+
+
+@kernel
 def first_rows(slots: Any, start: Any, rows: Any) -> None:
     """The first row of each slot from ``start`` on, which the rows have in order of appearance."""
     n = 0
@@ -239,8 +247,9 @@ class KeyIndex:
         """The slots in use: of expired keys none, of renewed keys the newest."""
         if not self.ttl:
             return np.arange(self.size)
-        taken = self._table[self._table != EMPTY]
-        slots = np.sort(taken & np.uint32(self._table.size - 1)).astype(np.int64)
+        entered = np.zeros(self._table.size, np.bool_)
+        _mark_entered(self._table, entered)
+        slots = np.flatnonzero(entered[: self.size])
         return slots[now - self._last[slots] <= self.ttl]
 
     def _grow(self, room: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.order import is_sub, subs
-from riot_ops.kernels.arrow import int_column, spread
+from riot_ops.kernels.arrow import int_column, spread, taken
 from riot_ops.kernels.ordering import are_sorted, order_of
 
 __all__ = [
@@ -82,7 +82,6 @@ def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = 
     places[rows] = np.arange(n)
     own = np.split(places, np.cumsum([b.num_rows for b in batches])[:-1])  # where the rows of each go
     rising = [are_sorted([one], one.size) for one in own]
-    taken = pa.array(rows)
     made = []
     for i, field in enumerate(batches[0].schema):
         parts = [b.column(i) for b in batches]
@@ -92,7 +91,7 @@ def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = 
         elif len(full) == 1 and rising[full[0]]:
             made.append(spread(parts[full[0]], own[full[0]], n))
         else:
-            made.append(pa.concat_arrays(parts).take(taken))
+            made.append(taken(pa.concat_arrays(parts), rows))
     return pa.RecordBatch.from_arrays(made, schema=batches[0].schema)
 
 

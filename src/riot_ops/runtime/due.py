@@ -10,6 +10,7 @@ from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrow import taken
 from riot_ops.kernels.ordering import are_sorted, edges_of, order_within, places_within
 
 __all__ = ["due_records", "still", "with_fields"]
@@ -46,13 +47,12 @@ def due_records(
     slots, reached = due.slots[order], reached[order]
     edges = edges_of(slots, reached)
     ranks = places_within(edges)
-    taken = pa.array(order)
     columns = {"seq": pa.array(seq[order])}
     columns |= dict(zip(TICK_PLACES, map(pa.array, (place_of(reached + ticks.lag), by_key[order], ranks)), strict=True))
     columns["event_time"] = pa.array(due.times[order] - 1).cast(TIMESTAMP)
     if keys.num_columns:
-        columns |= _columns(keys.take(pa.array(slots)))
-    return pa.RecordBatch.from_pydict(columns | _columns(due.rows.take(taken)))
+        columns |= _taken(keys, slots)
+    return pa.RecordBatch.from_pydict(columns | _taken(due.rows, order))
 
 
 def still(now: int, of: Ticks | StepClock | None) -> Ticks:
@@ -70,5 +70,5 @@ def with_fields(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(n) if n in have else nothing for n in order], names=order)
 
 
-def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    return dict(zip(batch.schema.names, batch.columns, strict=True))
+def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
+    return {name: taken(column, rows) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
