@@ -40,6 +40,20 @@ def test_runs_are_sorted_by_two_columns_and_where_these_agree_by_row(runs, backw
     assert order_within(edges, order.astype(np.int64), first, second).tolist() == wanted
 
 
+@given(st.integers(0, 2**32), st.sampled_from([3, 2**62]))
+def test_long_runs_are_sorted_as_others_are(seed, most):
+    rng = np.random.default_rng(seed)
+    edges = np.cumsum([0, 1500, 1200])
+    first, second = rng.integers(-most, most, 2700), rng.integers(0, 2, 2700)
+    wanted = [
+        i
+        for a, b in itertools.pairwise(edges.tolist())
+        for i in sorted(range(a, b), key=lambda i: (first[i], second[i], i))
+    ]
+    order = np.concatenate([rng.permutation(1500), np.arange(1500, 2700)])
+    assert order_within(edges, order, first, second).tolist() == wanted
+
+
 @given(st.lists(st.tuples(few, few), max_size=8))
 def test_runs_end_where_a_column_changes(rows):
     edges = edges_of(*(np.array([row[c] for row in rows], np.int64) for c in range(2))).tolist()

@@ -29,6 +29,17 @@ def test_lines_far_into_a_file(tmp_path):
     assert file.column(starts, ends).to_pylist() == [b"\0\0\0\n", b"\0\0\0\0\n"]
 
 
+@pytest.mark.parametrize("odd", ["12,x", "-7,x", "123456789,x", "1,", "12345678,y"])
+def test_one_time_among_lines_without(tmp_path, odd):
+    """Lines that begin with a date, or with anything else, are passed over; one that begins with a time is not."""
+    lines = ["2004-03-01 00:00:31 1", "", ",5", "12", "x,1", odd, "2004-03-01", "1" * 9, "123456789x,1"]
+    (tmp_path / "x").write_text("\n".join(lines))
+    file = LineFile(str(tmp_path / "x"), -1, False)
+    ((ends, starts),) = file.chunks(0, file.size)
+    wanted = [1000 * int(odd.split(",")[0]) if line == odd else NO_TIME for line in lines]
+    assert file.times(starts, ends).tolist() == wanted
+
+
 @pytest.mark.slow
 def test_a_batch_has_at_most_a_gibibyte(tmp_path):
     at = 1000

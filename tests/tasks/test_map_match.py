@@ -133,7 +133,9 @@ def test_roads_in_files(tmp_path):
 
 def test_ids_and_widths_by_other_names(tmp_path):
     path = tmp_path / "roads.geojson"
-    path.write_text(geojson(feature("LineString", [[0, 0], [1, 0]], properties={"osm_id": 9, "name": "A 1", "half": 300})))
+    path.write_text(
+        geojson(feature("LineString", [[0, 0], [1, 0]], properties={"osm_id": 9, "name": "A 1", "half": 300}))
+    )
     on, beside = {"latitude": 0.0, "longitude": 0.5}, {"latitude": 0.002, "longitude": 0.5}  # 223 m from it
 
     def found(**keys):

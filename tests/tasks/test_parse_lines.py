@@ -233,6 +233,18 @@ def test_spaced_cells_are_those_of_split(lines):
         assert (record["a"], record["b"]) == (cells[0], cells[2])
 
 
+@given(st.lists(st.lists(st.tuples(st.integers(1, 70), st.integers(0, 70)), max_size=6), min_size=1, max_size=8))
+def test_blanks_and_cells_of_any_length_are_those_of_split(lines):
+    """Looks at 64 bytes at once begin and end within cells, and within runs of blanks."""
+    texts = [" " * bool(line) + "".join("x" * size + " " * gap for size, gap in line) for line in lines]
+    found, errors = read(
+        [text.encode() for text in texts], fields={"a": (1, "string"), "b": (3, "string")}, format="spaces", cells=4
+    )
+    wanted = {i: cells for i, text in enumerate(texts) if len(cells := text.split()) == 4}
+    assert {row["seq"]: (row["a"], row["b"]) for row in found} == {i: (c[1], c[3]) for i, c in wanted.items()}
+    assert errors == [(i, "wrong_cells") for i in range(len(lines)) if i not in wanted]
+
+
 def test_cells_of_a_log():
     lines = [b'h - "a b" [1 2] "x [y] \xc3\xbc" end', b'"" [] - "say "so", now" z', b'h "open', b"h [open"]
     fields = {name: (i, "string", None) for i, name in enumerate("abcde")}
@@ -303,6 +315,14 @@ def test_errors_name_field_and_cell():
         "at: 'x' is no s",
     ]
     assert session.errors[0]["raw"] is not None
+
+
+@pytest.mark.parametrize("text", ["x", "it's", 'say "x"', "back\\slash", "\x01", "\x7f", "ü", "x" * 200, "x" * 201])
+def test_a_cell_is_told_as_python_writes_it(text):
+    session = t.ParseLines(fields={"price": (0, "double")}).session()
+    session.push_many([{"payload": text}, {"payload": "y"}])
+    told = text if len(text) <= 200 else text[:199] + "…"
+    assert [e["message"] for e in session.errors] == [f"price: {told!r} is no double", "price: 'y' is no double"]
 
 
 def test_what_a_record_has():

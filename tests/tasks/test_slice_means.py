@@ -17,7 +17,9 @@ from tests.search import depth
 
 NOON = datetime(2024, 5, 1, 12, 0, 3, tzinfo=UTC)
 READINGS = st.lists(
-    st.tuples(st.sampled_from("ab"), st.sampled_from([0, 0, 1, 4, 7, 33, -1, -9]), st.sampled_from([None, 1.0, 2.5, 8.0])),
+    st.tuples(
+        st.sampled_from("ab"), st.sampled_from([0, 0, 1, 4, 7, 33, -1, -9]), st.sampled_from([None, 1.0, 2.5, 8.0])
+    ),
     max_size=30,
 )
 
