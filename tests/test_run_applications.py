@@ -99,7 +99,7 @@ def test_a_file_a_parameter_and_a_seed(tmp_path, shared_data):
         ({"given": ("emit=each", "emit=update")}, "--set emit is given twice"),
         ({"given": ("lower=1",)}, 'word_count has no parameter .lower.; .* did you mean "lowercase"'),
         ({"given": ("lowercase=perhaps",)}, "--set lowercase=perhaps: Expected `bool`"),
-        ({"given": ("emit=often",)}, "--set emit=often: Invalid enum value 'often'"),
+        ({"given": ("emit=often",)}, "--set emit=often: must be 'each' or 'update'"),
         ({"inputs": ("liens=x",)}, 'has no input .liens.; it has lines; did you mean "lines"'),
         ({"inputs": ("a.txt", "b.txt")}, "--input gives lines twice: a.txt and b.txt"),
         ({"sensors": 7}, "--sensors is not for word_count, got 7; leave it out"),

@@ -220,7 +220,7 @@ def test_the_benchmarks_sizes_of_sets_and_archives():
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"summary": "median"}, "summary must be 'average' or 'moment', got 'median'"),
+        ({"summary": "median"}, "summary = 'median': must be 'average' or 'moment'"),
         ({"summary": "moment", "sliding": True}, "sliding is for summary='average', got True"),
         ({"summary": "moment", "average_window": 5}, "average_window is for summary='average', got 5"),
         ({"summary": "moment", "form": "plots"}, "summary='moment' is for form='paper', got form='plots'"),

@@ -118,7 +118,7 @@ def test_options_of_charts_are_refused_where_none_are_drawn(wrong):
 
 @pytest.mark.parametrize("build", [dataflows.pred, dataflows.stats])
 def test_unknown_forms_are_refused(build):
-    with pytest.raises(ConfigError, match=r"form must be '\w+' or '\w+', got 'charts'"):
+    with pytest.raises(ConfigError, match=r"form = 'charts': must be '\w+' or '\w+'"):
         build("city", form="charts")
 
 
@@ -207,5 +207,5 @@ def test_etl_into_a_table_by_keys(stream, store, tmp_path):
 
 
 def test_an_unknown_variant_is_refused():
-    with pytest.raises(ConfigError, match="variant must be 'table' or 'sql', got 'csv'"):
+    with pytest.raises(ConfigError, match="variant = 'csv': must be 'table' or 'sql'"):
         dataflows.etl(variant="csv")

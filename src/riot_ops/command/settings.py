@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import duration, what_fits
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application
@@ -59,7 +59,7 @@ def settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str,
         try:
             found[name] = _converted(text, kinds[name])
         except (msgspec.ValidationError, ValueError) as error:
-            raise ConfigError(f"--set {name}={text}: {error}") from None
+            raise ConfigError(f"--set {name}={text}: {what_fits(error, text, kinds[name])}") from None
     return found
 
 

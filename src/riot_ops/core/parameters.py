@@ -7,14 +7,16 @@ names, where there is only one, as a text instead of a tuple.
 from __future__ import annotations
 
 import functools
+import inspect
+import operator
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -25,18 +27,22 @@ from riot_ops.core.secret import Secret, check_secret, is_secret_type, secret_fr
 __all__ = [
     "Bytes",
     "Count",
+    "Natural",
     "NonNegative",
     "Positive",
     "Probability",
+    "check_arguments",
     "check_parameters",
     "duration",
     "parameters_from_json",
     "parameters_to_json",
     "registry_name",
+    "what_fits",
 ]
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 #: A limit on text, of which an Arrow array holds no more than 2 GiB.
 Bytes = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
@@ -94,6 +100,35 @@ def check_parameters(owner: object) -> None:
             object.__setattr__(owner, name, _checked(of.__name__, name, getattr(owner, name), kind))
 
 
+def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raise unless what a function was called with, its ``locals()`` at first, fits its declared types.
+
+    Examples
+    --------
+    >>> def build(window: int = 10, scorer: typing.Literal["window", "decayed"] = "window"):
+    ...     check_arguments(build, locals())
+    >>> build(scorer="decay")
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: build: scorer = 'decay': must be 'window' or 'decayed'; did you mean "decayed"?
+    """
+    for name, (kind, classes) in _argument_types(function).items():
+        if kind is not Any and not isinstance(given[name], classes):
+            _checked(function.__name__, name, given[name], kind)
+
+
+@functools.cache
+def _argument_types(function: Callable[..., Any]) -> dict[str, tuple[Any, tuple[type, ...]]]:
+    """By argument the types that are data, as one, and the classes of which it may be instead."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    result = {}
+    for name in inspect.signature(function).parameters:
+        kinds = _members(hints[name])
+        classes = tuple(k for k in kinds if isinstance(k, type) and k.__module__ not in ("builtins", "datetime"))
+        data = [k for k in kinds if k not in classes and not (k is str and timedelta in kinds)]
+        result[name] = (functools.reduce(operator.or_, data) if data else None, classes)
+    return result
+
+
 @functools.cache
 def _types(kind: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -109,12 +144,18 @@ def _checked(owner: str, name: str, value: Any, kind: Any) -> Any:
         plain = msgspec.to_builtins(value, builtin_types=(timedelta, bytes))
         result = msgspec.convert(plain, kind, builtin_types=(timedelta, bytes))
     except (msgspec.ValidationError, TypeError) as error:
-        reason = str(error).replace(" - at `$`", "")
-        raise ConfigError(f"{owner}: {name} = {value!r}: {reason}") from None
+        raise ConfigError(f"{owner}: {name} = {value!r}: {what_fits(error, value, kind)}") from None
     for number in result if isinstance(result, tuple) else (result,):
         if isinstance(number, float) and not np.isfinite(number):
             raise ConfigError(f"{owner}: {name} = {value!r}: must be finite")
     return result
+
+
+def what_fits(error: Exception, value: object, kind: Any) -> str:
+    """What a type allows, of which a value is none; the error is what msgspec says of it."""
+    if allowed := [x for one in _alternatives(kind) if get_origin(one) is Literal for x in get_args(one)]:
+        return f"must be {' or '.join(map(repr, allowed))}{did_you_mean(str(value), map(str, allowed))}"
+    return str(error).replace(" - at `$`", "")
 
 
 def _spelt_out(owner: str, name: str, value: Any, kind: Any) -> Any:
@@ -135,12 +176,12 @@ def _spelt_out(owner: str, name: str, value: Any, kind: Any) -> Any:
 @functools.cache
 def _alternatives(kind: Any) -> tuple[Any, ...]:
     """The types of a union, without bounds."""
-    origin = typing.get_origin(kind)
-    if origin is Annotated:
-        return _alternatives(kind.__origin__)
-    if origin in (typing.Union, types.UnionType):
-        return tuple(a for one in typing.get_args(kind) for a in _alternatives(one))
-    return (kind,)
+    return tuple(one.__origin__ if get_origin(one) is Annotated else one for one in _members(kind))
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union, with their bounds."""
+    return get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
 
 
 def parameters_from_json(kind: Any, label: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +205,7 @@ def _converted(owner: str, name: str, value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind, builtin_types=(timedelta,))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{owner}: {name} = {value!r}: {error}") from None
+        raise ConfigError(f"{owner}: {name} = {value!r}: {what_fits(error, value, kind)}") from None
 
 
 def parameters_to_json(owner: Any, label: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_a_restart_in_mid_stream(tmp_path):
 
 def test_misuse_is_refused():
     for wrong in ({"window": 0}, {"window": "fortnight"}, {"threshold": -1.0}, {"first": "both"}):
-        with pytest.raises(ConfigError, match=next(iter(wrong)).replace("window", "last|period")):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
             bargain_index(**wrong)
 
 

@@ -104,7 +104,7 @@ def test_options_of_the_specification(shared_data):
 def test_the_state_may_stand_elsewhere():
     rows = fraud_detection(state_ordinal=0, window=2, threshold=0).run(table(["a,HHS", "a,MNN"]))["outliers"]
     assert rows["states"].to_pylist() == ["HHS,MNN"]
-    with pytest.raises(ConfigError, match="state_ordinal must be >= 0, got -1"):
+    with pytest.raises(ConfigError, match="state_ordinal = -1: Expected `int` >= 0"):
         fraud_detection(state_ordinal=-1)
 
 

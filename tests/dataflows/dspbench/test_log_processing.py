@@ -149,5 +149,5 @@ def test_misuse_is_refused(tmp_path):
         log_processing(geo=str(tmp_path / "nowhere.csv"))
     with pytest.raises(ConfigError, match="verb"):
         log_processing(keep=("verb",)).run(messages([]))
-    with pytest.raises(ConfigError, match="capacity"):
+    with pytest.raises(ConfigError, match="window = 0"):
         log_processing(window=0)

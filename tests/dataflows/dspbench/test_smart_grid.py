@@ -156,7 +156,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
 def test_misuse_is_refused():
     for wrong, message in (
         ({"slice_length": "7min"}, "whole number of lengths"), ({"frequency": "2min"}, "no longer than length"),
-        ({"window": "0s"}, "size must be longer than 0"), ({"history": 0}, "window"), ({"parallelism": 0}, "parallelism"),
+        ({"window": "0s"}, "size must be longer than 0"), ({"history": 0}, "history = 0"), ({"parallelism": 0}, "parallelism"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             smart_grid(**wrong)

@@ -124,7 +124,7 @@ def test_misuse_is_refused():
     for options, said in (
         ({"window": "1s"}, "no shorter"),
         ({"k": 0}, "k"),
-        ({"rankers": 0}, "parallelism"),
+        ({"rankers": 0}, "rankers = 0"),
         ({"every": "0s"}, "every"),
     ):
         with pytest.raises(ConfigError, match=said):

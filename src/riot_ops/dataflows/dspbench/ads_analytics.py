@@ -7,6 +7,7 @@ from typing import Literal
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
 from riot_ops.dataflows.dspbench.trending_topics import span
 
@@ -20,7 +21,7 @@ MOST = 2**31 - 1
 
 def ads_analytics(
     *,
-    tick_every: int | None = None,
+    tick_every: Count | None = None,
     window: str | timedelta = "10s",
     every: str | timedelta = "2s",
     emit: Literal["tick", "each", "update"] = "tick",
@@ -60,11 +61,10 @@ def ads_analytics(
     >>> [(row["query_id"], row["ad_id"], row["ctr"], row["impressions"], row["clicks"]) for row in ctr]
     [(12, 100, 0.25, 4, 1)]
     """
+    check_arguments(ads_analytics, locals())
     length, period = span(window), span(every)
     if not timedelta(0) < period <= length:
         raise ConfigError(f"every must be longer than 0 and window no shorter, got {every!r} and {window!r}")
-    if tick_every is not None and (not isinstance(tick_every, int) or tick_every < 1):
-        raise ConfigError(f"tick_every must be a number >= 1 or None, got {tick_every!r}")
     if emit != "tick" and tick_every is not None:
         raise ConfigError(f"tick_every is for emit='tick', got {emit!r}")
     flow = Dataflow("ads_analytics", merging="number")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["bargain_index"]
@@ -16,7 +16,7 @@ FIELDS = {"stock": (0, "string"), "event_time": (1, "iso"), "price": (5, "double
 
 def bargain_index(
     *,
-    window: int | Literal["minute", "hour", "day", "week", "month"] = 15,
+    window: Count | Literal["minute", "hour", "day", "week", "month"] = 15,
     threshold: float = 0.001,
     first: Literal["trade", "quote"] = "trade",
 ) -> Dataflow:
@@ -49,9 +49,8 @@ def bargain_index(
     >>> [(row["price"], round(row["vwap"], 3), round(row["bargain_index"], 1)) for row in bargains.to_pylist()]
     [(9.5, 11.451, 70.4)]
     """
+    check_arguments(bargain_index, locals())
     flow = Dataflow("bargain_index", merging="number")
-    if first not in ("trade", "quote"):
-        raise ConfigError(f"first must be 'trade' or 'quote', got {first!r}")
     order = ("trades", "quotes") if first == "trade" else ("quotes", "trades")
     read = {name: _bars(flow, name) for name in order}
     last, period = (None, window) if isinstance(window, str) else (window, None)

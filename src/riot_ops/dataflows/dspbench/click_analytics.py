@@ -7,7 +7,7 @@ from typing import Literal
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import check_arguments, duration
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.log_processing import located_counts
 
@@ -59,6 +59,7 @@ def click_analytics(
     >>> result["locations"].select(["country", "country_total", "city", "city_total"]).to_pylist()[-1]
     {'country': 'Brazil', 'country_total': 3, 'city': 'Porto Alegre', 'city_total': 3}
     """
+    check_arguments(click_analytics, locals())
     if capacity is not None and ttl is not None:
         raise ConfigError(f"give either capacity or ttl: what is remembered is bounded by one, got {capacity}, {ttl!r}")
     flow = Dataflow("click_analytics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Natural, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["fraud_detection"]
@@ -16,7 +16,7 @@ Algorithm = Literal["miss_probability", "miss_rate", "entropy_reduction"]
 def fraud_detection(
     *,
     model: str | None = None,
-    state_ordinal: int = 1,
+    state_ordinal: Natural = 1,
     local_predictor: bool = True,
     window: int = 5,
     algorithm: Algorithm = "miss_probability",
@@ -58,8 +58,7 @@ def fraud_detection(
     >>> [(row["entity_id"], round(row["score"], 3), row["states"]) for row in outliers]
     [('Bob', 0.996, 'HHS,HHS,HHS,HHS,HHS')]
     """
-    if state_ordinal < 0:
-        raise ConfigError(f"state_ordinal must be >= 0, got {state_ordinal}")
+    check_arguments(fraud_detection, locals())
     flow = Dataflow("fraud_detection")
     parse = t.ParseLines(fields={"entity_id": (0, "string"), "state": (1 + state_ordinal, "string")})
     score = t.MarkovScore(

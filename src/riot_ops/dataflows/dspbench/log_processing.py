@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
 
 __all__ = ["located_counts", "log_processing"]
@@ -25,7 +26,7 @@ PARTS = {"verb": (0, "string"), "resource": (1, "string"), "protocol": (2, "stri
 def log_processing(
     *,
     geo: str | None = None,
-    window: int = 60,
+    window: Count = 60,
     emit: Literal["each", "update"] = "each",
     split_request: bool = False,
     keep: tuple[str, ...] = (),
@@ -66,6 +67,7 @@ def log_processing(
     >>> result["countries"].select(["country", "country_total", "city", "city_total"]).to_pylist()[-1]
     {'country': 'Brazil', 'country_total': 3, 'city': 'Porto Alegre', 'city_total': 3}
     """
+    check_arguments(log_processing, locals())
     flow = Dataflow("log_processing")
     parser = t.ParseLines(fields=FIELDS, format="log", cells=7, more=True, nulls=("-",))
     lines = flow.source("log").shuffle().to(parser, id="parse")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import Count, Positive, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["machine_outlier"]
@@ -27,13 +28,13 @@ FORMATS: dict[str, tuple[int, dict[str, tuple[int, str]], float]] = {
 def machine_outlier(
     *,
     format: Literal["alibaba", "google"] = "alibaba",
-    cpu_scale: float | None = None,
-    memory_scale: float | None = None,
+    cpu_scale: Positive | None = None,
+    memory_scale: Positive | None = None,
     scorer: Literal["window", "decayed"] = "window",
-    window: int = 10,
-    decay: float = 0.02,
+    window: Count = 10,
+    decay: Positive = 0.02,
     trigger: Literal["median", "top"] = "median",
-    top: int = 3,
+    top: Count = 3,
     partial: bool = True,
 ) -> Dataflow:
     """Build machine outlier (MO): loads of machines → distance from the others → over time → machines that stand out.
@@ -78,6 +79,7 @@ def machine_outlier(
     >>> [(row["machine_id"], f"{row['timestamp']:%H:%M}", round(row["stream_score"], 2)) for row in alerts.to_pylist()]
     [('m_3', '00:07', 11.84)]
     """
+    check_arguments(machine_outlier, locals())
     cells, fields, scale = FORMATS[format]
     flow = Dataflow("machine_outlier")
     loads = flow.source("usage").to(t.ParseLines(cells=cells, fields=fields), id="parse")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Count, Natural, NonNegative, check_arguments
 from riot_ops.dataflow import Dataflow, merge
 
 __all__ = ["reinforcement_learner"]
@@ -23,20 +24,20 @@ def reinforcement_learner(
     actions: tuple[str, ...] = ACTIONS,
     reward_range: tuple[int, int] = (0, 9999),
     bin_width: int = 1,
-    confidence_limit: int = 95,
-    min_confidence_limit: int = 50,
-    confidence_limit_reduction_step: int = 5,
-    confidence_limit_reduction_round_interval: int = 50,
-    min_reward_distr_sample: int = 30,
-    random_selection_prob: float = 0.5,
+    confidence_limit: Natural = 95,
+    min_confidence_limit: Natural = 50,
+    confidence_limit_reduction_step: Natural = 5,
+    confidence_limit_reduction_round_interval: Count = 50,
+    min_reward_distr_sample: Natural = 30,
+    random_selection_prob: NonNegative = 0.5,
     prob_reduction_algorithm: Literal["linear", "logLinear"] = "linear",
-    prob_reduction_constant: float = 1.0,
-    min_sample_size: int | None = None,
-    max_reward: int | None = None,
+    prob_reduction_constant: NonNegative = 1.0,
+    min_sample_size: Natural | None = None,
+    max_reward: Count | None = None,
     order: Literal["number", "rewards first"] = "number",
     closed_loop: bool = False,
     earnings: Mapping[str, tuple[float, float]] | None = None,
-    reward_every: int = 50,
+    reward_every: Count = 50,
     seed: int = 0,
     parallelism: int = 1,
 ) -> Dataflow:
@@ -97,10 +98,7 @@ def reinforcement_learner(
     >>> flow.run({"events": lines("a,1", "b,2"), "rewards": rewards})["actions"]["action"].to_pylist()
     ['page2', 'page2']
     """
-    if order not in ("number", "rewards first"):
-        raise ConfigError(f"order must be 'number' or 'rewards first', got {order!r}")
-    if prob_reduction_algorithm not in REDUCTIONS:
-        raise ConfigError(f"prob_reduction_algorithm must be 'linear' or 'logLinear', got {prob_reduction_algorithm!r}")
+    check_arguments(reinforcement_learner, locals())
     sampler = learner in ("thompson", "optimistic")
     if sampler and (min_sample_size is None or max_reward is None):
         raise ConfigError(f"learner={learner!r} needs min_sample_size and max_reward")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["sentiment_analysis"]
@@ -58,6 +59,7 @@ def sentiment_analysis(
     >>> row["id"], row["sentiment"], row["score"]
     ('7', 'Positive', 3.0)
     """
+    check_arguments(sentiment_analysis, locals())
     flow = Dataflow("sentiment_analysis")
     fields = {
         "id": (("data.id", "id"), "string"),

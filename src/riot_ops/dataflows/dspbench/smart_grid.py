@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import Count, check_arguments, duration
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["smart_grid"]
@@ -19,7 +19,7 @@ def smart_grid(
     window: timedelta | str = "1h",
     slice_length: timedelta | str = "1min",
     frequency: timedelta | str = "30s",
-    history: int = 31,
+    history: Count = 31,
     parallelism: int = 1,
     partial: bool = True,
 ) -> Dataflow:
@@ -67,6 +67,7 @@ def smart_grid(
     >>> [(row["house_id"], f"{row['timestamp']:%H:%M}", row["predicted_load"]) for row in loads.to_pylist()]
     [(0, '22:02', 11.0), (1, '22:02', 51.0)]
     """
+    check_arguments(smart_grid, locals())
     size, length, every = (duration(d) if isinstance(d, str) else d for d in (window, slice_length, frequency))
     flow = Dataflow("smart_grid")
     numbers = {name: (6 - i, "int64") for i, name in enumerate(PLUG)}

@@ -6,6 +6,7 @@ from typing import Any
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow, merge
 
 __all__ = ["spam_filter"]
@@ -63,6 +64,7 @@ def spam_filter(
     >>> [(row["id"], round(row["spam_probability"], 2), row["is_spam"]) for row in result.to_pylist()]
     [('3', 0.99, True), ('4', 0.01, False)]
     """
+    check_arguments(spam_filter, locals())
     if not training and table is None:
         raise ConfigError("training = False needs table, the path of a table of words")
     flow = Dataflow("spam_filter", merging="sequence")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["spike_detection"]
@@ -48,6 +49,7 @@ def spike_detection(
     >>> spikes.select(["device_id", "value", "moving_average"]).to_pylist()
     [{'device_id': '1', 'value': 25.8, 'moving_average': 22.0}]
     """
+    check_arguments(spike_detection, locals())
     flow = Dataflow("spike_detection")
     cell = CELLS[value_field]
     parse = t.ParseLines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["traffic_monitoring"]
@@ -17,7 +18,7 @@ def traffic_monitoring(
     width_key: str | None = None,
     width: float = 5.0,
     tolerance: float = 10.0,
-    history: int = 30,
+    history: Count = 30,
     sigma: float = 2.0,
     integer: bool = False,
 ) -> Dataflow:
@@ -63,6 +64,7 @@ def traffic_monitoring(
     >>> [(row["road_id"], row["average_speed"], row["count"]) for row in speeds.to_pylist()]
     [(1000, 40.0, 1), (1000, 41.0, 2)]
     """
+    check_arguments(traffic_monitoring, locals())
     flow = Dataflow("traffic_monitoring")
     fields = {
         "vehicle_id": (1, "string"),

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import Count, check_arguments, duration
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["span", "trending_topics"]
@@ -22,9 +22,9 @@ def trending_topics(
     *,
     window: str | timedelta = "10s",
     every: str | timedelta = "2s",
-    k: int = 10,
+    k: Count = 10,
     normalise: bool = False,
-    rankers: int = 4,
+    rankers: Count = 4,
     partial: bool = True,
 ) -> Dataflow:
     """Build trending topics (TT): tweets → hash tags → counts over a sliding window → the most frequent ones.
@@ -67,6 +67,7 @@ def trending_topics(
     30:04 1 #sun 3
     30:04 2 #rain 2
     """
+    check_arguments(trending_topics, locals())
     length, period = span(window), span(every)
     if not timedelta(0) < period <= length:
         raise ConfigError(f"every must be longer than 0 and window no shorter, got {every!r} and {window!r}")

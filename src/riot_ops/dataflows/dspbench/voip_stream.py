@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Count, Positive, check_arguments
 from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["voip_stream"]
@@ -31,20 +31,20 @@ WARMUP = 10
 def voip_stream(
     *,
     exact: bool = True,
-    variation_size: int = 180_000,
-    variation_error: float = 0.01,
-    num_elements: int = 180_000,
-    buckets_per_element: int = 10,
-    buckets_per_word: int = 16,
-    decay: float = 0.9672,
-    decay24: float = 0.9917,
+    variation_size: Count = 180_000,
+    variation_error: Positive = 0.01,
+    num_elements: Count = 180_000,
+    buckets_per_element: Count = 10,
+    buckets_per_word: Count = 16,
+    decay: Positive = 0.9672,
+    decay24: Positive = 0.9917,
     fofir_ramp: tuple[float, float] = (2.0, 10.0),
     fofir_weight: float = 2.0,
     url_ramp: tuple[float, float] = (0.5, 1.0),
     url_weight: float = 3.0,
     acd_ramp: tuple[float, float] = (5.0, 10.0),
     acd_weight: float = 3.0,
-    acd_decay_factor: float = 86_400.0,
+    acd_decay_factor: Positive = 86_400.0,
     acd_mode: Literal["long", "short"] = "long",
     ramp: Literal["linear", "ratio"] = "linear",
     timeout: timedelta | str | None = "1h",
@@ -105,11 +105,7 @@ def voip_stream(
     >>> [(row["caller"], row["fofir"], row["url"], row["score"]) for row in scores.to_pylist()]
     [('17', 1.0, 1.0, 5.0), ('17', 1.0, 1.0, 5.0), ('17', 1.0, 1.0, 5.0)]
     """
-    if acd_mode not in ("long", "short"):
-        raise ConfigError(f"acd_mode must be 'long' or 'short', got {acd_mode!r}")
-    if ramp not in ("linear", "ratio"):
-        raise ConfigError(f"ramp must be 'linear' or 'ratio', got {ramp!r}")
-
+    check_arguments(voip_stream, locals())
     wait: Any = timeout  # tasks read durations from text
 
     def rate(beta: float, key: str = "caller", **parameters: Any) -> t.DecayingRate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["word_count"]
@@ -38,6 +39,7 @@ def word_count(*, lowercase: bool = False, unicode: bool = False, emit: Literal[
     >>> [(row["word"], row["count"]) for row in counts.to_pylist()]
     [('river', 1), ('cloud', 1), ('river', 2), ('a', 1), ('river', 3)]
     """
+    check_arguments(word_count, locals())
     flow = Dataflow("word_count")
     words = flow.source("lines").shuffle().to(t.Tokenize(lowercase=lowercase, unicode=unicode), id="split")
     counts = words.hash("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import check_arguments, duration
 from riot_ops.dataflow import Dataflow
 from riot_ops.streams.dspbench.adverts import campaigns
 
@@ -54,6 +54,7 @@ def yahoo_streaming(
     >>> [(f"{row['window_start']:%M:%S}", row["campaign_id"], row["count"]) for row in views.to_pylist()]
     [('00:00', '0', 2), ('00:10', '1', 1)]
     """
+    check_arguments(yahoo_streaming, locals())
     flow = Dataflow("yahoo_streaming")
     events = flow.source("events").shuffle().to(t.ParseJSON(fields=FIELDS), id="parse")
     views = events.shuffle().to(t.ValueFilter(field="event_type", values=(event_type,)), id="views")

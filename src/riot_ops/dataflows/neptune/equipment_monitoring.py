@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Literal
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import Count, check_arguments, duration
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["COLUMNS", "PAIRS", "equipment_monitoring"]
@@ -35,7 +35,7 @@ def equipment_monitoring(
     growth: float = 0.01,
     baseline: Literal["min", "first", "mean"] = "min",
     lateness: timedelta | str = timedelta(seconds=1),
-    max_pending: int = 16,
+    max_pending: Count = 16,
     delimiter: str = "\t,",
 ) -> Dataflow:
     r"""Build equipment monitoring: readings → changes of state → delays of valves behind sensors → their trend.
@@ -75,6 +75,7 @@ def equipment_monitoring(
     >>> row["pair"], row["ts"], row["delay"]
     ('bm05-bm08', 210000000, 200000000)
     """
+    check_arguments(equipment_monitoring, locals())
     flow = Dataflow("equipment_monitoring")
     states = tuple(sensor for sensor, _ in PAIRS) + tuple(valve for _, valve in PAIRS)
     fields = {"event_time": ("ts", "ns"), "ts": ("ts", "int64"), **{name: (name, "bool") for name in states}}

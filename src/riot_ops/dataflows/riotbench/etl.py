@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Count, Natural, Positive, check_arguments
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream
 from riot_ops.dataflows.riotbench.learning import LEARNING
+from riot_ops.dataflows.riotbench.results import publisher
 
 __all__ = ["ROW_KEY", "etl"]
 
@@ -31,13 +33,13 @@ def etl(
     known_sensors: str | Path | Sequence[str] | None = None,
     annotations: str | Path | Mapping[str, Any] | None = None,
     annotated: Sequence[str] | StreamSchema | str | Path | None = None,
-    window: int | None = None,
-    timeout_s: float = 60.0,
+    window: Natural | None = None,
+    timeout_s: Positive = 60.0,
     partial: Literal["drop", "emit"] = "emit",
     store: str | None = None,
     table: str = "readings",
     variant: Literal["table", "sql"] = "table",
-    batch: int | None = None,
+    batch: Count | None = None,
     credential: Secret | None = None,
     publish: dict[str, object] | None = None,
 ) -> Dataflow:
@@ -84,8 +86,7 @@ def etl(
     >>> etl("grid", known_sensors=["1", "2"]).diagram().count("-->")
     8
     """
-    if variant not in ("table", "sql"):
-        raise ConfigError(f"variant must be 'table' or 'sql', got {variant!r}")
+    check_arguments(etl, locals())
     stream = stream_schema(schema)
     flow = Dataflow("etl")
     obs = flow.source(schema).shuffle().to(t.SenMLParse(schema=schema, meta=True, on_bad="null"), id="parse")
@@ -115,7 +116,7 @@ def etl(
         stored = stored.shuffle().to(insert, id="insert")
     senml = message.shuffle().to(t.CsvToSenML(schema=schema if whole is stream else whole), id="senml")
     if publish is not None:
-        senml = senml.shuffle().to(t.MqttPublish(**publish), id="publish")  # type: ignore[arg-type]
+        senml = senml.shuffle().to(publisher(publish), id="publish")
     flow.sink("sink", *_different(stored, senml))
     return flow
 

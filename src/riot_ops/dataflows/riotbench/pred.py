@@ -7,7 +7,8 @@ from typing import Literal
 import pyarrow as pa
 
 from riot_ops import tasks as t
-from riot_ops.core.schema import RAW
+from riot_ops.core.parameters import Count, check_arguments
+from riot_ops.core.schema import RAW, stream_schema
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.learning import LEARNING, rows
 from riot_ops.dataflows.riotbench.results import (
@@ -35,7 +36,7 @@ def pred(
     store: str = "models",
     classifier: str | None = None,
     regression: str | None = None,
-    average_window: int | None = None,
+    average_window: Count | None = None,
     sliding: bool | None = None,
     parallelism: int = 1,
     publish: dict[str, object] | None = None,
@@ -85,11 +86,12 @@ def pred(
     >>> pred("taxi", store=tempfile.mkdtemp()).diagram().count("-->")
     15
     """
+    check_arguments(pred, locals())
     check_form(form, publish={}, paper={"plot_size": plot_size, "zip_size": zip_size, "charts": charts})
     paper = form == "paper"
     if average_window is None:
         average_window = PAPER_WINDOW.get(schema, WINDOW) if paper else WINDOW
-    learning = LEARNING[schema]
+    learning = LEARNING[stream_schema(schema).name]
     flow = Dataflow("pred")
     observed = rows(flow.source(schema), schema)
     columns = pa.schema([("sensor_id", pa.string()), *((name, pa.float64()) for name in learning.features)])

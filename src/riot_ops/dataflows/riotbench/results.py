@@ -8,7 +8,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflow import Stream
 
-__all__ = ["GATHERED", "PAPER_WINDOW", "WINDOW", "ZIPPED", "check_form", "published", "stored"]
+__all__ = ["GATHERED", "PAPER_WINDOW", "WINDOW", "ZIPPED", "check_form", "published", "publisher", "stored"]
 
 #: Values per average: in the paper's sliding one, about 15 minutes of a sensor, where it is not the usual one.
 PAPER_WINDOW, WINDOW = {"city": 90}, 10
@@ -18,9 +18,7 @@ ZIPPED = {"city": 100, "taxi": 10, "fit": 10, "grid": 50}
 
 
 def check_form(form: str, **options: Mapping[str, object]) -> None:
-    """Refuse an unknown form, and options that another form has; ``options`` gives those of each, None if not set."""
-    if form not in options:
-        raise ConfigError(f"form must be {' or '.join(map(repr, options))}, got {form!r}")
+    """Refuse options that another form has; ``options`` gives those of each, None if not set."""
     for owner, given in options.items():
         for name, value in given.items():
             if owner != form and value is not None:
@@ -31,10 +29,15 @@ def published(results: Sequence[Stream], publish: Mapping[str, object] | None) -
     """The results, published as JSON where parameters of :class:`riot_ops.tasks.MqttPublish` are given."""
     if publish is None:
         return list(results)
-    return [
-        one.to(t.MqttPublish(**{"payload": None, **publish}), id=f"publish_{one.id}")  # type: ignore[arg-type]
-        for one in results
-    ]
+    return [one.to(publisher(publish, payload=None), id=f"publish_{one.id}") for one in results]
+
+
+def publisher(publish: Mapping[str, object], **usual: object) -> t.MqttPublish:
+    """The task of the parameters that a builder was given, above those that are usual there."""
+    try:
+        return t.MqttPublish(**{**usual, **publish})  # type: ignore[arg-type]
+    except TypeError as error:  # it names parameters, not their values, of which one is a password
+        raise ConfigError(f"publish must hold the parameters of MqttPublish: {error}") from None
 
 
 def stored(charts: Stream, store: str | None, size: int) -> Stream:

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.results import (
@@ -39,9 +40,9 @@ def stats(
     form: Literal["paper", "plots"] = "paper",
     summary: Literal["average", "moment"] = "average",
     known_sensors: str | Path | Sequence[str] | None = None,
-    average_window: int | None = None,
+    average_window: Count | None = None,
     sliding: bool | None = None,
-    regression_window: int | None = None,
+    regression_window: Count | None = None,
     horizon: int | None = None,
     precision: int | None = None,
     counted: Literal["value", "sensor_id"] = "value",
@@ -99,6 +100,7 @@ def stats(
     >>> stats("taxi").diagram().count("-->")
     8
     """
+    check_arguments(stats, locals())
     plots = {"plot_size": plot_size, "zip_size": zip_size, "charts": charts}
     check_form(form, paper={"known_sensors": known_sensors}, plots=plots)
     stream, paper = stream_schema(schema), form == "paper"
@@ -135,8 +137,6 @@ def _or(given: T | None, usual: T) -> T:
 
 
 def _check_moment(summary: str, form: str, **average: object) -> None:
-    if summary != "moment":
-        raise ConfigError(f"summary must be 'average' or 'moment', got {summary!r}")
     if form != "paper":
         raise ConfigError(f"summary='moment' is for form='paper', got form={form!r}")
     for name, value in average.items():

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
+from riot_ops.core.schema import stream_schema
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.learning import LEARNING, MODELS_TOPIC
+from riot_ops.dataflows.riotbench.results import publisher
 from riot_ops.dataflows.riotbench.ticks import TICKS
 
 __all__ = ["train"]
@@ -57,7 +60,8 @@ def train(
     >>> train("taxi", store="memory://models", table_store="memory").diagram().count("-->")
     8
     """
-    learning = LEARNING[schema]
+    check_arguments(train, locals())
+    learning = LEARNING[stream_schema(schema).name]
     flow = Dataflow("train")
     span = flow.source("ticks", schema=TICKS).to(
         t.TableRange(
@@ -90,8 +94,8 @@ def train(
         done = models.to(upload, id=f"upload_{kind.lower()}")
         if publish is not None:
             topic = MODELS_TOPIC.format(stream=schema, kind=kind)
-            parameters = {"topic": topic, "payload": "model", "retain": True, **publish}
-            done = done.to(t.MqttPublish(**parameters), id=f"publish_{kind.lower()}")  # type: ignore[arg-type]
+            task = publisher(publish, topic=topic, payload="model", retain=True)
+            done = done.to(task, id=f"publish_{kind.lower()}")
         results.append(done)
     flow.sink("models", *results)
     return flow

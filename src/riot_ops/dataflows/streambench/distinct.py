@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.streambench.projection import cell
 
@@ -32,6 +33,7 @@ def distinct(*, field: int = 0) -> Dataflow:
     >>> [(row["value"], row["count"]) for row in sizes.to_pylist()]
     [('7', 1), ('8', 2)]
     """
+    check_arguments(distinct, locals())
     flow = Dataflow("distinct")
     values = flow.source("lines").shuffle().to(cell(field), id="values")
     new = values.hash("value").to(t.Deduplicate(by=("value",)), id="new")

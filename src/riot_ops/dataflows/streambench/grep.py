@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["grep"]
@@ -32,6 +33,7 @@ def grep(*, text: str = "ihiza", invert: bool = False) -> Dataflow:
     >>> grep(text="river").run(lines)["matches"]["payload"].to_pylist()
     [b'red river', b'rivers']
     """
+    check_arguments(grep, locals())
     flow = Dataflow("grep")
     found = flow.source("lines").shuffle().to(t.SubstringFilter(text=text, invert=invert), id="matches")
     return flow.sink("matches_sink", found)

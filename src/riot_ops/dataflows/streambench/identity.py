@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["identity"]
@@ -23,5 +24,6 @@ def identity() -> Dataflow:
     >>> identity().run([{"payload": b"7\triver"}])["records"]["payload"].to_pylist()
     [b'7\triver']
     """
+    check_arguments(identity, locals())
     flow = Dataflow("identity")
     return flow.sink("records_sink", flow.source("lines").shuffle().to(t.NoOp(), id="records"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["cell", "projection"]
@@ -30,6 +31,7 @@ def projection(*, field: int = 1) -> Dataflow:
     >>> projection().run(lines)["values"]["value"].to_pylist()
     ['red river', '']
     """
+    check_arguments(projection, locals())
     flow = Dataflow("projection")
     return flow.sink("values_sink", flow.source("lines").shuffle().to(cell(field), id="values"))
 

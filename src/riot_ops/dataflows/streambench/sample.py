@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["sample"]
@@ -32,6 +33,7 @@ def sample(*, share: float = 0.1, seed: int = 0) -> Dataflow:
     >>> b"".join(sample(share=0.3).run(lines)["records"]["payload"].to_pylist())
     b'JKMPRU'
     """
+    check_arguments(sample, locals())
     flow = Dataflow("sample")
     chosen = flow.source("lines").shuffle().to(t.HashSample(share=share, seed=seed), id="records")
     return flow.sink("records_sink", chosen)

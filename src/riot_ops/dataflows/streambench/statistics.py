@@ -6,6 +6,7 @@ from typing import Literal
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 from riot_ops.streams.streambench.packets import FIELDS
 
@@ -37,6 +38,7 @@ def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "eac
     >>> [(row["count"], row["sum"], row["mean"]) for row in figures.to_pylist()]
     [(1, 7.0, 7.0), (2, 17.0, 8.5)]
     """
+    check_arguments(statistics, locals())
     if field not in FIELDS:
         raise ConfigError(f"field must be one of {', '.join(FIELDS)}, got {field!r}{did_you_mean(str(field), FIELDS)}")
     flow = Dataflow("statistics")

@@ -8,6 +8,7 @@ from typing import Any
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Natural, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
 from riot_ops.models import NetworkModel, fit_network
 from riot_ops.streams.streambench.flow_packets import CLASSES, ICMP, TCP, UDP
@@ -46,7 +47,7 @@ def threat(
     *,
     from_packets: bool = False,
     model: str | None = None,
-    training: int = 0,
+    training: Natural = 0,
     seed: int = 1,
     labels: bool = True,
     size: str = "2s",
@@ -87,10 +88,9 @@ def threat(
     >>> [(row["src"], row["class"], row["label"]) for row in found]
     [('10.0.0.0', 'normal', 0.0), ('10.0.158.55', 'normal', 0.0), ('10.0.60.110', 'dos', 1.0)]
     """
+    check_arguments(threat, locals())
     if training and model is not None:
         raise ConfigError(f"model = {model!r} is trained already; it goes without training = {training!r}")
-    if training < 0:
-        raise ConfigError(f"training must be >= 0, got {training!r}")
     network = model or (trained(training, seed) if training else shipped())
     flow = Dataflow("threat")
     vectors = _from_packets(flow, labels, size, delay) if from_packets else _from_lines(flow, labels)

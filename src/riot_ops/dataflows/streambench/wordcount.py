@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["wordcount"]
@@ -32,6 +33,7 @@ def wordcount(*, emit: Literal["each", "update"] = "each") -> Dataflow:
     >>> [(row["word"], row["count"]) for row in counts.to_pylist()]
     [('river,', 1), ('river,', 2), ('cloud', 1)]
     """
+    check_arguments(wordcount, locals())
     flow = Dataflow("wordcount")
     words = flow.source("lines").shuffle().to(t.Tokenize(split="spaces"), id="split")
     counts = words.hash("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")

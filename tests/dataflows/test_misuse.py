@@ -1,0 +1,74 @@
+"""Every parameter of every builder refuses what is not of its type, by its name and with the value."""
+
+import inspect
+import math
+import typing
+
+import pytest
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows import BUILDERS
+
+PARAMETERS = [
+    (kind, name) for kind in sorted({*BUILDERS.values()}, key=str) for name in inspect.signature(kind).parameters
+]
+NUMBERS = [
+    (kind, name)
+    for kind, name in PARAMETERS
+    if inspect.signature(kind).parameters[name].default.__class__ in (int, float)
+]
+CHOICES = [
+    (kind, name) for kind, name in PARAMETERS if typing.get_origin(typing.get_type_hints(kind)[name]) is typing.Literal
+]
+
+
+def _named(pairs):
+    return {
+        "argnames": ("kind", "name"),
+        "argvalues": pairs,
+        "ids": [f"{kind.__name__}-{name}" for kind, name in pairs],
+    }
+
+
+@pytest.mark.parametrize(**_named(PARAMETERS))
+def test_what_is_of_no_type_that_it_takes_is_refused(kind, name):
+    for value in (b"some", [1], object()):
+        with pytest.raises(ConfigError) as refused:
+            kind(**{name: value})
+        assert name in str(refused.value) and repr(value)[:8] in str(refused.value)
+
+
+@pytest.mark.parametrize(**_named(NUMBERS))
+def test_what_is_no_finite_number_is_refused(kind, name):
+    for value in ("some", True, math.nan, math.inf):
+        with pytest.raises(ConfigError) as refused:
+            kind(**{name: value})
+        assert name in str(refused.value) and repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize(**_named(CHOICES))
+def test_a_choice_that_there_is_not_is_refused_with_those_that_there_are(kind, name):
+    with pytest.raises(ConfigError) as refused:
+        kind(**{name: "some"})
+    for part in (name, "'some'", *(repr(one) for one in typing.get_args(typing.get_type_hints(kind)[name]))):
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("voip_stream", "buckets_per_word", 0),
+        ("voip_stream", "variation_error", 0),
+        ("machine_outlier", "decay", -1),
+        ("etl", "batch", 0),
+        ("etl", "timeout_s", 0),
+        ("stats", "average_window", 0),
+        ("reinforcement_learner", "reward_every", 0),
+        ("reinforcement_learner", "random_selection_prob", -0.5),
+        ("trending_topics", "rankers", 0),
+        ("equipment_monitoring", "max_pending", 0),
+    ],
+)
+def test_numbers_out_of_their_range_are_refused_by_the_name_that_the_builder_gives_them(kind, name, value):
+    with pytest.raises(ConfigError, match=f"{kind}: {name} = {value}"):
+        BUILDERS[kind](**{name: value})
