@@ -105,7 +105,8 @@ def test_small_batches_are_handed_over_in_one_piece():
     def batch(first, n):
         return pa.record_batch({"seq": pa.array(range(first, first + n), pa.int64())}), first
 
-    given = [batch(0, 3000), batch(3000, 1000), batch(4000, 200), batch(4200, 5000), batch(9200, 10)]
+    sizes = (30_000, 2_768, 200, 40_000, 10)
+    given = [batch(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
     found = [(piece.num_rows, first) for piece, first in _pieces(given)]
-    assert found == [(4000, 0), (200, 4000), (5000, 4200), (10, 9200)]
+    assert found == [(32_768, 0), (200, 32_768), (40_000, 32_968), (10, 72_968)]
     assert _pieces([]) == []

@@ -25,8 +25,12 @@ from riot_ops.runtime.spark.session import (
     APART,
     ARROW_BYTES,
     ARROW_RECORDS,
+    NO_BOUND,
     PARTITIONS,
     arrow_batches,
+    block_batches,
+    fitting,
+    session,
     settings_of_query,
     usual_partitions,
 )
@@ -162,9 +166,31 @@ def test_a_buffering_sets_arrow_batches_and_the_trigger_of_a_query(spark, monkey
         {PARTITIONS: "1", **arrow},
         {"processingTime": "0 seconds"},
         {PARTITIONS: "1", **arrow},
-        {PARTITIONS: "1"},
+        {PARTITIONS: "1", ARROW_BYTES: str(64 << 20)},  # of a session that bounds the records of a batch alone
     ]
     assert arrow_batches(Buffering(capacity=0)) == {ARROW_RECORDS: "1"}
+
+
+def test_blocks_are_small_where_a_session_bounds_the_records_of_a_batch_alone(spark):
+    """Else a batch of as many blocks as records would be larger than Arrow holds."""
+    mine = session(settings={ARROW_RECORDS: "16384"})  # a 16,384th of 1 GiB is 64 KiB
+    assert (mine.conf.get(ARROW_BYTES), fitting(Buffering(), mine).capacity) == (NO_BOUND, 1 << 16)
+    assert block_batches(mine) == {ARROW_BYTES: str(64 << 20)}
+    rows = mine.range(0, 20_000, 1, 1).selectExpr("id seq", "cast(id % 3 as string) device", "cast(id as double) value")
+    flow = ro.Dataflow("blocks")
+    flow.sink(
+        "out",
+        flow.source("in", schema={"seq": "int64", "device": "string", "value": "double"}).to(
+            t.KalmanFilter(by="device"), id="kalman"
+        ),
+    )
+    buffering = Buffering(codec=None)
+    sizes = [row.n for row in flow.frames(rows, buffering=buffering).packed.selectExpr("length(payload) n").collect()]
+    assert len(sizes) >= 4 and max(sizes) < 2 << 16
+    mine.conf.set(ARROW_BYTES, "64MB")
+    assert fitting(Buffering(), mine) == Buffering() and block_batches(mine) == {}
+    whole = [row.n for row in flow.frames(rows, buffering=buffering).packed.selectExpr("length(payload) n").collect()]
+    assert max(whole) > 2 << 16
 
 
 def test_a_block_tells_when_its_first_and_its_last_record_came():

@@ -17,6 +17,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.payload import decode
 from riot_ops.core.sink import MemorySink
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
@@ -137,6 +138,21 @@ def test_blocks_are_as_large_as_they_may_be(capacity, rows):
     rest = list(packer.close())
     assert [block.rows >> 17 for block in full + rest] == rows
     assert len(rest) == 0
+
+
+def test_a_batch_larger_than_a_block_is_cut():
+    planned = plan(flow_of(t.KalmanFilter(by=("device",))))
+    packer = Packer(planned, 0, labels_of(planned, 1), Buffering(codec=None, capacity=1 << 20))
+    n = 1 << 17
+    batch = pa.RecordBatch.from_pydict(
+        {"seq": pa.array(range(n), pa.int64()), "device": pa.array(np.ones(n)), "value": pa.array(np.ones(n))}
+    )  # 3 MiB
+    blocks = [*packer.add({"in": [batch]}), *packer.close()]
+    assert [block.rows for block in blocks] == [n // 3, n // 3, n - 2 * (n // 3)]
+    found = pa.Table.from_batches([batch for block in blocks for batch in decode(block.payload)])
+    assert found["seq"].to_pylist() == [*range(n)]
+    few = [*packer.add({"in": [batch.slice(5, 10)]}), *packer.close()]
+    assert [block.rows for block in few] == [10], "a few rows of what is large are not large"
 
 
 def test_a_worker_keeps_the_state_of_the_queries_it_ran_last(monkeypatch):

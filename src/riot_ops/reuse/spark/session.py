@@ -15,7 +15,7 @@ from riot_ops.runtime.spark.check import check_session, is_connect, refuse_conne
 from riot_ops.runtime.spark.parcels import packed_sink, packed_source
 from riot_ops.runtime.spark.query import cause_of, is_active
 from riot_ops.runtime.spark.runner import staged
-from riot_ops.runtime.spark.session import PARTITIONS, active, settings_of_query, usual_partitions
+from riot_ops.runtime.spark.session import PARTITIONS, active, block_batches, settings_of_query, usual_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ class SparkBackend(FragmentsBackend):
                 .queryName(f"{fragment.name}-{label[-8:]}")
                 .trigger(processingTime=self._trigger)
             )
-            with settings_of_query(spark, {PARTITIONS: str(options.partitions)}):
+            with settings_of_query(spark, {PARTITIONS: str(options.partitions), **block_batches(spark)}):
                 return _Query(writer.start())
 
 

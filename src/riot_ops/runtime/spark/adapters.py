@@ -49,7 +49,7 @@ from riot_ops.runtime.spark.rejected import (
     result_schema,
     without_errors,
 )
-from riot_ops.runtime.spark.session import usual_partitions, workers_apart
+from riot_ops.runtime.spark.session import fitting, usual_partitions, workers_apart
 from riot_ops.runtime.spark.sink import Outlet
 from riot_ops.runtime.spark.stage import FLUSH, OWNERS, StageProcessor, stage_zero
 
@@ -208,13 +208,14 @@ class Chain:
     def over(self, sources: Mapping[str, DataFrame], streaming: bool) -> DataFrame:
         """What ends in a sink, as packed blocks; rows of ``PASSED_ON`` are those with a text in ``_error``."""
         labels = labels_of(self.plan, self.partitions)
+        buffering = fitting(self.buffering, next(iter(sources.values())).sparkSession)
         if any(ERROR_COLUMN in df.columns for df in sources.values()):
             self.plan.stages[0].outputs.add(PASSED_ON)
             self.plan.sinks.add(PASSED_ON)
         blocks = from_arrow_schema(BLOCKS)
         packed = None
         for name, df in sources.items():
-            pack = pack_stage_zero(self.plan, name, labels, self.order, self.buffering)
+            pack = pack_stage_zero(self.plan, name, labels, self.order, buffering)
             rows = df.mapInArrow(_owned(pack, list(labels)) if streaming else pack, blocks)
             packed = rows if packed is None else packed.union(rows)
         assert packed is not None
@@ -223,13 +224,13 @@ class Chain:
         for number in range(1, len(self.plan.shuffles) + 1):
             grouped = packed.groupBy("bucket")
             if streaming:
-                processor = StageProcessor(self.plan, number, labels, run, self.order, self.buffering, owner=owner)
+                processor = StageProcessor(self.plan, number, labels, run, self.order, buffering, owner=owner)
                 with workers_apart(packed.sparkSession):
                     packed = grouped.transformWithStateInPandas(
                         packed_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
                     ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
             else:
-                whole = _whole_bucket(self.plan, number, labels, self.order, self.buffering)
+                whole = _whole_bucket(self.plan, number, labels, self.order, buffering)
                 packed = grouped.applyInArrow(whole, blocks)
         return packed
 

@@ -7,6 +7,7 @@ arises; only the writer's message about it crosses, in a block addressed to the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,9 @@ __all__ = [
 
 #: Stage number of blocks that go to the sinks.
 SINK = -1
+
+#: A batch that is larger than a block is cut, but not into less than so many bytes.
+LEAST_PART = 1 << 16
 
 #: Begins the stream of blocks that hold what was left at the end: it comes after all other records.
 LEFT_OVER = "+"
@@ -255,12 +259,15 @@ class Packer:
 
     def _hold(self, stage: int, bucket: int, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
         key = (stage, bucket, stream)
-        self._held.setdefault(key, []).append(batch)
-        self._bytes[key] = self._bytes.get(key, 0) + batch.get_total_buffer_size() // max(
-            1, len(self._labels.get(stage, ()))
-        )
-        if self._bytes[key] >= self._buffering.capacity:
-            yield self._block(*key)
+        size = batch.get_total_buffer_size() // max(1, len(self._labels.get(stage, ())))
+        capacity, parts = self._buffering.capacity, 1
+        if capacity and size > (most := max(capacity, LEAST_PART)):
+            parts = max(1, min(batch.num_rows, batch.nbytes // most))
+        for first, end in itertools.pairwise(batch.num_rows * i // parts for i in range(parts + 1)):
+            self._held.setdefault(key, []).append(batch.slice(first, end - first))
+            self._bytes[key] = self._bytes.get(key, 0) + size // parts
+            if self._bytes[key] >= capacity:
+                yield self._block(*key)
 
     def _block(self, stage: int, bucket: int, stream: str) -> Block:
         batches = self._held.pop((stage, bucket, stream))

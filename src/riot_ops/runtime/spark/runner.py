@@ -28,7 +28,15 @@ from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
-from riot_ops.runtime.spark.session import PARTITIONS, active, arrow_batches, settings_of_query, workers_apart
+from riot_ops.runtime.spark.session import (
+    PARTITIONS,
+    active,
+    arrow_batches,
+    block_batches,
+    fitting,
+    settings_of_query,
+    workers_apart,
+)
 from riot_ops.runtime.spark.sink import Outlet, Writer
 from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import StageProcessor
@@ -86,7 +94,8 @@ def start(
         keeps what it began with.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         Size and compression of the packed blocks, size of the batches between the JVM and Python, and the trigger; see
-        :class:`riot_ops.Buffering`. By default blocks of 8 MiB by LZ4, and the rest as the session has it.
+        :class:`riot_ops.Buffering`. By default blocks of 8 MiB by LZ4 (of a DataFrame in a session that bounds the
+        batches by records alone, smaller ones), and the rest as the session has it.
     overwrite : bool, default False
         Whether a new query may replace the output of an earlier one in ``out``.
     probe : Probe, optional
@@ -128,6 +137,10 @@ def start(
                     sink.begin(overwrite)
             if known:
                 kept.forget()
+        if not settings and all(isinstance(one, Source) for one in bound.values()):
+            settings = block_batches(spark)
+        elif not settings:
+            buffering = fitting(buffering, spark)
         stages, partitions = kept.open(flow, partitions, order, fuse)
         if first:
             for sink in targets.values():

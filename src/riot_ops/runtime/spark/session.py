@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -25,12 +26,22 @@ __all__ = [
     "PARTITIONS",
     "active",
     "arrow_batches",
+    "block_batches",
     "configure",
+    "fitting",
     "session",
     "settings_of_query",
     "usual_partitions",
     "workers_apart",
 ]
+
+#: Its settings for the batches between the JVM and Python, and how many records these hold where bytes bound them.
+ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+MOST_RECORDS = 65_536
+#: What Spark takes for no bound of bytes; how many a batch of packed blocks then has at most, and where they bound it.
+NO_BOUND = "2147483647"
+MOST_BYTES, BATCH_BYTES = 1 << 30, 64 << 20
 
 #: What any session needs for tasks that keep state.
 NEEDED = {
@@ -44,6 +55,10 @@ OWN = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # the text of an error is all that differs, but Spark forks its workers from one more process for that
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # after each row the JVM would else add up the bytes of all columns, which takes as long as all else that it does to
+    # hand the row to Python; so there are fewer rows in a batch, and packed blocks are small enough for as many
+    ARROW_BYTES: NO_BOUND,
+    ARROW_RECORDS: "4096",
     # the default one starts a process for every link it looks at: some twenty per micro-batch
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -64,10 +79,6 @@ AT_START = {
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Spark's setting for the number of partitions behind a shuffle, and who may change it.
 PARTITIONS = "spark.sql.shuffle.partitions"
-#: Its settings for the batches between the JVM and Python, and how many records these hold where bytes bound them.
-ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-MOST_RECORDS = 65_536
 #: Its setting for what Python workers are forked from.
 DAEMON = "spark.python.daemon.module"
 _PARTITIONING = threading.Lock()
@@ -137,6 +148,12 @@ def session(
         aggregate and join in Spark SQL besides.
     settings : dict, optional
         Further Spark settings; they win. Those that cannot be changed any more are logged as a warning.
+
+    Notes
+    -----
+    Between the JVM and Python the records of a DataFrame go in batches of 4,096, of 2 GiB at most: a bound of bytes, as
+    Spark has it, costs as much as handing them over does. For records of more than half a megabyte give
+    ``settings={"spark.sql.execution.arrow.maxBytesPerBatch": "64MB"}``.
     """
     from pyspark import SparkContext
     from pyspark.sql.utils import is_remote
@@ -265,6 +282,23 @@ def arrow_batches(buffering: Buffering) -> dict[str, str]:
     if not buffering.capacity:
         return {ARROW_RECORDS: "1"}
     return {ARROW_RECORDS: str(min(MOST_RECORDS, buffering.capacity)), ARROW_BYTES: str(buffering.capacity)}
+
+
+def block_batches(spark: SparkSession) -> dict[str, str]:
+    """Settings of a query in which nothing but packed blocks crosses between the JVM and Python: bytes bound them."""
+    return {ARROW_BYTES: str(BATCH_BYTES)} if _bounds_records_alone(spark) else {}
+
+
+def fitting(buffering: Buffering, spark: SparkSession) -> Buffering:
+    """Blocks for a query in which records cross as well: small ones where the session bounds those alone."""
+    if not _bounds_records_alone(spark):
+        return buffering
+    records = int(spark.conf.get(ARROW_RECORDS) or 0)
+    return replace(buffering, capacity=min(buffering.capacity, MOST_BYTES // records)) if records > 0 else buffering
+
+
+def _bounds_records_alone(spark: SparkSession) -> bool:
+    return (spark.conf.get(ARROW_BYTES, None) or "").rstrip("bB") == NO_BOUND
 
 
 def usual_partitions(spark: SparkSession) -> int:

@@ -60,7 +60,7 @@ OWNERS = -1
 #: A worker keeps the engines of so many queries, and of those that it has run for within so many seconds.
 CACHED_QUERIES, CACHED_SECONDS = 4, 60.0
 #: Up to so many records are handed to steps in one piece: calls cost more than bringing records together.
-FEW_ROWS = 4096
+FEW_ROWS = 32_768
 #: Links behind a base, at most.
 MOST_DELTAS = 512
 #: About how large a link is at most: on its way into Spark's store there are several copies of it.
