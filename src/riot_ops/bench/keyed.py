@@ -18,6 +18,11 @@ __all__ = ["kalman", "kalman_flow", "measures"]
 KEYS = {1000: 8, 100_000: 50}
 #: Rows of the micro-batches with which the JVM warms up: it compiles what has run often, not what has run long.
 WARM_UP_ROWS = 5_000
+#: Spark's own batches between the JVM and Python, which a session of riot_ops' bounds otherwise.
+SPARKS_BATCHES = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64MB",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
 
 
 def kalman() -> t.KalmanFilter:
@@ -37,7 +42,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
     with spark_session(jvm="full") as spark, folder() as base:
         sides = _Sides(spark, base)
         few = write_readings(base / "warm-up", warm_up, WARM_UP_ROWS, 1000)
-        for side in (sides.packed, sides.transform, sides.bare_pass):
+        for side in (sides.packed, sides.transform, sides.bare_pass, sides.bare_pass_here):
             side(few, WARM_UP_ROWS, WARM_UP_ROWS)
         sides.per_key(few, WARM_UP_ROWS, WARM_UP_ROWS, limit_s / 3)
         for keys, reach in KEYS.items():
@@ -68,6 +73,14 @@ class _Sides:
         return self._timed(kalman().transform(self._read(data, each, rows)))[0]
 
     def bare_pass(self, data: Path, each: int, rows: int) -> list[float]:
+        """With the batches between the JVM and Python that Spark has by itself."""
+        from riot_ops.runtime.spark.session import settings_of_query
+
+        with settings_of_query(self._spark, SPARKS_BATCHES):
+            return self.bare_pass_here(data, each, rows)
+
+    def bare_pass_here(self, data: Path, each: int, rows: int) -> list[float]:
+        """With those of a session of ours."""
         from riot_ops.bench.opponents.keyed import bare_pass
 
         return self._timed(bare_pass(self._read(data, each, rows)))[0]
@@ -93,18 +106,25 @@ class _Sides:
 def _against_bare_pass(sides: _Sides, data: Path, keys: int, rows: int, repetitions: int) -> Iterator[Measure]:
     """The packed dataflow and ``transform``, in turns with a bare pass."""
     how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
-    rates: dict[str, list[float]] = {"packed": [], "transform": [], "bare-pass": []}
+    rates: dict[str, list[float]] = {"packed": [], "transform": [], "bare-pass": [], "here": []}
     for _ in range(repetitions):
-        for name, side in zip(rates, (sides.packed, sides.transform, sides.bare_pass), strict=True):
+        taking = (sides.packed, sides.transform, sides.bare_pass, sides.bare_pass_here)
+        for name, side in zip(rates, taking, strict=True):
             rates[name] += [rows / s for s in side(data, rows, rows)[1:]]
-    packed, transform, bare = (median(values) for values in rates.values())
+    packed, transform, bare, here = (median(values) for values in rates.values())
     yield Measure(f"keyed/packed/{keys}", packed, "rows/s", how)
     yield Measure(f"keyed/transform/{keys}", transform, "rows/s", how)
-    yield Measure(f"keyed/bare-pass/{keys}", bare, "rows/s", how)
-    what = "repartition(key).mapInArrow(identity) over the same files and micro-batches"
+    yield Measure(f"keyed/bare-pass/{keys}", bare, "rows/s", f"{how}; batches to Python as Spark has them by itself")
+    what = "repartition(key).mapInArrow(identity), same files and micro-batches; batches to Python as Spark has them"
     yield Measure(f"keyed/vs-bare-pass/{keys}", packed / bare, "ratio", what, 1.5)
     what = "the same, for transform(df): rows in, rows out"
     yield Measure(f"keyed/transform-vs-bare-pass/{keys}", transform / bare, "ratio", what, 0.7)
+    yield Measure(
+        f"keyed/bare-pass-in-our-session/{keys}", here, "rows/s", f"{how}; batches to Python as riot_ops sets them"
+    )
+    what = "a bare pass with batches to Python as riot_ops sets them in sessions of its own"
+    yield Measure(f"keyed/vs-bare-pass-in-our-session/{keys}", packed / here, "ratio", what)
+    yield Measure(f"keyed/transform-vs-bare-pass-in-our-session/{keys}", transform / here, "ratio", what)
 
 
 def _against_per_key(
