@@ -52,6 +52,12 @@ def test_many_words_are_all_found():
     assert [score for _, score in judged(task, [f"W{i} w{i}x" for i in range(1, 5000)])] == list(range(1, 5000))
 
 
+def test_many_phrases_are_all_found():
+    lexicon = {f"w{i} w{j}": 100 * i + j + 1 for i in range(50) for j in range(50)}
+    task = t.LexiconSentiment(lexicon=lexicon, phrases=True)
+    assert [score for _, score in judged(task, [*lexicon, "w1", "w1 x"])] == [*lexicon.values(), 0, 0]
+
+
 def test_the_lists_of_the_library(tmp_path):
     assert len(VALENCES) > 90
     assert not set(VALENCES) & set(STOP_WORDS)
