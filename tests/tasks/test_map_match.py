@@ -56,6 +56,15 @@ def test_where_roads_meet_the_smallest_id_counts():
     assert index.find(below, beside).tolist() == [0] * 200
 
 
+def test_a_road_along_a_meridian_is_as_wide_in_the_north():
+    """Where degrees of longitude are short, many of them are within its width."""
+    index = RoadIndex(Roads.of([(1, np.nan, [(0.0, -10.0), (0.0, 84.0)])]), width=5000.0, tolerance=0.0)
+    lat = np.repeat([-9.0, 0.0, 45.0, 70.0, 83.0], 4)
+    metres = np.tile([-5010.0, -4990.0, 4990.0, 5010.0], 5)
+    lon = metres / (111_320 * np.cos(np.radians(lat)))
+    assert index.find(lat, lon).tolist() == [-1, 0, 0, -1] * 5
+
+
 def test_own_widths_and_ties():
     lines = [(5, 50.0, [(0, 0), (0.01, 0)]), (4, np.nan, [(0, 0.0008), (0.01, 0.0008)]), (9, 0.0, [(0, 0), (0, 0.01)])]
     index = RoadIndex(Roads.of(lines), width=5.0, tolerance=10.0)
@@ -93,10 +102,12 @@ def test_positions_that_are_dropped():
     assert session.push(here)[0]["road"] == 1000
     for change in ({"v": 1.9}, {"v": None}, {"latitude": None}, {"longitude": float("nan")}, {"latitude": 39.68}):
         assert session.push({**here, **change}) == []
-    corner = {"latitude": BEIJING[0], "longitude": BEIJING[2], "v": 3.0}
     wide = t.MapMatch(box=BEIJING, width=1e6).session()
-    assert len(wide.push(corner)) == 1
-    assert wide.push({**corner, "latitude": np.nextafter(BEIJING[0], 0)}) == []
+    for lat, lon in ((BEIJING[0], BEIJING[2]), (BEIJING[1], BEIJING[3])):  # on the border
+        assert len(wide.push({"latitude": lat, "longitude": lon})) == 1
+        beyond = 0.0 if lat == BEIJING[0] else np.inf
+        for name, of in (("latitude", lat), ("longitude", lon)):
+            assert wide.push({"latitude": lat, "longitude": lon, name: np.nextafter(of, beyond)}) == []
     standing = t.MapMatch(speed="v").session()
     assert len(standing.push({**here, "v": 1e-9})) == 1
     assert standing.push({**here, "v": 0.0}) == []
