@@ -76,9 +76,9 @@ def test_a_ramp_is_checked():
     ):
         with pytest.raises(ConfigError, match=text):
             t.RampScore(**wrong)
-    for given in ({"x": pa.float64()}, {"x": pa.float64(), "a": pa.string()}):
+    for fields in ({"x": pa.float64()}, {"x": pa.float64(), "a": pa.string()}):
         with pytest.raises(ConfigError, match="'a'"):
-            t.RampScore(value="x", over="a").output_schema(pa.schema(given))
+            t.RampScore(value="x", over="a").output_schema(pa.schema(fields))
 
 
 def test_weighted_sums():
