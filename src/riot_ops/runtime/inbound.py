@@ -135,15 +135,15 @@ class Inbound:
 
     # -- for who takes -------------------------------------------------------------------------------
 
-    def get(self, timeout: float | None = None) -> Any:
-        """The next batch, None at the end, or :data:`WAKE`."""
+    def get(self, timeout: float | None = None, rows: int = 0) -> Any:
+        """The next batch, None at the end, or :data:`WAKE`; one that still grows only once it has so many records."""
         until = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             while True:
                 if self._called:
                     self._called = False
                     return WAKE
-                if (arrival := self._due()) is not None:
+                if (arrival := self._due(rows)) is not None:
                     self.size -= arrival.size
                     if self.size <= self._low:
                         self._closed = False
@@ -156,7 +156,8 @@ class Inbound:
                 now = time.monotonic()
                 if until is not None and now >= until:
                     return WAKE
-                times = [due for _, due in self._open.values()] + ([] if until is None else [until])
+                times = [due for held, due in self._open.values() if held.rows >= rows]
+                times += [] if until is None else [until]
                 self._changed.wait(max(min(times) - now, 0.0) if times else None)
         return _joined(arrival)
 
@@ -215,11 +216,11 @@ class Inbound:
         self._full.append(arrival)
         self._waiting[name] += 1
 
-    def _due(self) -> Arrival | None:
+    def _due(self, rows: int) -> Arrival | None:
         now = time.monotonic()
-        for name, (_, due) in list(self._open.items()):
+        for name, (held, due) in list(self._open.items()):
             # behind a full one of its own source it may go on growing, behind those of others it must not stay
-            if not self._waiting[name] and (self._closed or self._ended or now >= due):
+            if not self._waiting[name] and (self._closed or self._ended or (now >= due and held.rows >= rows)):
                 self._close(name, full=self._closed)
         if not self._full:
             return None

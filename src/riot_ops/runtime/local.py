@@ -231,7 +231,9 @@ class _Job:
                     self._close_epoch()
                     self._open_epoch()
                     until = None
-            if (arrival := inbound.get(until)) is not WAKE:
+            # what comes next while some are under way would be small, and each batch has a price of its own
+            least = self.underway[-1][0].rows // 2 if self.underway else 0
+            if (arrival := inbound.get(until, least)) is not WAKE:
                 return arrival
 
     def _process(self, arrival: Arrival) -> None:
