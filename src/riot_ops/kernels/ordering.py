@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["are_sorted", "edges_of", "order_of", "order_within", "places_within", "ranks_of"]
+__all__ = ["are_sorted", "edges_of", "grouped", "order_of", "order_within", "places_within", "ranks_of"]
 
 
 #: Rows that are sorted by insertion.
@@ -171,6 +171,30 @@ def order_within(
             return found
     _order_runs(readonly(edges), found, np.empty(found.size, np.int64), readonly(first), readonly(second))
     return found
+
+
+@kernel
+def _group(slots: Any, begins: Any, order: Any) -> None:
+    for i in range(slots.size):
+        s = np.uint64(slots[i])
+        order[np.uint64(begins[s])] = i
+        begins[s] += 1
+
+
+def grouped(slots: npt.NDArray[np.int64], keys: int) -> npt.NDArray[np.int64]:
+    """The order of rows by their slots, of which there are so many; those of one stay in order.
+
+    What a key has is near while all its rows are done. As they are where there are fewer rows than keys.
+
+    >>> grouped(np.array([1, 0, 1, 0]), 2).tolist()
+    [1, 3, 0, 2]
+    """
+    if not 1 < keys <= slots.size:
+        return np.arange(slots.size)
+    sizes = np.bincount(slots, minlength=keys)
+    order = np.empty(slots.size, np.int64)
+    _group(readonly(slots), np.cumsum(sizes) - sizes, order)
+    return order
 
 
 def edges_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

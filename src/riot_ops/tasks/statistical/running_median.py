@@ -19,6 +19,7 @@ from riot_ops.kernels.heaps import include, leave_out, middle
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
+from riot_ops.kernels.ordering import grouped
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
@@ -33,25 +34,56 @@ UNKNOWN, LATE = 1, 2
 
 
 @kernel
-def _follow(
-    xs: Any, actions: Any, slots: Any, times: Any, each: Any, values: Any, low: Any, high: Any, place: Any, above: Any,
-    lows: Any, highs: Any, head: Any, room: Any, last: Any, last_time: Any, wrong: Any, rows: Any, medians: Any,
-    counts: Any,
+def _tell(
+    xs: Any, actions: Any, slots: Any, times: Any, order: Any, update: Any, values: Any, low: Any, high: Any,
+    place: Any, above: Any, lows: Any, highs: Any, head: Any, room: Any, last: Any, wrong: Any, told: Any,
+    medians: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """Medians and numbers of values: behind each row, or of each time when a later one begins; returns how many.
+    """Medians and numbers of values behind each row, and which rows tell them: with ``update`` the last of a time.
+
+    Rows come in an order by key. Returns whether a time of a key falls, of which ``told`` then knows too little.
+    """
+    falls = False
+    for k in range(order.size):
+        i = np.uint64(order[np.uint64(k)])
+        s = slots[i]
+        if actions[i] < 0 and (lows[s] == 0 or values[s, head[s]] != xs[i]):
+            wrong[i] = UNKNOWN
+            continue
+        if actions[i] > 0:
+            include(values, low, high, place, above, lows, highs, head, room, s, xs[i])
+        else:
+            leave_out(values, low, high, place, above, lows, highs, head, room, s)
+        counts[i] = lows[s] + highs[s]
+        medians[i] = middle(values, low, high, lows, highs, s)
+        told[i] = True
+        if update and last[s] >= 0:
+            before = np.uint64(last[s])
+            falls |= times[i] < times[before]
+            told[before] = times[i] != times[before]
+        last[s] = np.int64(i)
+    return falls
+
+
+@kernel
+def _follow(
+    xs: Any, actions: Any, slots: Any, times: Any, values: Any, low: Any, high: Any, place: Any, above: Any, lows: Any,
+    highs: Any, head: Any, room: Any, last: Any, last_time: Any, wrong: Any, rows: Any, medians: Any, counts: Any,
+) -> Any:  # fmt: skip
+    """Medians and numbers of values of each time when a later one begins; returns how many.
 
     ``last`` is the last row of each key that was fine (-1 - s: that of an earlier batch) and ``last_time`` its time.
     """
     found = 0
     for i in range(xs.size):
         s = slots[i]
-        if not each and times[i] < last_time[s]:
+        if times[i] < last_time[s]:
             wrong[i] = LATE
             continue
         if actions[i] < 0 and (lows[s] == 0 or values[s, head[s]] != xs[i]):
             wrong[i] = UNKNOWN
             continue
-        if not each and last_time[s] != NEVER and times[i] > last_time[s]:
+        if last_time[s] != NEVER and times[i] > last_time[s]:
             rows[found] = last[s]
             counts[found] = lows[s] + highs[s]
             medians[found] = middle(values, low, high, lows, highs, s)
@@ -60,14 +92,8 @@ def _follow(
             include(values, low, high, place, above, lows, highs, head, room, s, xs[i])
         else:
             leave_out(values, low, high, place, above, lows, highs, head, room, s)
-        if each:
-            rows[found] = i
-            counts[found] = lows[s] + highs[s]
-            medians[found] = middle(values, low, high, lows, highs, s)
-            found += 1
-        else:
-            last[s] = i
-            last_time[s] = times[i]
+        last[s] = i
+        last_time[s] = times[i]
     return found
 
 
@@ -190,20 +216,27 @@ class RunningMedian(KeyedTask):
         actions = np.ones(n) if self.action is None else float_column(batch.column(self.action))[0]
         times = np.zeros(n, np.int64) if self.emit == "each" else microseconds(batch.column("event_time"))[0]
         heaps = self._with_room(state, slots[actions > 0])
-        rows, counts = np.empty(n, np.int64), np.empty(n, np.int64)
-        wrong, medians = np.zeros(n, np.int8), np.empty(n)
-        last, last_time = -1 - np.arange(state["head"].size), state.get("latest_time", np.empty(0, np.int64))
-        out: list[Any] = [last, last_time, wrong, rows, medians, counts]
-        found = _follow(xs, actions, slots, times, self.emit != "time", *heaps, *out)
+        wrong, medians, counts = np.zeros(n, np.int8), np.empty(n), np.empty(n, np.int64)
+        last = -1 - np.arange(state["head"].size)
+        if self.emit != "time":
+            told, order, update = np.zeros(n, np.bool_), grouped(slots, last.size), self.emit == "update"
+            out: list[Any] = [last, wrong, told, medians, counts]
+            falls = _tell(xs, actions, slots, times, order, update, *heaps, *out)
+            dead.reject(batch, wrong == UNKNOWN, "unknown_value", "it is not the oldest value")
+            rows = np.flatnonzero(told if not falls else wrong == 0)
+            if falls:
+                rows = _last_of_times(rows, slots, times)
+            if rows.size == n:
+                return self._output(batch, medians, counts)
+            return self._output(batch.take(pa.array(rows)), medians[rows], counts[rows])
+        rows = np.empty(n, np.int64)
+        out = [last, state["latest_time"], wrong, rows, medians, counts]
+        found = _follow(xs, actions, slots, times, *heaps, *out)
         for mark, reason, text in (
             (UNKNOWN, "unknown_value", "it is not the oldest value"), (LATE, "late", "a later time has begun"),
         ):  # fmt: skip
             dead.reject(batch, wrong == mark, reason, text)
         rows, medians, counts = rows[:found], medians[:found], counts[:found]
-        if self.emit == "update":
-            rows, medians, counts = _last_of_times(rows, medians, counts, slots, times)
-        if self.emit != "time":
-            return self._output(batch if rows.size == n else batch.take(pa.array(rows)), medians, counts)
         before = [state["latest"][-1 - row] for row in rows if row < 0]  # they come in the order of their keys' rows
         taken = joined([*before, batch])
         places = np.where(rows < 0, np.cumsum(rows < 0) - 1, rows + len(before))
@@ -260,10 +293,7 @@ class RunningMedian(KeyedTask):
         yield Case(cls(emit="time"), batch.filter(pc.equal(batch.column("key"), "a")))
 
 
-def _last_of_times(
-    rows: Numbers, medians: npt.NDArray[np.float64], counts: Numbers, slots: Numbers, times: Numbers
-) -> tuple[Numbers, npt.NDArray[np.float64], Numbers]:
-    """The last of each key and time, in order."""
+def _last_of_times(rows: Numbers, slots: Numbers, times: Numbers) -> Numbers:
+    """The last of some rows of each key and time, in order."""
     of = key_numbers([pa.array(slots[rows]), pa.array(times[rows])], rows.size)
-    kept = latest_rows(of, rows.size)
-    return rows[kept], medians[kept], counts[kept]
+    return rows[latest_rows(of, rows.size)]
