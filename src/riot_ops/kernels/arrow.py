@@ -27,6 +27,7 @@ __all__ = [
     "spread",
     "strings_from_spans",
     "taken",
+    "taken_rows",
     "text_sizes",
     "truth_column",
 ]
@@ -265,15 +266,23 @@ def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     >>> taken(pa.array([True, False]), np.array([1, 1, 0])).to_pylist()
     [False, False, True]
     """
-    if column.null_count == len(column):
+    if _is_nothing(column):
         return pa.nulls(rows.size, column.type)
     if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
         return truth_column(column.to_numpy(zero_copy_only=False)[rows])
     kind = column.type
-    if not column.null_count and (kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind)):  # NumPy looks up faster
-        words = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
-        return pa.Array.from_buffers(kind, rows.size, [None, pa.py_buffer(words[rows])], 0)
+    if kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind):  # NumPy looks up faster, where there are nulls by far
+        words = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)[rows]
+        bits = _bits(present(column)[rows]) if column.null_count else None
+        return pa.Array.from_buffers(kind, rows.size, [bits, pa.py_buffer(words)], -1 if column.null_count else 0)
     return column.take(pa.array(rows))
+
+
+def taken_rows(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """The same of a batch."""
+    if not batch.num_columns:
+        return batch.take(pa.array(rows))
+    return pa.RecordBatch.from_arrays([taken(column, rows) for column in batch.columns], schema=batch.schema)
 
 
 def repeated(column: pa.Array, times: npt.NDArray[np.int64]) -> pa.Array:

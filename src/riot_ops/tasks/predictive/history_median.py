@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Count
-from riot_ops.kernels.arrow import float_column
+from riot_ops.kernels.arrow import float_column, taken_rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
 
@@ -144,7 +144,7 @@ class HistoryMedian(ValueTask):
             for name, field in self.state_fields().items():
                 if field.grows:
                     state[name] = field.widened(state[name], state[name].shape[1] + 1)
-        return replace_column(batch.take(pa.array(rows[:found])), self.target, out[:found])
+        return replace_column(taken_rows(batch, rows[:found]), self.target, out[:found])
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import float_column, joined, replace_column
+from riot_ops.kernels.arrow import float_column, joined, replace_column, taken_rows
 from riot_ops.kernels.heaps import include, leave_out, middle
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
@@ -228,7 +228,7 @@ class RunningMedian(KeyedTask):
                 rows = _last_of_times(rows, slots, times)
             if rows.size == n:
                 return self._output(batch, medians, counts)
-            return self._output(batch.take(pa.array(rows)), medians[rows], counts[rows])
+            return self._output(taken_rows(batch, rows), medians[rows], counts[rows])
         rows = np.empty(n, np.int64)
         out = [last, state["latest_time"], wrong, rows, medians, counts]
         found = _follow(xs, actions, slots, times, *heaps, *out)

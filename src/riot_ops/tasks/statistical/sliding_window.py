@@ -15,7 +15,7 @@ from riot_ops.core.clock import in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrow import int_column, taken_rows
 from riot_ops.kernels.index import distinct
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field, microseconds
@@ -213,7 +213,7 @@ class SlidingWindow(KeyedTask):
     ) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
         left = rows < 0
-        taken = batch.take(pa.array(np.where(left, -1 - rows, rows)))
+        taken = taken_rows(batch, np.where(left, -1 - rows, rows))
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
         leaves, valid = pa.array(left), np.where(left, valid, 0)
         for name in {*columns} - {*carried(columns), *self.by}:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrow import float_column
+from riot_ops.kernels.arrow import float_column, taken_rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
@@ -161,4 +161,4 @@ def _rows(batch: pa.RecordBatch, rows: Numbers) -> pa.RecordBatch:
     """Some rows; where they follow one another, without a copy."""
     if rows.size and rows[-1] - rows[0] == rows.size - 1 and (np.diff(rows) == 1).all():
         return batch.slice(int(rows[0]), rows.size)
-    return batch.take(pa.array(rows))
+    return taken_rows(batch, rows)
