@@ -128,3 +128,13 @@ def test_of_many_words_with_one_beginning_the_first_count(most):
     counts = {name: (i % 5, i % 3) for i, name in enumerate(names)}
     row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
     assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9)
+
+
+def test_of_words_that_say_nearly_as_much_the_one_that_says_more_counts():
+    counts = {"a": (6, 1), "b": (3, 8)}  # 2/3 and 1/5 of what is said, and what a difference of the last bits decides
+    for bad in range(9):
+        for good in range(6):
+            counts |= {f"c{bad}{good}": (bad, good), f"d{good}{bad}": (good, bad)}
+    for most in (1, 2, 7, 40):
+        row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
+        assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9), most

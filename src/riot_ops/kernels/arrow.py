@@ -271,7 +271,7 @@ def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
         return truth_column(column.to_numpy(zero_copy_only=False)[rows])
     kind = column.type
-    if kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind):  # NumPy looks up faster, where there are nulls by far
+    if kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind):  # NumPy is faster, with nulls by far
         words = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)[rows]
         bits = _bits(present(column)[rows]) if column.null_count else None
         return pa.Array.from_buffers(kind, rows.size, [bits, pa.py_buffer(words)], -1 if column.null_count else 0)

@@ -27,11 +27,9 @@ __all__ = ["BayesScore"]
 MADE = ("spam_probability", "is_spam")
 #: What becomes of a message; above 0: so many words are missing.
 COMPLETE, GIVEN_UP, NO_MESSAGE = 0, -1, -2
-#: How finely keys tell apart how much words say; what comes behind all keys.
-STEPS, LAST = float(1 << 24), int(np.iinfo(np.int64).max)
-#: Keys that are compared at once, and rows that are looked at together at least.
+#: Words that are compared at once, and rows that are looked at together at least.
 TOGETHER, LEAST_CHOSEN = 16, 64
-_NOUGHT = np.uint64(0)
+_NOUGHT, _ONE = np.uint64(0), np.uint64(1)
 
 
 @kernel
@@ -64,23 +62,23 @@ def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, he
 
 
 @kernel
-def _key(share: Any, data: Any, start: Any, end: Any) -> Any:
-    """A number that is smaller for a word that says more, or as much and comes first by its first five bytes."""
+def _lead(data: Any, start: Any, end: Any) -> Any:
+    """The first eight bytes of a word but their last bit, as a number: words in order of it are so by their bytes."""
     w = _NOUGHT
     if start + 8 <= data.size:
         w = load8(data, start) & first(8 * (end - start))
     else:
         for i in range(min(end - start, 8)):
             w |= np.uint64(data[np.uint64(start + i)]) << np.uint64(8 * i)
-    return np.int64((0.5 - abs(share - 0.5)) * STEPS) << 39 | np.int64(reversed_bytes(w) >> np.uint64(25))
+    return np.int64(reversed_bytes(w) >> _ONE)
 
 
 @kernel
 def _weigh(
     entry: Any, bad: Any, good: Any, head: Any, status: Any, data: Any, starts: Any, ends: Any,
-    unknown: Any, least: Any, ham_weight: Any, shares: Any, keys: Any, size: Any, begins: Any, grouped: Any,
+    unknown: Any, least: Any, ham_weight: Any, shares: Any, leads: Any, size: Any, begins: Any, grouped: Any,
 ) -> None:  # fmt: skip
-    """Of each word of a message that is complete how much it speaks for spam, and its key; and such rows by message.
+    """How much each word of a message that is complete speaks for spam, and how it begins; and such rows by message.
 
     Those of message s are the ``size[s]`` before ``begins[s]`` in ``grouped``.
     """
@@ -95,7 +93,7 @@ def _weigh(
         if r_bad + r_good > 0.0:
             p = min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
         shares[i] = p
-        keys[i] = _key(p, data, starts[i], ends[i])
+        leads[i] = _lead(data, starts[i], ends[i])
         size[s] += 1
     at = 0
     for s in range(head.size):
@@ -109,11 +107,8 @@ def _weigh(
 
 
 @kernel
-def _before(a: Any, b: Any, shares: Any, data: Any, starts: Any, ends: Any) -> Any:
-    """Whether a word comes before another: it says more, or as much and is the first of both by its bytes."""
-    more, less = abs(shares[a] - 0.5), abs(shares[b] - 0.5)
-    if more != less:
-        return more > less
+def _before(a: Any, b: Any, data: Any, starts: Any, ends: Any) -> Any:
+    """Whether a word comes before another by its bytes."""
     p = starts[a]
     q = starts[b]
     while p < ends[a] and q < ends[b]:
@@ -126,41 +121,48 @@ def _before(a: Any, b: Any, shares: Any, data: Any, starts: Any, ends: Any) -> A
 
 @kernel
 def _best(
-    n: Any, most: Any, chosen: Any, near: Any, room: Any, keys: Any, shares: Any, data: Any, starts: Any, ends: Any
+    n: Any, most: Any, chosen: Any, told: Any, begun: Any, room: Any, leads: Any, shares: Any, data: Any, starts: Any,
+    ends: Any,
 ) -> Any:  # fmt: skip
     """Bring the first of n chosen rows to the front, in order; returns how many these are.
 
-    The place of each is the number of keys below its own. To count them takes no branch, and so less than sorting.
-    ``near`` has the keys of the rows, and room for so many that the loop over them has no rest; ``room`` is room.
+    The place of each is the number of those before it. To count them takes no branch, and so less than sorting.
+    ``told`` has how much each says and ``begun`` its lead, with room for so many that the loop over them has no rest;
+    ``room`` is room.
     """
     padded = (n + TOGETHER - 1) // TOGETHER * TOGETHER
     for k in range(n, padded):
-        near[np.uint64(k)] = LAST
+        told[np.uint64(k)] = -1.0
     for k in range(n):
-        own = near[np.uint64(k)]
+        much = told[np.uint64(k)]
+        lead = begun[np.uint64(k)]
         place = 0
         same = 0
         for j in range(padded):
-            place += near[np.uint64(j)] < own
-            same += near[np.uint64(j)] == own
+            u = np.uint64(j)
+            place += (told[u] > much) | ((told[u] == much) & (begun[u] < lead))
+            same += (told[u] == much) & (begun[u] == lead)
         row = chosen[np.uint64(k)]
         if same > 1:
             for j in range(n):
-                if j != k and near[j] == own and _before(chosen[j], row, shares, data, starts, ends):
+                alike = told[j] == much and begun[j] == lead
+                if j != k and alike and _before(chosen[j], row, data, starts, ends):
                     place += 1
         if place < most:
             room[np.uint64(place)] = row
     n = min(n, most)
     for k in range(n):
-        chosen[np.uint64(k)] = room[np.uint64(k)]
-        near[np.uint64(k)] = keys[room[np.uint64(k)]]
+        row = np.uint64(room[np.uint64(k)])
+        chosen[np.uint64(k)] = np.int64(row)
+        told[np.uint64(k)] = abs(shares[row] - 0.5)
+        begun[np.uint64(k)] = leads[row]
     return n
 
 
 @kernel
 def _score(
-    size: Any, begins: Any, grouped: Any, shares: Any, keys: Any, data: Any, starts: Any, ends: Any, most: Any,
-    chosen: Any, near: Any, room: Any, odds: Any,
+    size: Any, begins: Any, grouped: Any, shares: Any, leads: Any, data: Any, starts: Any, ends: Any, most: Any,
+    chosen: Any, told: Any, begun: Any, room: Any, odds: Any,
 ) -> None:  # fmt: skip
     """The logarithm of the odds against spam of each message, by its most interesting words, the first one first."""
     last = 0.5
@@ -168,13 +170,14 @@ def _score(
     for s in range(size.size):
         n = 0
         for at in range(begins[s] - size[s], begins[s]):
-            i = grouped[np.uint64(at)]
-            chosen[np.uint64(n)] = i
-            near[np.uint64(n)] = keys[np.uint64(i)]
+            i = np.uint64(grouped[np.uint64(at)])
+            chosen[np.uint64(n)] = np.int64(i)
+            told[np.uint64(n)] = abs(shares[i] - 0.5)
+            begun[np.uint64(n)] = leads[i]
             n += 1
             if n == chosen.size:
-                n = _best(n, most, chosen, near, room, keys, shares, data, starts, ends)
-        n = _best(n, most, chosen, near, room, keys, shares, data, starts, ends)
+                n = _best(n, most, chosen, told, begun, room, leads, shares, data, starts, ends)
+        n = _best(n, most, chosen, told, begun, room, leads, shares, data, starts, ends)
         odds[s] = 0.0
         for k in range(n):
             share = shares[np.uint64(chosen[np.uint64(k)])]
@@ -304,13 +307,14 @@ class BayesScore(KeyedTask):
         n = int(_gather(slots, whole, different, current, entry, head, last, status))
         head, last, status = head[:n], last[:n], status[:n]
         odds, size, begins = np.empty(n), np.zeros(n, np.int64), np.empty(n, np.int64)
-        shares, keys, grouped = np.empty(slots.size), np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
+        shares, leads, grouped = np.empty(slots.size), np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
         spans, options = byte_spans(words)[:3], (self.unknown, self.least, self.ham_weight)
-        found: tuple[Any, ...] = (shares, keys, size, begins, grouped)
+        found: tuple[Any, ...] = (shares, leads, size, begins, grouped)
         _weigh(*(entry, bad, good, head, status, *spans, *options, *found))
         chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN), np.int64)
-        room = np.empty(chosen.size + TOGETHER, np.int64), np.empty(self.words, np.int64)
-        _score(*(size, begins, grouped, shares, keys, *spans, self.words, chosen, *room, odds))
+        wide = chosen.size + TOGETHER
+        room = np.empty(wide), np.empty(wide, np.int64), np.empty(self.words, np.int64)
+        _score(*(size, begins, grouped, shares, leads, *spans, self.words, chosen, *room, odds))
         of_row = np.append(status, NO_MESSAGE)[entry]
         dead.reject(batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not come before")
         dead.reject(batch, of_row == GIVEN_UP, "incomplete", "the message began anew before all its words had come")
