@@ -23,8 +23,7 @@ from riot_ops.graph.lowering import lower
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.parallel import ENOUGH, Pipeline, available, reentrant
-from riot_ops.streams.pace import Paced
+from riot_ops.runtime.parallel import ENOUGH, KEEPING_UP, Pipeline, available, reentrant
 from riot_ops.testing import ABORT, ScriptedSource, exact
 from tests.random_flows import SCHEMA, ordered, random_flow, random_input
 from tests.recovery import job
@@ -176,36 +175,12 @@ class Now(WrappedSource):
 
 
 @pytest.mark.usefixtures("two_available")
-def test_what_came_at_once_goes_to_other_threads_if_it_is_worth_it():
+def test_larger_ones_stay_while_the_steps_keep_up_with_the_source():
     here = threading.current_thread().name
-    assert set(spied(Now(readings(2 * ENOUGH - 2), ENOUGH - 1), batch_size=4 * ENOUGH)) == {here}
-    assert here not in spied(Now(readings(2 * ENOUGH), ENOUGH), batch_size=4 * ENOUGH)
+    assert set(spied(Now(readings(2 * KEEPING_UP), KEEPING_UP - 1), batch_size=4 * KEEPING_UP)) == {here}
+    assert here not in spied(Now(readings(2 * KEEPING_UP), KEEPING_UP), batch_size=4 * KEEPING_UP)
+    assert here not in spied(Now(readings(2 * ENOUGH), ENOUGH), batch_size=ENOUGH)  # there may have been more
     assert here not in spied(Now(readings(20), 10), batch_size=100, cores=2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slow(t.StatelessTask):
-    """Takes its time for each batch, and notes threads and rows."""
-
-    seen: Any
-
-    def apply(self, batch, dead):
-        self.seen.append((threading.current_thread().name, batch.num_rows))
-        time.sleep(0.05)
-        return batch
-
-
-@pytest.mark.usefixtures("two_available")
-def test_what_comes_while_a_batch_is_under_way_grows_and_goes_behind_it():
-    """Taken at once it would be small, and in the caller's thread it would wait for all that are under way."""
-    seen: list[tuple[str, int]] = []
-    flow, slow = ro.Dataflow("slow"), Slow(seen=seen)
-    flow.sink("out", flow.source("in", schema=READINGS).to(slow, id="slow"))
-    flow.run(Paced(MemorySource(readings(300_000)), rate=300_000))
-    threads_of, rows = zip(*seen[4:-3], strict=True)
-    assert {f"riot_ops-slow_{i}" for i in range(2)} <= set(threads_of)
-    assert min(rows) > 1000
-    assert len(seen) > 12, "one at a time would be 20 at most, and two as many as fit"
 
 
 def test_a_number_of_cores_holds_for_small_batches_as_well():

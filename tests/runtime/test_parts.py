@@ -35,10 +35,10 @@ def test_no_step_takes_much_more_than_it_should(cores, monkeypatch):
 
 def test_what_is_parted_keeps_its_times_and_ends_with_its_offset():
     batch = pa.record_batch({"value": np.arange(5)})
-    whole = Arrival("source", {"stream": [batch]}, {"at": 7}, 1.0, 2.0)
+    whole = Arrival("source", {"stream": [batch]}, {"at": 7}, 1.0, 2.0, full=True)
     first, rest = whole.parted(2)
-    assert (first.rows, first.offset, first.first_us, first.last_us) == (2, None, 1.0, 2.0)
-    assert (rest.rows, rest.offset, rest.first_us, rest.last_us) == (3, {"at": 7}, 1.0, 2.0)
+    assert (first.rows, first.offset, first.full, first.first_us, first.last_us) == (2, None, True, 1.0, 2.0)
+    assert (rest.rows, rest.offset, rest.full, rest.first_us, rest.last_us) == (3, {"at": 7}, True, 1.0, 2.0)
     assert pa.concat_batches([*first.inputs["stream"], *rest.inputs["stream"]]).equals(batch)
     assert whole.parted(5) is None and whole.parted(0) is None
     assert Arrival("source", {"a": [batch], "b": [batch]}, None).parted(2) is None

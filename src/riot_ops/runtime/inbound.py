@@ -37,6 +37,7 @@ class Arrival:
     offset: Offset | None  # None: more of the same range follows
     first_us: float = 0.0
     last_us: float = 0.0
+    full: bool = False  # more came than it has room for: the steps are behind the source
     rows: int = field(init=False)
     size: int = field(init=False)  # bytes
 
@@ -64,8 +65,8 @@ class Arrival:
             return None
         (batch,) = batches
         times = self.first_us, self.last_us
-        first = Arrival(self.source, {stream: [batch.slice(0, rows)]}, None, *times)
-        return first, Arrival(self.source, {stream: [batch.slice(rows)]}, self.offset, *times)
+        first = Arrival(self.source, {stream: [batch.slice(0, rows)]}, None, *times, self.full)
+        return first, Arrival(self.source, {stream: [batch.slice(rows)]}, self.offset, *times, self.full)
 
 
 class Inbound:
@@ -134,7 +135,7 @@ class Inbound:
 
     # -- for who takes -------------------------------------------------------------------------------
 
-    def get(self, timeout: float | None = None, rows: float = 0) -> Any:
+    def get(self, timeout: float | None = None, rows: int = 0) -> Any:
         """The next batch, None at the end, or :data:`WAKE`; one that still grows only once it has so many records."""
         until = None if timeout is None else time.monotonic() + timeout
         with self._changed:
@@ -184,7 +185,7 @@ class Inbound:
         if arrival.size > size or arrival.rows > rows:
             n = _cut(arrival, size, rows)
             if n == 0 and held is not None and held.rows:
-                self._close(name)
+                self._close(name, full=True)
                 return arrival
             if n is not None and (parts := arrival.parted(max(n, 1))) is not None:
                 arrival, rest = parts
@@ -198,7 +199,7 @@ class Inbound:
         size, rows = self._left(held)
         # one that has no room for a record like those in it is full
         if rest is not None or rows <= 0 or size <= 0 or size * held.rows < held.size:
-            self._close(name)
+            self._close(name, full=True)
         if self._within >= UNCOMMITTED and arrival.offset is not None:
             for other in list(self._open):
                 self._close(other)
@@ -207,19 +208,20 @@ class Inbound:
     def _left(self, held: Arrival) -> tuple[int, int]:
         return self._capacity - held.size, self._rows - held.rows
 
-    def _close(self, name: str) -> None:
+    def _close(self, name: str, *, full: bool = False) -> None:
         arrival, _ = self._open.pop(name)
+        arrival.full = full
         (self._halfway.discard if arrival.offset is not None else self._halfway.add)(name)
         self._within = self._within + 1 if self._halfway else 0
         self._full.append(arrival)
         self._waiting[name] += 1
 
-    def _due(self, rows: float) -> Arrival | None:
+    def _due(self, rows: int) -> Arrival | None:
         now = time.monotonic()
         for name, (held, due) in list(self._open.items()):
             # behind a full one of its own source it may go on growing, behind those of others it must not stay
             if not self._waiting[name] and (self._closed or self._ended or (now >= due and held.rows >= rows)):
-                self._close(name)
+                self._close(name, full=self._closed)
         if not self._full:
             return None
         arrival = self._full.popleft()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ from riot_ops.runtime.identity import difference, identity
 from riot_ops.runtime.inbound import WAKE, Arrival, Inbound
 from riot_ops.runtime.memory import keep_freed
 from riot_ops.runtime.merging import merged
-from riot_ops.runtime.parallel import Pipeline, Wave, engine_for
+from riot_ops.runtime.parallel import KEEPING_UP, Pipeline, Wave, engine_for
 from riot_ops.runtime.reader import Reader
 
 __all__ = ["BATCH_SIZE", "Result", "run"]
@@ -103,8 +102,9 @@ def run(
         Output is committed (and the checkpoint written) after so many records or seconds.
     cores : int, >= 1, optional
         Threads that run tasks; the results are the same, whatever their number. By default as many as this process
-        has cores, for batches of at least 4,096 records; but one where a task calls functions of the user's, or a store
-        or a broker. Where a number is given, these still get one batch at a time, in order.
+        has cores, for batches of at least 4,096 records, or 32,768 while the tasks keep up with the source; but one
+        where a task calls functions of the user's, or a store or a broker. Where a number is given, these still get one
+        batch at a time, in order.
     order : "arrival" or "event_time"
         How the records of a key are ordered within a batch.
     checkpoint : path, optional
@@ -231,12 +231,14 @@ class _Job:
                     self._close_epoch()
                     self._open_epoch()
                     until = None
-            if (arrival := inbound.get(until, self._worth())) is not WAKE:
+            # what comes next while some are under way would be small, and each batch has a price of its own
+            least = self.underway[-1][0].rows // 2 if self.underway else 0
+            if (arrival := inbound.get(until, least)) is not WAKE:
                 return arrival
 
     def _process(self, arrival: Arrival) -> None:
         """Have a batch done, in parts where steps make much of it."""
-        enough = bool(self.underway) or arrival.rows >= self.least  # none waits for all that are under way
+        enough = bool(self.underway) or arrival.rows >= self._enough(arrival)  # none waits for all under way
         while (parts := arrival.parted(self._fitting())) is not None:
             first, arrival = parts
             self._push(first, enough)
@@ -270,15 +272,9 @@ class _Job:
         came, most = self.engine.taken()
         return max(1, WIDEST * came // most) if came else FIRST
 
-    def _worth(self) -> float:
-        """Records from which on a batch that still grows is taken.
-
-        Behind one that has just begun it would be small, and each has a price of its own: so while a core is free, half
-        as many as in that one; while none is, it goes on growing.
-        """
-        if not isinstance(self.engine, Pipeline) or not self.underway:
-            return 0
-        return self.underway[-1][0].rows / 2 if len(self.underway) < self.engine.most - 1 else math.inf
+    def _enough(self, arrival: Arrival) -> int:
+        """Records from which on a batch goes to other threads."""
+        return self.least if arrival.full or not self.least else KEEPING_UP
 
     def _collect(self, most: int = 0) -> None:
         """Take what other threads have finished, in order, and wait until no more than so many are under way."""

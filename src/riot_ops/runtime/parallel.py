@@ -33,8 +33,9 @@ from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["ENOUGH", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
 
-#: Records of a batch from which on it is worth handing it from thread to thread.
-ENOUGH = 4096
+#: Records of a batch from which on it is worth handing it from thread to thread; and of one that took all the source
+#: had, so that the steps keep up: several at once would each wait for the others.
+ENOUGH, KEEPING_UP = 4096, 32_768
 
 
 def engine_for(
@@ -194,7 +195,7 @@ class Pipeline:
         self, steps: Sequence[Step], outputs: set[str], order: tuple[str, ...], cores: int, name: str = "riot_ops"
     ) -> None:
         self.outputs = outputs
-        #: Most waves under way: as many as there are cores may be in steps without state, and a full one waits.
+        #: Most waves under way: as many as there are cores may be in steps without state, and one waits.
         self.most = cores + 1
         self._told: Callable[[], None] = lambda: None
         self._stations = _stations(steps, order)
