@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from riot_ops.bench.data import Discard, needs
 from riot_ops.bench.dspbench_experiments import FEW, IN_PROCESS, ON_SPARK
@@ -30,12 +29,11 @@ REACH = {"wc": 10e6, "fd": 3e6, "sd": 8e6, "lp": 1e6, "vs": 0.5e6, "tm": 1e6}
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: lines of each source for plain Python, and of a micro-batch; times that each is done.
+    """How much is measured: lines of each source in a micro-batch, of which there are some; times that each is done.
 
     ``paced_s``: seconds at half of the peak.
     """
 
-    plain: int
     batch: int
     batches: int
     repetitions: int
@@ -47,7 +45,7 @@ class Sizes:
         return self.batch * self.batches
 
 
-FULL, QUICK = Sizes(100_000, 200_000, 4, 5, 6.0, 100.0), Sizes(20_000, 50_000, 4, 1, 1.0, 30.0)
+FULL, QUICK = Sizes(200_000, 4, 3, 6.0, 100.0), Sizes(50_000, 4, 1, 1.0, 30.0)
 #: The suites whose applications it measures.
 SUITES = ("dspbench", "neptune")
 
@@ -119,33 +117,34 @@ def _known(label: str) -> Application:
 
 
 def in_process(data: Lines, sizes: Sizes) -> Iterator[Measure]:
-    """On one core beside plain Python; the sides take turns."""
-    one, few = data.application, data.first(sizes.plain)
+    """On one core beside plain Python, over the same lines; the sides take turns."""
+    one = data.application
     flow = one.builder()
+    counted, wanted = dict[str, int](), dict[str, int]()
 
-    def ours(lines: Lines) -> dict[str, int]:
-        return flow.run(lines.sources(), sinks=Discard(), cores=1).summary.rows
+    def ours() -> None:
+        counted.update(flow.run(data.sources(), sinks=Discard(), cores=1).summary.rows)
 
-    def theirs() -> dict[str, Any]:
-        return plain_results(one, few.plain(), {})
+    def theirs() -> None:
+        wanted.update({stream: len(rows) for stream, rows in plain_results(one, data.plain(), {}).items()})
 
+    fast, slow = list[float](), list[float]()
     with one_core():
-        counted, wanted = ours(few), {stream: len(rows) for stream, rows in theirs().items()}
-        if any(counted.get(stream, 0) != wanted[stream] for stream in one.results):
-            raise RiotError(f"the sides do not agree on the number of results of {one.name}: {counted} and {wanted}")
-        fast, slow = list[float](), list[float]()
-        for _ in range(sizes.repetitions):
-            fast.append(data.total / seconds(lambda: ours(data), 1, warm=0))
-            slow.append(few.total / seconds(theirs, 1, warm=0))
-        records = ours(data)
-    how = "{:,} lines, one core, from files, nothing written"
+        for turn in range(sizes.repetitions):
+            fast.append(data.total / seconds(ours, 1, warm=turn == 0))
+            slow.append(data.total / seconds(theirs, 1, warm=0))
+            if any(counted.get(stream, 0) != wanted[stream] for stream in one.results):
+                raise RiotError(
+                    f"the sides do not agree on the number of results of {one.name}: {counted} and {wanted}"
+                )
+    how = f"{data.total:,} lines, one core, from files, nothing written"
     at, rate, reach = f"dspbench/{one.code}", median(fast), REACH.get(one.code)
-    yield Measure(f"{at}/local", rate, "lines/s", how.format(data.total), None if one.code == "wc" else reach)
-    put_out = sum(records.get(stream, 0) for stream in one.results)
+    yield Measure(f"{at}/local", rate, "lines/s", how, None if one.code == "wc" else reach)
+    put_out = sum(counted.get(stream, 0) for stream in one.results)
     what = "words/s" if one.code == "wc" else "records/s"
     at_sink = rate * put_out / data.total
     yield Measure(f"{at}/local-results", at_sink, what, "put out meanwhile", reach if one.code == "wc" else None)
-    yield Measure(f"{at}/plain-python", median(slow), "lines/s", how.format(few.total) + "; lists of tuples")
+    yield Measure(f"{at}/plain-python", median(slow), "lines/s", how + "; lists of tuples")
     gain = median(a / b for a, b in zip(fast, slow, strict=True))
     yield Measure(f"{at}/vs-plain-python", gain, "ratio", "the same in plain Python, one core each", 10)
 
