@@ -209,6 +209,35 @@ def test_a_batch_grows_while_the_steps_are_busy():
     assert seqs(inbound.get()) == [0, 1, 2, 3, 4]
 
 
+def test_a_batch_behind_one_under_way_grows_to_so_many_records_unless_no_more_can_come():
+    inbound = Inbound(ro.Buffering(flush_ms=0), 100)
+    for i in range(4):
+        inbound.put(arrival(numbers(i, 1), i))
+        assert inbound.get(timeout=0.01, rows=5) is WAKE
+    inbound.put(arrival(numbers(4, 1), 4))
+    assert seqs(inbound.get(timeout=5, rows=5)) == [0, 1, 2, 3, 4]
+    inbound.put(arrival(numbers(5, 2), 6))
+    assert seqs(inbound.get(timeout=5)) == [5, 6]  # nothing is under way any more
+    inbound.put(arrival(numbers(7, 100), 106))
+    assert len(seqs(inbound.get(timeout=5, rows=200))) == 100  # it is full
+    inbound.put(arrival(numbers(107, 1), 107))
+    inbound.end()
+    assert seqs(inbound.get(timeout=5, rows=5)) == [107]
+
+
+def test_a_few_records_behind_a_batch_that_takes_long_are_done_when_it_is():
+    """They do not wait for as many as it had, nor for the source."""
+    rows = [{"device": "a", "value": 1.0}] * 40_010
+
+    class Pausing(MemorySource):
+        def latest(self, start, limit=None):
+            return super().latest(start, 40_000 if start["row"] < 40_000 else 1)
+
+    came = []
+    flow(t.NoOp()).run(Pausing(rows), sinks=ro.CallbackSink(lambda _, batch: came.append(batch.num_rows)), cores=2)
+    assert sum(came) == len(rows)
+
+
 def test_a_reader_goes_on_looking_while_the_steps_are_busy():
     class Slowly(MemorySource):
         def latest(self, start, limit=None):
