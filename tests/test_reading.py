@@ -215,7 +215,9 @@ def test_any_range_can_be_read_again_elsewhere(tmp_path, name):
 @pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
 def test_a_run_goes_on_where_it_stopped(tmp_path, name):
     folder = write(tmp_path, name, 200)
-    at_once = flow().run(ro.read(folder))
+    kwargs = {} if name == "jsonl" else {"time": "event_time", "time_unit": "us"}
+    at_once = flow().run(ro.read(folder, **kwargs))
+    assert at_once["rows"].num_rows == 196 and at_once["avg"].num_rows == 98
 
     class Stop(Exception):
         pass
@@ -226,8 +228,8 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, name):
 
     options = {"checkpoint": tmp_path.parent / f"{tmp_path.name}-{name}", "out": tmp_path.parent / f"{name}-out"}
     with pytest.raises(Stop):
-        flow().run(ro.read(folder), batch_size=20, epoch_rows=20, progress=stop, **options)
-    result = flow().run(ro.read(folder), **options)
+        flow().run(ro.read(folder, **kwargs), batch_size=20, epoch_rows=20, progress=stop, **options)
+    result = flow().run(ro.read(folder, **kwargs), **options)
     assert 0 < result.summary.messages < 200
     for stream in ("rows", "avg", "errors"):
         assert result[stream].sort_by("seq").to_pylist() == at_once[stream].sort_by("seq").to_pylist()

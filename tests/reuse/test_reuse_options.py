@@ -82,6 +82,7 @@ def test_a_query_has_the_trigger(tmp_path, monkeypatch):
 
     frame = SimpleNamespace(writeStream=Anything())
     spark = SimpleNamespace(
+        conf={},
         dataSource=SimpleNamespace(register=lambda source: None),
         readStream=SimpleNamespace(format=lambda name: SimpleNamespace(load=lambda: None)),
     )

@@ -33,6 +33,15 @@ def test_no_step_takes_much_more_than_it_should(cores, monkeypatch):
     assert found.equals(flow.run(text, cores=1)["counts"])
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_batches_of_which_every_record_is_rejected(cores):
+    flow = ro.Dataflow("none")
+    rows = flow.source("rows", schema={"value": "double"})
+    flow.sink("sums_sink", rows.to(t.NoOp(), id="same"))
+    result = flow.run(ro.MemorySource([{"value": "none"}] * 200), cores=cores, batch_size=50)
+    assert result.errors.num_rows == 200 and result["same"].num_rows == 0
+
+
 def test_what_is_parted_keeps_its_times_and_ends_with_its_offset():
     batch = pa.record_batch({"value": np.arange(5)})
     whole = Arrival("source", {"stream": [batch]}, {"at": 7}, 1.0, 2.0, full=True)

@@ -69,7 +69,7 @@ def test_replay_from_a_file(session, tmp_path):
     [
         ({"sensor": "3"}, "no option 'sensor'.*sensors"),
         ({"sensors": "many"}, "'sensors'.*'many'"),
-        ({"sensors": "0", "messages": "3"}, "sensors must be >= 1"),
+        ({"sensors": "0", "messages": "3"}, "sensors must be a whole number >= 1"),
         ({"messages": "3", "partitions": "0"}, "'partitions' must be a whole number"),
         ({}, "does not end by itself"),
     ],

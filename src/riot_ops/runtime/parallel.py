@@ -242,7 +242,7 @@ class Pipeline:
 
     def taken(self) -> tuple[int, int]:
         """As :meth:`Engine.taken`, by what steps gave, of the waves that are through."""
-        return self._came, max(self._given.values(), default=0)
+        return self._came, max([self._came, *self._given.values()])
 
     def snapshot(self) -> dict[str, bytes]:
         """As :meth:`Engine.snapshot`, while no wave is under way."""
