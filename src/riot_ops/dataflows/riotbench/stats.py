@@ -119,7 +119,7 @@ def stats(
         mode: Literal["sliding", "tumbling"] = "sliding" if _or(sliding, paper) else "tumbling"
         first = obs.hash(*KEY).to(t.BlockAverage(by=KEY, window=window, mode=mode), id="avg")
     else:
-        _check_moment(summary, form, average_window=average_window, sliding=sliding)
+        _check_moment(form, average_window=average_window, sliding=sliding)
         first = obs.hash(*KEY).to(t.SecondOrderMoment(by=KEY), id="som")
     kalman = obs.hash(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
     slr = kalman.hash(*KEY).to(line, id="slr")
@@ -136,7 +136,7 @@ def _or(given: T | None, usual: T) -> T:
     return usual if given is None else given
 
 
-def _check_moment(summary: str, form: str, **average: object) -> None:
+def _check_moment(form: str, **average: object) -> None:
     if form != "paper":
         raise ConfigError(f"summary='moment' is for form='paper', got form={form!r}")
     for name, value in average.items():
