@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,18 @@ def test_what_is_said_against_a_run() -> None:
     assert marks(Run((1.0,) * 9, 100), True, 200.0) == "; short"
     assert marks(Run((1.0,) * 9, 100), False, 200.0) == ""
     assert marks(Run((1.0,), 100, (), True), True, 1.0) == "; saturated; short; source-bound"
+
+
+@pytest.mark.parametrize(("spent", "told"), [(1.0, True), (0.0, False)])
+def test_processor_times_too_short_to_be_told_are_not_compared(
+    spent: float, told: bool, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streambench_performance, "packed", lambda *_, **__: Run((1.0,), 1, cost=Cost(spent, 1, 1)))
+    monkeypatch.setattr(streambench_performance, "on_spark", lambda *_, **__: Run((2.0,), 1, cost=Cost(3.0, 1, 1)))
+    sizes = replace(streambench_performance.QUICK, large_batches=1, without=("udf", "pickled"))
+    found = {m.name: m.value for m in streambench_performance._compared(None, "grep", lines["searches"], 1, sizes)}
+    at = "streambench/grep/packed-vs-expressions"
+    assert found == {at: 2.0} | ({f"{at}-processor": 3.0} if told else {})
 
 
 @pytest.mark.spark

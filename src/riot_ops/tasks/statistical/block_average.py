@@ -123,7 +123,8 @@ class BlockAverage(ValueTask):
     def decode_state(self, table: pa.Table) -> pa.Table:
         """Sums as they are: ``total`` and ``rest`` are two parts of each, scaled against overflow."""
         parts = [np.asarray(table.column(name).combine_chunks()) for name in ("total", "rest")]
-        sums = pa.array((parts[0] + parts[1]) / self._scale)
+        with np.errstate(over="ignore"):  # a sum beyond all floats is infinite
+            sums = pa.array((parts[0] + parts[1]) / self._scale)
         return table.drop_columns(["rest"]).set_column(table.column_names.index("total"), "total", sums)
 
     def update(self, batch: Rows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> pa.RecordBatch:
