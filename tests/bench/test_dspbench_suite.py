@@ -44,6 +44,9 @@ def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) 
     assert measures["dspbench/wc/local-results"].reach == 10e6
     assert 0 < measures["dspbench/wc/local-latency-p50"].value <= measures["dspbench/wc/local-latency-p95"].value
     assert measures["dspbench/wc/local-latency-p95"].at_most
+    on_one = measures["dspbench/wc/local-latency-p95-one-core"]
+    assert 0 < measures["dspbench/wc/local-latency-p50-one-core"].value <= on_one.value
+    assert (on_one.reach, on_one.at_most, on_one.unit) == (50, True, "ms")
     assert measures["dspbench/wc/local-memory"].value > 50
 
 

@@ -22,14 +22,19 @@ IN_PROCESS = (
         ),
         Figure("cores", "All cores against one", _AT + "local-all-cores-vs-one", "application", "ratio"),
         Figure(
-            "latency", f"Latency {_LATENCY}", _AT + "local-latency-(?P<series>p50|p95)", "application", "ms", log="y"
+            "latency",
+            f"Latency {_LATENCY}",
+            _AT + "local-latency-(?P<series>p(?:50|95)(?:-one-core)?)",
+            "application",
+            "ms",
+            log="y",
         ),
         Figure("cpu", f"CPU {_LATENCY}", _AT + "local-cpu", "application", "cores"),
         Figure("memory", f"Memory {_LATENCY}", _AT + "local-memory", "application", "MiB"),
         Figure("time", "Time of operators", _OF + "time-p50", "operator", "ns/record", log="y"),
         Figure("selectivity", "Selectivity of operators", _OF + "selectivity", "operator", "records/record", log="y"),
     ),
-    (110.0, 3000.0),
+    (140.0, 3150.0),
 )
 ON_SPARK = (
     "Applications on Spark beside the same in plain PySpark, in the same micro-batches. The paper has Storm above "

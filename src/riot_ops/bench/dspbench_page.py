@@ -54,6 +54,7 @@ COLUMNS = {
     "vs-plain-python": "× plain Python",
     "local-latency-p50": "p50 (ms)",
     "local-latency-p95": "p95 (ms)",
+    "local-latency-p95-one-core": "p95, one core (ms)",
     "local-cpu": "CPU (cores)",
     "local-memory": "memory (MiB)",
     "local-all-cores-vs-one": "all cores × one",
@@ -77,8 +78,8 @@ METHOD = {
     "Throughput": "generated lines from files, nothing written, every result handed to a sink. On Spark the later "
     "micro-batches of a query in a warm session.",
     "Latency": "from the moment when a line is due to that when a record that it triggered is delivered, at half "
-    "of the rate that was reached on all cores. On Spark a record is delivered when its micro-batch "
-    "is committed.",
+    "of the rate that was reached on all cores; on one core at half of what that reached. On Spark a record is "
+    "delivered when its micro-batch is committed.",
     "Time of operators": "of a call over what comes of 4,096 lines, per record that it takes, in process on one core; "
     "that of a source is reading.",
     "Size of records": "as Arrow holds them, with the number of the message and the event time.",

@@ -91,6 +91,7 @@ def draw(values: Figures) -> dict[str, bytes]:
             {
                 "local-latency-p50": ("in process, median", LOCAL),
                 "local-latency-p95": ("95 %", "#93c5fd"),
+                "local-latency-p95-one-core": ("95 %, one core", PLAIN),
                 "spark-latency-p50": ("Spark, median", SPARK),
                 "spark-latency-p95": ("95 %", "#5eead4"),
             },

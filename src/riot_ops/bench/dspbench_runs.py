@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from riot_ops.bench.data import Discard
@@ -26,7 +27,7 @@ LOOK_S = 0.5
 
 
 def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measure]:
-    """In process, on one core and on all, in turns; then for some seconds at half of the peak."""
+    """In process, on one core and on all, in turns; then at half of either peak for some seconds."""
     one = data.application
     flow, at = one.builder(), f"dspbench/{one.code}"
     alone, together = list[float](), list[float]()
@@ -39,20 +40,33 @@ def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measur
         with one_core():
             alone.append(data.total / seconds(run, 1, warm=0))
         together.append(data.total / seconds(run, 1, warm=0))
-    cores, peak = available(), median(together)
+    cores, peak, peak_of_one = available(), median(together), median(alone)
     how = f"{data.total:,} lines, nothing written"
     yield Measure(f"{at}/local-all-cores", peak, "lines/s", f"{how}, {cores} cores")
     gain = median(b / a for a, b in zip(alone, together, strict=True))
     yield Measure(f"{at}/local-all-cores-vs-one", gain, "ratio", f"{how}, {cores} cores against one")
+    report, settled = _paced(data, peak / 2, paced_s)
+    yield from _figures(f"{at}/local", report, settled, peak / 2, f"{cores} cores", 50)
+    report, settled = _paced(data, peak_of_one / 2, paced_s, alone=True)
+    how = f"at {peak_of_one / 2:,.0f} lines/s, half of the peak of one core, on one core"
+    for part, reach in ((0.5, None), (0.95, 50)):
+        (latency,) = report.latency(part, since_s=settled, until_s=report.duration)
+        name = f"{at}/local-latency-p{100 * part:.0f}-one-core"
+        yield Measure(name, 1e3 * latency, "ms", how, reach, at_most=reach is not None)
+
+
+def _paced(data: Lines, lines_per_s: float, paced_s: float, *, alone: bool = False) -> tuple[Report, float]:
+    """A run at a rate for some seconds, on one core or all; and the second from which on it counts."""
+    one, sources = data.application, len(_feed(data).sources)
+    rate, batch = lines_per_s / sources, data.each * PARTS
     probe = Probe(every_s=LOOK_S)
-    rate, batch = peak / 2 / len(_feed(data).sources), data.each * PARTS
     with folder() as base:  # more lines instead of the same again, whose times would go back
         feed = _feed(write_lines(one, base, batch * math.ceil(rate * paced_s / batch), batch))
         paced = {name: Paced(source, rate=rate) for name, source in feed.sources.items()}
-        flow.run({**paced, **feed.side}, sinks=Discard(), probe=probe)
+        with one_core() if alone else nullcontext():
+            feed.flow.run({**paced, **feed.side}, sinks=Discard(), probe=probe)
     report = probe.report()
-    settled = report.duration - (1 - SETTLING) * min(paced_s, report.duration)
-    yield from _figures(f"{at}/local", report, settled, peak / 2, f"{cores} cores", 50)
+    return report, report.duration - (1 - SETTLING) * min(paced_s, report.duration)
 
 
 def spark_runs(spark: Any, data: Lines, batch: int, peak: float, quick: bool) -> Iterator[Measure]:
