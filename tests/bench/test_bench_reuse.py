@@ -11,7 +11,7 @@ from riot_ops import bench
 from riot_ops.bench import reuse, reuse_many
 from riot_ops.core.errors import ConfigError
 from riot_ops.reuse import ReuseManager, signatures
-from riot_ops.reuse.workloads import riot21
+from riot_ops.reuse.workloads import pi_series, riot21
 
 
 def test_counted_alone_it_gives_the_figures_of_the_books():
@@ -42,6 +42,21 @@ def test_run_in_process_both_sides_take_time_and_give_the_same(monkeypatch):
     assert found["reuse/riot/rw1/after-drain"].value == 0
     assert -1 < found["reuse/riot/rw1/cpu-reduction"].value < 1
     assert found["reuse/riot/rw1/disruption-ms"].value > 0
+
+
+def test_records_may_move_behind_some_actions_alone():
+    flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short")}
+
+    def points(**every):
+        found = reuse._run("x", "riot", reuse._trace("seq", flows), flows, **every)
+        return [m.measure for m in found if "/cpu/together/" in m.measure]
+
+    assert points() == [f"x/cpu/together/{n}" for n in (1, 2, 3, 4)]
+    assert points(every=3) == [f"x/cpu/together/{n}" for n in (1, 4)]
+
+
+def test_the_quick_form_does_a_tenth_of_the_work():
+    assert reuse._tenth({}) == pi_series({}, 300) != pi_series({})
 
 
 def test_records_that_differ_are_seen(monkeypatch):

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from riot_ops.bench.plots import TITLES
 from riot_ops.bench.report import Results
 from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.riotbench.micro import micro_source
 from riot_ops.measure.metrics import Stability
 from riot_ops.measure.probe_report import ARRIVED, SENT, Report
 from riot_ops.measure.processes import Usage
@@ -315,3 +317,21 @@ def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeyp
     *_, sigma = Local(quick=True).sized(Feed(flow, {}))
     assert lengths[-2:] == [0.3, 1.2]
     assert sigma == pytest.approx(1 / 250)
+
+
+def test_what_is_read_and_waits_is_not_taken_for_done() -> None:
+    from riot_ops import tasks as t
+    from riot_ops.bench.trial import Feed, runner
+    from riot_ops.dataflow import Dataflow
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.005)
+        return {"slow": 1.0}
+
+    flow, source = Dataflow("slow"), micro_source("KAL")
+    given = flow.source("in", schema={"value": "double"})
+    flow.sink("out", given.to(t.MapFunction(function=slow, adds={"slow": "double"}), id="slow"))
+    with runner("local", quick=True) as run:
+        feed, rate, _ = run.sized(Feed(flow, {"in": source}))
+        assert 50 < rate < 220  # 200 per second is what it takes
+        assert not run.keeps_up(feed, 2000)

@@ -153,3 +153,18 @@ def test_the_work_of_opmw_like_is_done():
     got = flow.run([{"value": 1.0, "pi": 0.0}])
     end = flow.inputs(flow.kind("sink")[0].id)[0].source
     assert got[end].column("pi")[0].as_py() == pi_series({})["pi"]
+
+
+def test_other_work_is_done_and_makes_other_steps():
+    def three(row):
+        return {"pi": 3.0}
+
+    flow = next(f for f in opmw_like(0, work=three) if len(f.kind("task")) == 3)
+    got = flow.run([{"value": 1.0, "pi": 0.0}])
+    assert got[flow.inputs(flow.kind("sink")[0].id)[0].source].column("pi").to_pylist()[0] == 3.0
+    usual, others = (
+        {signatures(flow)[node.id] for flow in flows for node in flow.kind("task")}
+        for flows in (opmw_like(0, 5), opmw_like(0, 5, work=three))
+    )
+    assert usual and not usual & others
+    assert pi_series({}, 2) == {"pi": 4 * (1 - 1 / 3)}

@@ -18,12 +18,14 @@ from riot_ops.bench.measure import one_core
 from riot_ops.bench.outcome import Outcome
 from riot_ops.bench.peak import LEAST, Peak, highest
 from riot_ops.bench.sparks import spark_session
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.core.source import Offset, Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.measure.metrics import Stability
 from riot_ops.measure.probe import Probe
 from riot_ops.measure.probe_report import Report
+from riot_ops.runtime.local import GATHERED
 from riot_ops.streams.pace import Paced
 
 __all__ = ["Feed", "Pace", "Runner", "runner"]
@@ -33,6 +35,8 @@ ENDLESS = 1e12
 #: Micro-batches, and messages in each, that start up what runs on Spark: workers, compiled code.
 WARM_BATCHES, WARM_MESSAGES = 2, 100
 FIRST = WARM_BATCHES * WARM_MESSAGES
+#: Batches that may wait in process; messages by which their bytes are told.
+WAITING, SAMPLED = 4, 64
 Pace = dict[str, Any]
 
 
@@ -221,8 +225,28 @@ class Local(Runner):
     def run(self, feed: Feed, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
         probe = Probe(every_s=every_s)
         sources = {n: _Until(s, seconds, **pace) for n, s in feed.sources.items()}
-        feed.flow.run({**sources, **feed.side}, sinks=Discard(), probe=probe, batch_size=feed.most)
+        inputs = {**sources, **feed.side}
+        feed.flow.run(inputs, sinks=Discard(), probe=probe, batch_size=feed.most, buffering=_few_batches(feed))
         return probe.report()
+
+
+def _few_batches(feed: Feed) -> Buffering:
+    """Room for a few batches.
+
+    More would be read at once, however long it takes to process it: neither the rate at which messages are read nor
+    those that wait for it would tell that the steps are behind.
+    """
+    size = max(_message_bytes(source) for source in feed.sources.values())
+    capacity = min(GATHERED.capacity, int(size * feed.most) or GATHERED.capacity)
+    return replace(GATHERED, capacity=capacity, queue=min(GATHERED.room, WAITING * capacity))
+
+
+def _message_bytes(source: Source) -> float:
+    """Bytes of a message, by the first ones; 0 where none are there yet."""
+    begin = source.initial()
+    some = [b for split in source.splits(begin, source.latest(begin, SAMPLED), 1) for b in source.read(split)]
+    size: int = sum(b.nbytes for b in some)
+    return size / max(1, sum(b.num_rows for b in some))
 
 
 class OnSpark(Runner):

@@ -29,13 +29,13 @@ TRUNK, KINDS = 41, 25
 OPMW = {"value": "double", "pi": "double"}
 
 
-def pi_series(row: dict[str, Any]) -> dict[str, Any]:
+def pi_series(row: dict[str, Any], terms: int = TERMS) -> dict[str, Any]:
     """A millisecond of work that depends on nothing: π by the series of Leibniz.
 
-    >>> round(pi_series({})["pi"], 3)
-    3.142
+    >>> round(pi_series({})["pi"], 3), round(pi_series({}, 300)["pi"], 3)
+    (3.141, 3.138)
     """
-    return {"pi": 4 * math.fsum((-1) ** k / (2 * k + 1) for k in range(TERMS))}
+    return {"pi": 4 * math.fsum((-1) ** k / (2 * k + 1) for k in range(terms))}
 
 
 def opmw_like(
@@ -48,6 +48,7 @@ def opmw_like(
     sigma: float = 0.6,
     least: int = 2,
     most: int = 38,
+    work: Callable[[dict[str, Any]], dict[str, Any]] = pi_series,
 ) -> list[Dataflow]:
     """Dataflows in the likeness of scientific workflows: of different size, each with the beginning of its family.
 
@@ -65,6 +66,8 @@ def opmw_like(
         Of the sizes, which are lognormal.
     least, most : int
         Bounds of the sizes, sinks not counted.
+    work : function, default :func:`pi_series`
+        What every task does with a record: gives ``pi``.
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share must be 0 to 1, got {share!r}")
@@ -72,7 +75,7 @@ def opmw_like(
         raise ConfigError(f"sizes must be 2 <= least <= most < {TRUNK}, got {least} and {most}")
     draw = random.Random(seed)  # noqa: S311 (no secret)
     trunks = [_trunk(draw, family) for family in range(families)]
-    return [_branched(draw, i, draw.choice(trunks), share, median, sigma, least, most) for i in range(n)]
+    return [_branched(draw, i, draw.choice(trunks), share, median, sigma, least, most, work) for i in range(n)]
 
 
 def _trunk(draw: random.Random, family: int) -> list[tuple[str, int, list[int]]]:
@@ -94,6 +97,7 @@ def _branched(
     sigma: float,
     least: int,
     most: int,
+    work: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> Dataflow:
     size = min(most, max(least, round(draw.lognormvariate(math.log(median), sigma))))
     core = min(size, max(1, round(share * size)))
@@ -102,7 +106,8 @@ def _branched(
     read: set[int] = set()
 
     def put(kind: str, config: Any, parents: Sequence[int]) -> None:
-        task = t.MapFunction(function=pi_series, label=kind, revision=str(config), adds={"pi": "double"})
+        revision = f"{config} {work.__name__}"
+        task = t.MapFunction(function=work, label=kind, revision=revision, adds={"pi": "double"})
         streams.append(merge(*(streams[p] for p in parents)).to(task, id=f"s{len(streams)}"))
         read.update(parents)
 
