@@ -245,8 +245,8 @@ def _message_bytes(source: Source) -> float:
     """Bytes of a message, by the first ones; 0 where none are there yet."""
     begin = source.initial()
     some = [b for split in source.splits(begin, source.latest(begin, SAMPLED), 1) for b in source.read(split)]
-    size: int = sum(b.nbytes for b in some)
-    return size / max(1, sum(b.num_rows for b in some))
+    rows: int = sum(b.num_rows for b in some)
+    return sum(b.nbytes for b in some) / rows if rows else 0.0
 
 
 class OnSpark(Runner):
