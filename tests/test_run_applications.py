@@ -243,6 +243,21 @@ def test_a_difference_is_told(tmp_path):
         assert said in str(result.exception)
 
 
+@pytest.mark.parametrize("name", ["a", "a.gz"])
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\xef\xbb\xbf", []),
+        (b"a", [b"a"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", [b"a\n", b"\xef\xbb\xbfb"]),
+    ],
+)
+def test_lines_of_a_file(name, content, lines, tmp_path):
+    (tmp_path / name).write_bytes(gzip.compress(content) if name == "a.gz" else content)
+    assert list(lines_of(tmp_path / name)) == lines
+
+
 def test_records_are_compared_as_multisets_with_a_tolerance():
     rows = [("a", 1.0, 2.0), ("a", 1.0, 3.0), ("b", None, 0.5)]
     assert compare("s", rows, [rows[2], rows[1], ("a", 1.0 + 1e-9, 2.0)]).equal

@@ -19,7 +19,7 @@ def naive(contents, header=False):
     """(seq, ms or None, line) of files, one line at a time."""
     records = []
     for content in contents:
-        lines = content.split(b"\n")
+        lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
         lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
         for line in lines[1:] if header else lines:
             head, comma, _ = line.partition(b",")
@@ -55,7 +55,8 @@ def read(source, start=None, end=None, n=1):
 
 
 line = st.one_of(st.binary(max_size=12), st.integers(-(10**6), 10**13).map(lambda ms: f"{ms},x".encode()))
-content = st.lists(line, max_size=12).map(b"\n".join)
+mark = st.sampled_from([b"", b"\xef\xbb\xbf", b"\xef\xbb"])
+content = st.builds(bytes.__add__, mark, st.lists(line, max_size=12).map(b"\n".join))
 
 
 @settings(max_examples=depth(80), deadline=None)
@@ -199,6 +200,22 @@ def test_a_growing_file_is_followed(tmp_path):
     file.write_bytes(b"1,a\n")
     with pytest.raises(ConnectorError, match=r"log has 4 bytes, fewer than the \d+ it had"):
         source.latest(at)
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_a_file_whose_beginning_is_still_written_is_followed(header, tmp_path):
+    file = tmp_path / "log"
+    file.write_bytes(b"")
+    source = ReplaySource(file, header=header, follow=True)
+    at, found = source.initial(), []
+    for piece in [b"\xef", b"\xbb\xbfti", b"me\n1,", b"a\n2,b\n"]:
+        with file.open("ab") as f:
+            f.write(piece)
+        end = source.latest(at)
+        found += read(source, at, end, 2)
+        at = end
+    assert found == naive([file.read_bytes()], header)
+    assert found[-2:] == [(1 - header, 1, b"1,a\n"), (2 - header, 2, b"2,b\n")]
 
 
 def test_a_file_that_has_shrunk_is_refused(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import math
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,8 +107,10 @@ def _alike(a: Row, b: Row) -> bool:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, or of one that is compressed by gzip."""
+    """The lines of a file, or of one that is compressed by gzip, without a byte order mark."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        if first := file.readline().removeprefix(BOM_UTF8):
+            yield first
         yield from file
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from bisect import bisect_right
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,14 +42,19 @@ class LineFile:
         self._timeless = (0, 0)
         self._unpacked = _unpack(path) if path.endswith(".gz") else None
         self._map(size)
-        self.first = 0
-        if header and self.size:
-            ends = np.empty(1, np.int64)
-            self.first = int(ends[0]) if self._scan(0, self.size, ends) else self.size
+        self._header = header
+        self._begin()
         # a first place and the ends of lines behind it, which are about to be read
         self._passed = (-1, np.empty(0, np.int64))
         # a range and how many lines begin in it
         self._counted = (0, 0, 0)
+
+    def _begin(self) -> None:
+        """Find the first line, which comes behind a byte order mark and, where it has one, the file's header."""
+        self.first = len(BOM_UTF8) if bytes(self.data[: len(BOM_UTF8)]) == BOM_UTF8 else 0
+        if self._header and self.first < self.size:
+            ends = np.empty(1, np.int64)
+            self.first = int(ends[0]) if self._scan(self.first, self.size, ends) else self.size
         # line breaks before some places, growing in step with what has been scanned
         self._marks: list[int] = [self.first]
         self._lines: list[int] = [0]
@@ -80,7 +86,10 @@ class LineFile:
         if actual < self.size:
             raise ConnectorError(f"{self.path} has {actual} bytes, fewer than the {self.size} it had")
         if actual > self.size and self._unpacked is None:
+            unread = self.size < len(BOM_UTF8) or self.first == self.size
             self._map(actual)
+            if unread:
+                self._begin()
         return self.size
 
     def _scan(self, start: int, end: int, out: npt.NDArray[np.int64]) -> int:

@@ -36,7 +36,8 @@ class ReplaySource(TimedSource):
     A record's payload is its whole line as it stands in the file, with the time and the line break,
     not copied from the memory-mapped file; its event time is the leading number (null where there is
     none), its ``seq`` the number of the line over all files. No line is skipped, not the first and not
-    an empty one (parsers send those to the errors stream).
+    an empty one (parsers send those to the errors stream). A byte order mark of UTF-8, with which some
+    programs begin a file, is no part of its first line.
 
     Parameters
     ----------
