@@ -136,3 +136,26 @@ def test_misuse_is_refused():
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             t.RunningMedian(**wrong)
+
+
+@pytest.mark.parametrize("shape", ["rising", "falling", "mixed"])
+def test_many_values_of_one_time_on_one_side_of_the_median(shape):
+    """Between two medians all that come are above those that are there, or below, while these go; restarts within a time."""
+    rng, queue, at, rows, wanted = np.random.default_rng(7), [], 0, [], []
+    for k in range(30):
+        for _ in range(int(rng.integers(1, 40))):
+            value = {"rising": 10.0 * k, "falling": -10.0 * k, "mixed": 0.0}[shape] + float(rng.integers(0, 9))
+            rows += [{"event_time": NOON + timedelta(seconds=k), "value": value, "action": 1}]
+            queue.append(value)
+            while len(queue) > 45 or (queue and rng.random() < 0.3):  # sometimes nothing is left
+                rows += [{"event_time": NOON + timedelta(seconds=k), "value": queue.pop(0), "action": -1}]
+        wanted.append((statistics.median(queue) if queue else None, len(queue)))
+    task, out = t.RunningMedian(emit="time"), []
+    session = task.session()
+    while at < len(rows):
+        size = int(rng.integers(1, 60))
+        out += session.push_many(rows[at : at + size])
+        at += size
+        saved, session = session.snapshot(), task.session()
+        session.restore(saved)
+    assert [(r["median"], r["count"]) for r in (*out, *session.flush())] == wanted

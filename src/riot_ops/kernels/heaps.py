@@ -3,6 +3,9 @@
 The state of key s are rows of arrays: its values stand in a ring of ``room[s]`` entries from ``head[s]`` on; ``low``
 and ``high`` are heaps of the lower and the upper half of them, as numbers of entries; and each entry knows its
 ``place`` in the heap that it is in, the upper one where it is ``above``.
+
+Values come and go at the cost of the heap that they are in; only who asks for the median has to :func:`level` the two
+before. Of many values between two medians, as many join one half as the other, and few entries have to change sides.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["include", "leave_out", "middle"]
+__all__ = ["include", "leave_out", "level", "middle"]
 
 
 @kernel
@@ -81,11 +84,11 @@ def _take(values: Any, heap: Any, place: Any, sizes: Any, s: Any, p: Any, upper:
 
 
 @kernel
-def _level(values: Any, low: Any, high: Any, place: Any, above: Any, lows: Any, highs: Any, s: Any) -> None:
+def level(values: Any, low: Any, high: Any, place: Any, above: Any, lows: Any, highs: Any, s: Any) -> None:
     """Let the lower heap have as many entries as the upper one, or one more."""
-    if lows[s] > highs[s] + 1:
+    while lows[s] > highs[s] + 1:
         _push(values, high, place, above, highs, s, _take(values, low, place, lows, s, 0, False), True)
-    elif highs[s] > lows[s]:
+    while highs[s] > lows[s]:
         _push(values, low, place, above, lows, s, _take(values, high, place, highs, s, 0, True), False)
 
 
@@ -118,11 +121,14 @@ def include(
     if entry >= room[s]:
         entry -= room[s]
     values[s, entry] = x
-    if lows[s] > 0 and x > values[s, np.uint64(low[s, 0])]:
+    if lows[s] > 0:
+        upper = x > values[s, np.uint64(low[s, 0])]
+    else:
+        upper = highs[s] > 0 and x > values[s, np.uint64(high[s, 0])]
+    if upper:
         _push(values, high, place, above, highs, s, entry, True)
     else:
         _push(values, low, place, above, lows, s, entry, False)
-    _level(values, low, high, place, above, lows, highs, s)
 
 
 @kernel
@@ -136,12 +142,11 @@ def leave_out(
     else:
         _take(values, low, place, lows, s, np.int64(place[s, entry]), False)
     head[s] = entry + 1 if entry + 1 < room[s] else 0
-    _level(values, low, high, place, above, lows, highs, s)
 
 
 @kernel
 def middle(values: Any, low: Any, high: Any, lows: Any, highs: Any, s: Any) -> Any:
-    """The median of the values of key s, NaN of none; of an even number the mean of the two in the middle."""
+    """The median of the values of key s, in level heaps, NaN of none; of an even number the mean of the middle two."""
     if lows[s] == 0:
         return np.nan
     if lows[s] > highs[s]:

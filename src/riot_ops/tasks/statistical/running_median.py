@@ -15,7 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import float_column, joined, replace_column, taken_rows
-from riot_ops.kernels.heaps import include, leave_out, middle
+from riot_ops.kernels.heaps import include, leave_out, level, middle
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
@@ -47,13 +47,14 @@ def _tell(
     for k in range(order.size):
         i = np.uint64(order[np.uint64(k)])
         s = slots[i]
-        if actions[i] < 0 and (lows[s] == 0 or values[s, head[s]] != xs[i]):
+        if actions[i] < 0 and (lows[s] + highs[s] == 0 or values[s, head[s]] != xs[i]):
             wrong[i] = UNKNOWN
             continue
         if actions[i] > 0:
             include(values, low, high, place, above, lows, highs, head, room, s, xs[i])
         else:
             leave_out(values, low, high, place, above, lows, highs, head, room, s)
+        level(values, low, high, place, above, lows, highs, s)
         counts[i] = lows[s] + highs[s]
         medians[i] = middle(values, low, high, lows, highs, s)
         told[i] = True
@@ -80,12 +81,13 @@ def _follow(
         if times[i] < last_time[s]:
             wrong[i] = LATE
             continue
-        if actions[i] < 0 and (lows[s] == 0 or values[s, head[s]] != xs[i]):
+        if actions[i] < 0 and (lows[s] + highs[s] == 0 or values[s, head[s]] != xs[i]):
             wrong[i] = UNKNOWN
             continue
         if last_time[s] != NEVER and times[i] > last_time[s]:
             rows[found] = last[s]
             counts[found] = lows[s] + highs[s]
+            level(values, low, high, place, above, lows, highs, s)
             medians[found] = middle(values, low, high, lows, highs, s)
             found += 1
         if actions[i] > 0:
@@ -260,8 +262,10 @@ class RunningMedian(KeyedTask):
         slots = [s for s, row in enumerate(state["latest"]) if row is not None]
         if not slots:
             return None
-        heaps = [state[name] for name in ("values", "low", "high", "lows", "highs")]
-        medians = np.array([middle(*[*heaps, s]) for s in slots])
+        medians = np.empty(len(slots))
+        for i, s in enumerate(slots):
+            level(*(state[name] for name in ("values", "low", "high", "place", "above", "lows", "highs")), s)
+            medians[i] = middle(*(state[name] for name in ("values", "low", "high", "lows", "highs")), s)
         counts = (state["lows"] + state["highs"])[slots]
         return self._output(joined([state["latest"][s] for s in slots]), medians, counts)
 
