@@ -11,7 +11,7 @@ from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import taken
-from riot_ops.kernels.ordering import are_sorted, edges_of, order_within, places_within
+from riot_ops.kernels.ordering import are_sorted, by_number, edges_of, order_within, places_within
 
 __all__ = ["due_records", "still", "with_fields"]
 
@@ -41,14 +41,14 @@ def due_records(
         seq = np.repeat(ticks.seq[moves], np.diff(runs))
     else:
         seq = np.full(n, last)
-    by_key = hashes[due.slots].view(np.int64)
+    by_key = hashes.view(np.int64)
     order = np.arange(n) if are_sorted([seq, reached], n) else np.lexsort((reached, seq))
-    order = order_within(edges_of(seq[order], reached[order]), order, by_key, np.zeros(n, np.int64))
+    order = _by_key(edges_of(seq[order], reached[order]), order, due.slots, by_key)
     slots, reached = due.slots[order], reached[order]
     edges = edges_of(slots, reached)
     ranks = places_within(edges)
     columns = {"seq": pa.array(seq[order])}
-    columns |= dict(zip(TICK_PLACES, map(pa.array, (place_of(reached + ticks.lag), by_key[order], ranks)), strict=True))
+    columns |= dict(zip(TICK_PLACES, map(pa.array, (place_of(reached + ticks.lag), by_key[slots], ranks)), strict=True))
     columns["event_time"] = pa.array(due.times[order] - 1).cast(TIMESTAMP)
     if keys.num_columns:
         columns |= _taken(keys, slots)
@@ -68,6 +68,24 @@ def with_fields(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     nothing = pa.nulls(batch.num_rows)
     order = list(dict.fromkeys([*names, *have]))
     return pa.RecordBatch.from_arrays([batch.column(n) if n in have else nothing for n in order], names=order)
+
+
+def _by_key(
+    edges: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    slots: npt.NDArray[np.int64],
+    hashes: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """The order with the rows of each run sorted by the hash of their key; those of one key stay in order."""
+    if slots.size < hashes.size:
+        return order_within(edges, order, hashes[slots], np.zeros(slots.size, np.int64))
+    rising = np.argsort(hashes)  # where most keys have something, these are sorted once for all runs
+    ranks = np.empty(hashes.size, np.int64)
+    ranks[rising] = np.cumsum(np.diff(hashes[rising], prepend=hashes[rising[:1]]) != 0)
+    runs = np.empty(slots.size, np.int64)
+    runs[order] = np.repeat(np.arange(edges.size - 1), np.diff(edges))
+    order = order[by_number(ranks[slots[order]], hashes.size)]
+    return order[by_number(runs[order], edges.size - 1)]
 
 
 def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
