@@ -264,8 +264,8 @@ class RunningMedian(KeyedTask):
             return None
         medians = np.empty(len(slots))
         for i, s in enumerate(slots):
-            level(*(state[name] for name in ("values", "low", "high", "place", "above", "lows", "highs")), s)
-            medians[i] = middle(*(state[name] for name in ("values", "low", "high", "lows", "highs")), s)
+            level(*[*(state[name] for name in ("values", "low", "high", "place", "above", "lows", "highs")), s])
+            medians[i] = middle(*[*(state[name] for name in ("values", "low", "high", "lows", "highs")), s])
         counts = (state["lows"] + state["highs"])[slots]
         return self._output(joined([state["latest"][s] for s in slots]), medians, counts)
 
