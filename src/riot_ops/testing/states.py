@@ -92,10 +92,10 @@ def check_state_versions(case: Case) -> None:
     run = Run(task)
     run.push(batch)
     data = run.session.snapshot()
+    session = Run(task).session
+    session.push_batch(batch)
+    before = session.snapshot()
     for other, text in _others(data, task):
-        session = Run(task).session
-        session.push_batch(batch)
-        before = session.snapshot()
         try:
             session.restore(other)
         except StateError as error:
