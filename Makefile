@@ -26,7 +26,7 @@ run: setup
 
 lint: setup
 	$(VENV)/bin/ruff check src tests examples scripts
-	MYPY_NUM_WORKERS=2 $(VENV)/bin/mypy
+	$(VENV)/bin/mypy
 
 test: lint
 	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src README.md docs/howto
