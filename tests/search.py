@@ -9,9 +9,12 @@ __all__ = ["depth", "seeds"]
 _WHOLE = os.environ.get("HYPOTHESIS_PROFILE", "default") != "default"
 
 
-def depth(examples: int) -> int:
-    """How many examples a test takes: all in a search for faults, in between a third of them, but 20 where it has so many."""
-    return examples if _WHOLE else max(min(examples, 20), examples // 3)
+def depth(examples: int, few: int | None = None) -> int:
+    """How many examples a test takes: all in a search for faults, in between a third of them, but 10 where it has so many.
+
+    A test whose examples take half a second each says how ``few`` it takes in between.
+    """
+    return examples if _WHOLE else few or max(min(examples, 10), examples // 3)
 
 
 def seeds(number: int) -> range:

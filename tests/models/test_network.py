@@ -18,6 +18,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from riot_ops import ModelError
 from riot_ops.models import NetworkModel, fit_network, model_from_bytes
 from riot_ops.testing.checks import uncompiled
+from tests.search import depth
 
 ACTIVATIONS = ("identity", "logistic", "tanh", "relu")
 
@@ -57,7 +58,7 @@ def trained(rng, inputs, classes, hidden, activation, scaled=True):
     activation=st.sampled_from(ACTIVATIONS),
     scaled=st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=depth(40))
 def test_probabilities_are_those_of_scikit_learn(seed, inputs, classes, hidden, activation, scaled):
     rng = np.random.default_rng(seed)
     estimator, x = trained(rng, inputs, classes, hidden, activation, scaled)

@@ -87,7 +87,7 @@ def test_together_each_gets_what_it_gets_alone(seed, tmp_path):  # P15
 @pytest.mark.parametrize("seed", seeds(4))
 def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(seed, tmp_path):
     choose = random.Random(seed)
-    users = Users(choose, tmp_path, rows=150, policy="stateless", join=seed % 2 == 0)
+    users = Users(choose, tmp_path, rows=80, policy="stateless", join=seed % 2 == 0)
     (tmp_path / "gate").touch()
     alive = []
     for i in range(7):
@@ -109,7 +109,7 @@ def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(seed, tmp_path
 def test_all_go_on_after_the_process_was_killed(seed, tmp_path):
     """Nothing is lost or doubled at any sink, whatever was under way."""
     choose = random.Random(seed)
-    users = Users(choose, tmp_path, rows=150, join=seed % 2 == 1)
+    users = Users(choose, tmp_path, rows=80, join=seed % 2 == 1)
     for i in range(4):
         users.try_submit(choose, f"d{i}")
     (tmp_path / "gate").touch()
@@ -129,7 +129,7 @@ def test_all_go_on_after_the_process_was_killed(seed, tmp_path):
 def test_fragments_become_one_while_records_come(seed, tmp_path):  # P15, P18
     """Nothing is lost or doubled at any sink, and state goes on; also where some have gone, and after a kill."""
     choose = random.Random(seed)
-    users = Users(choose, tmp_path, rows=200, join=seed % 2 == 1)
+    users = Users(choose, tmp_path, rows=100, join=seed % 2 == 1)
     for i in range(5):
         users.try_submit(choose, f"d{i}")
     (tmp_path / "gate").touch()

@@ -22,6 +22,7 @@ from riot_ops.intake.memory_source import MemorySource
 from riot_ops.runtime.inbound import UNCOMMITTED, WAKE, Arrival, Inbound, fitting
 from riot_ops.testing import ABORT, ScriptedSource
 from tests.reference.buffer import Gate, batches
+from tests.search import depth
 
 READINGS = {"device": "string", "value": "double"}
 
@@ -401,7 +402,7 @@ def test_results_are_the_same_for_any_setting(buffering, n, batch_size, cores):
     assert result.summary.messages == n
 
 
-@settings(max_examples=15)
+@settings(max_examples=depth(15))
 @given(any_buffering, st.integers(1, 399), st.integers(1, 60))
 def test_a_restart_loses_and_doubles_nothing(tmp_path_factory, buffering, cut, batch_size):
     folder = tmp_path_factory.mktemp("restart")
@@ -480,7 +481,7 @@ def two_sources():
     return made
 
 
-@settings(max_examples=10)
+@settings(max_examples=depth(10))
 @given(any_buffering, st.integers(1, 99), st.integers(1, 149), st.integers(1, 40))
 def test_a_restart_among_several_sources(tmp_path_factory, buffering, first, second, batch_size):
     """Nothing is committed while the range of any source is half done."""

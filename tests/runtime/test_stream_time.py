@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
@@ -25,6 +25,7 @@ from riot_ops.graph.lowering import lower
 from riot_ops.graph.marks import Marks, StreamTime, marks_of
 from riot_ops.task import KeyedTask, StateField
 from riot_ops.testing import EOF, ScriptedSource, exact
+from tests.search import depth
 from tests.staged import Staged
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -194,6 +195,7 @@ def test_ticks_come_between_two_records_for_all_keys(seed, delay, from_first, ba
         assert list(map(exact, cut[stream].to_pylist())) == list(map(exact, whole[stream].to_pylist()))
 
 
+@settings(max_examples=depth(300, 8))
 @given(st.integers(0, 2**32))
 def test_periods_from_the_first_time_on_are_the_same_in_stages(seed):
     choose = random.Random(seed)
@@ -465,6 +467,7 @@ def naive_chain(rows, delay, size, every):
     return found
 
 
+@settings(max_examples=depth(300, 8))
 @given(st.integers(0, 2**32), st.sampled_from([0, 25]), st.sampled_from([(20, None), (30, 10)]), st.integers(1, 12))
 def test_windows_over_late_windows_lose_nothing_at_the_end(seed, delay, window, batch_size):
     choose = random.Random(seed)

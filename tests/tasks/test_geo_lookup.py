@@ -61,7 +61,25 @@ def test_what_is_an_address_is_what_python_says(texts):
 
 def test_numbers_of_an_address_have_up_to_three_digits():
     """Also where eight bytes are looked at together, which there must be room behind a text for."""
-    numbers = ["0", "7", "10", "99", "100", "255", "256", "999", "1000", "1234", "0001", "00", "01", "010", "", "a", "1a"]
+    numbers = [
+        "0",
+        "7",
+        "10",
+        "99",
+        "100",
+        "255",
+        "256",
+        "999",
+        "1000",
+        "1234",
+        "0001",
+        "00",
+        "01",
+        "010",
+        "",
+        "a",
+        "1a",
+    ]
     texts = [".".join([*["1"] * k, number, *["2"] * (3 - k)]) for number in numbers for k in range(4)]
     texts += ["1.2.3", "1.2.3.4.5", "1.2.3.4.", ".1.2.3.4", "1.2.3.4 ", " 1.2.3.4", "1,2,3,4", "1.2.3.4/8"]
     found = Networks([("0.0.0.0/0", 4)]).find(pa.array([*texts, "x" * 24]))

@@ -282,9 +282,9 @@ def complete(found, flow, name, columns, n):
 @pytest.mark.parametrize(("name", "columns"), STREAMS)
 def test_records_of_etl_are_complete_in_stages(name, columns):
     flow = etl(name, "csv")
-    staged = Staged(flow, messages(name, 1000), random.Random(columns), max_records=230)
+    staged = Staged(flow, messages(name, 400), random.Random(columns), max_records=92)
     assert staged.batches == 5
-    complete(staged, flow, name, columns, 1000)
+    complete(staged, flow, name, columns, 400)
 
 
 @pytest.mark.spark

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from tests.search import depth
 
 texts = st.text("ab,ü\0", max_size=3)
 
 
-@settings(max_examples=25)
+@settings(max_examples=depth(25))
 @given(
     st.dictionaries(texts, st.tuples(texts, texts), min_size=1, max_size=6),
     st.lists(texts | st.none(), max_size=20),

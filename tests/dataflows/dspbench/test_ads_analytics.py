@@ -16,6 +16,7 @@ from riot_ops.dataflows import ads_analytics
 from riot_ops.streams import replay
 from tests.dataflows.dspbench.streams_of import messages, rows
 from tests.reference.dspbench.ads_analytics import ads_analytics as reference
+from tests.search import depth
 from tests.staged import Staged
 
 ADS = "dspbench/synthetic/ad-clicks.tsv"
@@ -59,7 +60,7 @@ def test_equals_the_reference(clicks, impressions, tick_every, batch_size):
     assert reasons(result) == tuple(wrong)
 
 
-@settings(max_examples=12)
+@settings(max_examples=depth(12))
 @given(clicks=lines.filter(any), impressions=lines, tick_every=st.integers(1, 5), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(clicks, impressions, tick_every, seed):
     choose = random.Random(seed)

@@ -17,6 +17,7 @@ from riot_ops.dataflows import log_processing
 from riot_ops.streams import replay
 from tests.dataflows.dspbench.streams_of import last_updates, messages, restarted, rows
 from tests.reference.dspbench.log_processing import log_processing as reference
+from tests.search import depth
 from tests.staged import Staged
 
 LOG = "dspbench/synthetic/http-server.log"
@@ -71,7 +72,7 @@ def test_equals_the_reference(geo, texts, window, batch_size):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
-@settings(max_examples=15)
+@settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(geo, texts, seed):
     choose = random.Random(seed)

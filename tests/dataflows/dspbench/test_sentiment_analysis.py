@@ -15,6 +15,7 @@ import riot_ops as ro
 from riot_ops.dataflows import sentiment_analysis
 from riot_ops.streams import replay
 from tests.reference.dspbench.sentiment_analysis import sentiment_analysis as reference
+from tests.search import depth
 from tests.staged import Staged
 
 TWEETS, AFINN = "dspbench/synthetic/tweets.jsonl", "dspbench/AFINN-111.txt"
@@ -59,7 +60,7 @@ def stored(tmp_path_factory):
     ],
     ids=["basic", "phrases", "counts", "neutral"],
 )
-@settings(max_examples=25)
+@settings(max_examples=depth(25))
 @given(lines=lines, batch_size=st.integers(1, 5))
 def test_it_is_the_reference(stored, options, lines, batch_size):
     wanted = [row for row in reference(lines, LEXICON, **options) if "yesterday" not in lines[row[0]]]

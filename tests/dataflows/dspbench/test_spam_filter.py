@@ -18,6 +18,7 @@ from riot_ops.models import WordTable
 from riot_ops.streams import replay
 from tests.reference.dspbench.spam_filter import Table, tokens
 from tests.reference.dspbench.spam_filter import spam_filter as reference
+from tests.search import depth
 from tests.staged import Staged
 
 TRAINING, ANALYSIS = (f"dspbench/synthetic/emails-{name}.jsonl" for name in ("training", "analysis"))
@@ -47,7 +48,7 @@ def found(rows):
     [{}, {"emit_empty": True, "words": 2, "unknown": 0.45}, {"threshold": 0.4, "least": 0.2, "emit_empty": True}],
     ids=["default", "two words", "threshold"],
 )
-@settings(max_examples=25)
+@settings(max_examples=depth(25))
 @given(
     training=st.lists(known | dirt, max_size=6),
     analysis=st.lists(asked | dirt, max_size=5),

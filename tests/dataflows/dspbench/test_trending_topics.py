@@ -16,6 +16,7 @@ from riot_ops.dataflows import trending_topics
 from riot_ops.streams import replay
 from tests.dataflows.dspbench.streams_of import messages, restarted
 from tests.reference.dspbench.trending_topics import trending_topics as reference
+from tests.search import depth
 from tests.staged import Staged
 
 TWEETS = "dspbench/synthetic/tweets.jsonl"
@@ -59,7 +60,7 @@ def test_equals_the_reference(texts, batch_size, rankers, normalise, partial):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
-@settings(max_examples=12)
+@settings(max_examples=depth(12))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(texts, seed):
     choose = random.Random(seed)

@@ -17,6 +17,7 @@ from riot_ops.dataflows import yahoo_streaming
 from riot_ops.streams.dspbench import AdvertsSource
 from tests.dataflows.dspbench.streams_of import messages
 from tests.reference.dspbench.yahoo_streaming import yahoo_streaming as reference
+from tests.search import depth
 from tests.staged import Staged
 
 ADS = {"a": "c1", "b": "c1", "c": "c2", "": "c2"}
@@ -65,7 +66,7 @@ def test_plain_python_finds_the_same(ads, texts, delay, size):
     assert sorted((round(start.timestamp() * 1000), *row) for start, *row in rows) == wanted
 
 
-@settings(max_examples=15)
+@settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(ads, texts, seed):
     choose = random.Random(seed)

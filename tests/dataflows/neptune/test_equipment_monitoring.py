@@ -15,6 +15,7 @@ from riot_ops.dataflows import equipment_monitoring
 from riot_ops.dataflows.neptune.equipment_monitoring import COLUMNS
 from riot_ops.testing import ABORT, ScriptedSource
 from tests.reference.neptune_equipment import STATES, delays, monitor, ordered
+from tests.search import depth
 from tests.staged import Staged
 
 SECOND = 1_000_000_000
@@ -88,7 +89,7 @@ def check(result, readings, lateness=SECOND, max_pending=16, **options):
     ],
     ids=["default", "short", "strict"],
 )
-@settings(max_examples=20)
+@settings(max_examples=depth(20))
 @given(readings=streams, batch_size=st.integers(1, 5))
 def test_it_is_the_reference(options, same, readings, batch_size):
     texts = table(lines(readings))
@@ -101,7 +102,7 @@ def test_it_is_the_reference(options, same, readings, batch_size):
     assert reasons.count("late") == len(readings) - len(ordered(readings, lateness))
 
 
-@settings(max_examples=8)
+@settings(max_examples=depth(8))
 @given(readings=streams, max_records=st.integers(3, 7))
 def test_it_is_the_same_in_stages(readings, max_records):
     flow, texts = equipment_monitoring(), table(lines(readings))

@@ -15,6 +15,7 @@ from riot_ops.dataflows import application
 from riot_ops.streams import generate
 from tests.dataflows.dspbench.streams_of import messages, rows
 from tests.reference.streambench import programs
+from tests.search import depth
 from tests.staged import Staged
 
 NAMES = ["identity", "sample", "projection", "grep", "wordcount", "distinct", "statistics"]
@@ -46,7 +47,7 @@ def found(name, result):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(st.data(), st.integers(1, 5), st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=depth(25))
 def test_results_are_those_of_naive_programs(name, data, batch_size, plainly):
     lines, options = data.draw(lines_for(name)), {} if plainly else OPTIONS.get(name, {})
     wanted = list(getattr(programs, name)(lines, **options))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import AdvertsSource
+from tests.search import depth
 
 
 def lines(source, start=0, end=3000):
@@ -20,7 +21,7 @@ def lines(source, start=0, end=3000):
     return [bytes(line).decode() for batch in batches for line in batch["payload"].to_pylist()]
 
 
-@settings(max_examples=10)
+@settings(max_examples=depth(10))
 @given(st.integers(0, 50_000), st.integers(0, 60), st.integers(0, 9))
 def test_a_line_is_a_function_of_its_number(start, n, seed):
     source = AdvertsSource(seed=seed, late=0.3, dirt=True)
