@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from riot_ops.kernels.arrow import filtered, float_column, masked, present, truth_column
+from riot_ops.kernels.arrow import float_column, masked, present, truth_column
+from riot_ops.kernels.rows import filtered
 
 COLUMNS = [
     pa.array([1.5, None, float("nan"), None, -0.0] * 5),

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riot_ops import tasks as t
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.parse.cell_lines import FEW
 
 DATA = "dspbench"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -613,3 +615,20 @@ def test_a_date_that_is_none_behind_one_that_shares_its_digits():
     rows, errors = read(lines, fields={"t": ((0, 1), "iso")}, format="spaces")
     assert [f"{row['t']:%m-%d}" for row in rows] == ["03-10", "03-10", "03-11"] * 9
     assert {reason for _, reason in errors} == {"bad_time"}
+
+
+@given(st.lists(st.sampled_from(["x", "1,y", "1,'", "1,", "1,2", "1,2,3", '1,"', "1,ü", "1,\\", "1," + "z" * 200])))
+@settings(max_examples=30)
+def test_errors_of_many_lines_are_those_of_each(lines):
+    """Texts of few are told one by one, of many all at once."""
+    each = [told for line in lines for told in _told([line])]
+    assert sorted(_told(lines)) == sorted(each)
+    often = 1 + FEW // max(1, len(each))
+    assert sorted(_told(lines * often)) == sorted(each * often)
+
+
+def _told(lines):
+    dead = DeadLetters("parse")
+    task = t.ParseLines(fields={"a": (0, "int64"), "b": (1, "int64")}, cells=2)
+    task.apply(pa.RecordBatch.from_pydict({"seq": [0] * len(lines), "payload": pa.array(lines, pa.string())}), dead)
+    return [(row["raw"], row["reason"], row["message"]) for batch in dead.take() for row in batch.to_pylist()]

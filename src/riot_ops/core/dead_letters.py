@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from datetime import date, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +26,9 @@ ENCODER = msgspec.json.Encoder()
 #: What the encoder takes as it is, and how JSON writes a float that Python writes so.
 _ENCODED = {str, int, type(None)}
 _NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "None": "null"}
+#: Records that are written one by one: of so few, each call of Arrow's costs more than they do.
+FEW = 256
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
 
 
@@ -133,20 +137,24 @@ def _numbers(batch: pa.RecordBatch) -> pa.Array:
 def _times(batch: pa.RecordBatch) -> pa.Array:
     """The event times; null for those that no reader of the errors could hold."""
     column = _known(batch, "event_time", TIMESTAMP)
-    if column.null_count == len(column):
+    if column.null_count == len(column) or _all_in_range(column):
         return column
-    return pc.if_else(_in_range(column), column, pa.scalar(None, TIMESTAMP))
+    numbers = column.cast(pa.int64())
+    known = pc.and_(pc.greater_equal(numbers, EARLIEST), pc.less_equal(numbers, LATEST))
+    return pc.if_else(known, column, pa.scalar(None, TIMESTAMP))
 
 
-def _in_range(times: pa.Array) -> pa.Array:
-    """Which times Python can hold; null of null."""
-    numbers = times.cast(pa.int64())
-    return pc.and_(pc.greater_equal(numbers, EARLIEST), pc.less_equal(numbers, LATEST))
+def _all_in_range(times: pa.Array) -> bool:
+    """Whether Python can hold all times that are there."""
+    least, most = pc.min_max(times.view(pa.int64())).values()
+    return not least.is_valid or (least.as_py() >= EARLIEST and most.as_py() <= LATEST)
 
 
 def _known(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
     """A field of the batch, null where it is missing or of another kind."""
     place = batch.schema.get_field_index(name)
+    if place >= 0 and batch.column(place).type == kind:
+        return batch.column(place)
     if place < 0 or not castable(batch.schema.field(place).type, kind):
         return pa.nulls(batch.num_rows, kind)
     return cast(batch.column(place), kind)[0]
@@ -178,27 +186,34 @@ def records_as_json(batch: pa.RecordBatch) -> pa.Array:
     parts[-1] += "}"
     if len(parts) == 1:
         return pa.array(parts * batch.num_rows, pa.string())
-    return pc.binary_join_element_wise(*parts, "")
+    if batch.num_rows > FEW:
+        return pc.binary_join_element_wise(*(pa.array(p, pa.string()) if isinstance(p, list) else p for p in parts), "")
+    texts = [repeat(part) if isinstance(part, str) else part for part in parts]
+    return pa.array(map("".join, zip(*texts)), pa.string())  # noqa: B905 (some have no end)
 
 
-def _tokens(column: pa.Array) -> pa.Array:
-    """The values as JSON text; numbers and text, which are common, all at once."""
-    kind = column.type
+def _tokens(column: pa.Array) -> Any:
+    """The values as JSON text; of many the numbers and times, which are common, all at once."""
+    kind, few = column.type, len(column) <= FEW
     if pa.types.is_integer(kind):
+        if few:
+            return ["null" if value is None else str(value) for value in column.to_pylist()]
         texts = column.cast(pa.string())
         return texts.fill_null("null") if column.null_count else texts
-    if kind == TIMESTAMP and pc.all(_in_range(column)).as_py():
-        texts = pc.replace_substring_regex(column.cast(pa.string()), r"(\.000000)?Z$", '+00:00"')  # as Python does
+    if kind == TIMESTAMP and _all_in_range(column):
+        if few:  # as Python does
+            micros = column.view(pa.int64()).to_pylist()
+            return ["null" if n is None else f'"{_EPOCH + timedelta(microseconds=n)}"' for n in micros]
+        texts = pc.replace_substring_regex(column.cast(pa.string()), r"(\.000000)?Z$", '+00:00"')
         return pc.binary_join_element_wise('"', texts, "").fill_null("null")
     if pa.types.is_binary(kind):
         with contextlib.suppress(pa.ArrowInvalid):  # what is no UTF-8 is looked at one by one
             column = column.cast(pa.string())
     values = cells(column)
     if pa.types.is_float64(kind):
-        texts = map(repr, values)
-        return pa.array([_NO_NUMBERS.get(text, text) for text in texts], pa.string())
+        return [_NO_NUMBERS.get(text, text) for text in map(repr, values)]
     if not (is_text(kind) or kind == TIMESTAMP):
-        return pa.array([json_text(value) for value in values], pa.string())
+        return [json_text(value) for value in values]
     if not {*map(type, values)} <= _ENCODED:
         values = [value if type(value) in _ENCODED else _plain(value) for value in values]
-    return pa.array(ENCODER.encode_lines(values).decode().split("\n")[:-1], pa.string())
+    return ENCODER.encode_lines(values).decode().split("\n")[:-1]

@@ -13,9 +13,9 @@ from riot_ops.kernels.numbers import load8, store8
 
 __all__ = [
     "PIECE_BYTES",
+    "bits_of",
     "byte_spans",
     "count_column",
-    "filtered",
     "float_column",
     "int_column",
     "joined",
@@ -23,11 +23,7 @@ __all__ = [
     "pieces",
     "present",
     "readonly",
-    "repeated",
-    "spread",
     "strings_from_spans",
-    "taken",
-    "taken_rows",
     "text_sizes",
     "truth_column",
 ]
@@ -75,7 +71,7 @@ def truth_column(values: npt.NDArray[np.bool_]) -> pa.Array:
     >>> truth_column(np.array([True, False])).to_pylist()
     [True, False]
     """
-    return pa.Array.from_buffers(pa.bool_(), values.size, [None, _bits(values)], 0)
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, bits_of(values)], 0)
 
 
 def masked(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pa.Array:
@@ -89,27 +85,12 @@ def masked(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pa.Array
         return pa.array(values)
     kind = pa.float64() if values.dtype == np.float64 else pa.int64()
     data = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(kind, values.size, [_bits(~missing), data], nulls)
+    return pa.Array.from_buffers(kind, values.size, [bits_of(~missing), data], nulls)
 
 
-def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+def bits_of(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """Truth values as Arrow keeps them."""
     return pa.py_buffer(np.packbits(values, bitorder="little"))
-
-
-def filtered(rows: pa.RecordBatch, passes: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-    """The rows that pass; of columns of nothing but nulls no row is looked at.
-
-    >>> filtered(pa.record_batch({"a": [1, 2], "b": pa.nulls(2)}), np.array([False, True])).to_pylist()
-    [{'a': 2, 'b': None}]
-    """
-    n, mask = int(np.count_nonzero(passes)), truth_column(passes)
-    columns = [pa.nulls(n, c.type) if _is_nothing(c) else c.filter(mask) for c in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if columns else rows.filter(mask)
-
-
-def _is_nothing(column: pa.Array) -> bool:
-    """Whether all is null, of a kind whose nulls need nothing but their number."""
-    return column.null_count == len(column) and not isinstance(column.type, pa.BaseExtensionType)
 
 
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
@@ -258,73 +239,6 @@ def strings_from_spans(
         [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
         nulls * times,
     )
-
-
-def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """The values at some rows, as :meth:`pyarrow.Array.take` gives them.
-
-    >>> taken(pa.array([True, False]), np.array([1, 1, 0])).to_pylist()
-    [False, False, True]
-    """
-    if _is_nothing(column):
-        return pa.nulls(rows.size, column.type)
-    if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
-        return truth_column(column.to_numpy(zero_copy_only=False)[rows])
-    kind = column.type
-    if kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind):  # NumPy is faster, with nulls by far
-        words = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)[rows]
-        bits = _bits(present(column)[rows]) if column.null_count else None
-        return pa.Array.from_buffers(kind, rows.size, [bits, pa.py_buffer(words)], -1 if column.null_count else 0)
-    return column.take(pa.array(rows))
-
-
-def taken_rows(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """The same of a batch."""
-    if not batch.num_columns:
-        return batch.take(pa.array(rows))
-    return pa.RecordBatch.from_arrays([taken(column, rows) for column in batch.columns], schema=batch.schema)
-
-
-def repeated(column: pa.Array, times: npt.NDArray[np.int64]) -> pa.Array:
-    """The values of a column, each so many times.
-
-    >>> repeated(pa.array(["a", "b", "c"]), np.array([2, 0, 1])).to_pylist()
-    ['a', 'a', 'c']
-    """
-    kind = column.type
-    if column.null_count or not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_boolean(kind)):
-        return taken(column, np.repeat(np.arange(len(column)), times))
-    if pa.types.is_boolean(kind):
-        return truth_column(np.repeat(column.to_numpy(zero_copy_only=False), times))
-    values = np.repeat(int_column(column), times)
-    return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)], 0)
-
-
-def spread(column: pa.Array, places: npt.NDArray[np.int64], n: int) -> pa.Array:
-    """A column of n rows that has the values of another one at some places, in order, and nulls between them.
-
-    >>> spread(pa.array(["a", "bc"]), np.array([1, 3]), 5).to_pylist()
-    [None, 'a', None, 'bc', None]
-    """
-    present = np.zeros(n, np.bool_)
-    present[places] = True
-    bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))
-    kind = column.type
-    if not column.null_count and len(column) and pa.types.is_string(kind):
-        _, starts, data = column.buffers()
-        ends = np.frombuffer(starts, np.int32, len(column) + 1, 4 * column.offset)
-        offsets = np.zeros(n + 1, np.int32)
-        offsets[places + 1] = np.diff(ends)
-        offsets[0] = ends[0]
-        np.cumsum(offsets, out=offsets)
-        return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(offsets), data], n - places.size)
-    if not column.null_count and len(column) and (pa.types.is_int64(kind) or pa.types.is_float64(kind)):
-        words = np.zeros(n, np.int64)
-        words[places] = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
-        return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(words)], n - places.size)
-    rows = np.zeros(n, np.int64)
-    rows[places] = np.arange(places.size)
-    return column.take(pa.array(rows, mask=~present))
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.kernels.arrow import filtered, float_column, readonly, replace_column
+from riot_ops.kernels.arrow import float_column, readonly, replace_column
+from riot_ops.kernels.rows import filtered
 
 __all__ = ["SMALL", "Draft", "Rows", "Selection", "drafted", "finish", "floats", "kept", "names_of", "picked", "whole"]
 

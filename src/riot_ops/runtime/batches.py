@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.order import is_sub, subs
-from riot_ops.kernels.arrow import int_column, spread, taken
+from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.ordering import are_sorted, order_of
+from riot_ops.kernels.rows import spread, taken
 
 __all__ = [
     "ARRIVAL",

@@ -10,8 +10,8 @@ from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import taken
 from riot_ops.kernels.ordering import are_sorted, by_number, edges_of, order_within, places_within
+from riot_ops.kernels.rows import taken
 
 __all__ = ["due_records", "still", "with_fields"]
 

@@ -190,7 +190,7 @@ class LineFile:
         n, base = ends.size, int(starts[0])
         offsets = np.empty(n + 1, np.int32)
         offsets[0] = 0
-        offsets[1:] = ends - base
+        np.subtract(ends, base, out=offsets[1:], casting="unsafe")
         data = self.buffer.slice(base, int(ends[-1]) - base)
         return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), data], 0)
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, short
 from riot_ops.core.paths import local_path
-from riot_ops.kernels.arrow import filtered, present
+from riot_ops.kernels.arrow import present
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.index import KeyIndex
+from riot_ops.kernels.rows import filtered, taken_or_null
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["LookupJoin"]
@@ -129,9 +130,8 @@ class LookupJoin(StatelessTask):
                 dead.reject(batch, ~known, "unknown_key", f"the table has no {self.field} of that name")
             if self.missing != "null":
                 batch, places, known = filtered(batch, known), places[known], known[known]
-        taken = pa.array(places, mask=None if known.all() else ~known)
         for name, values in zip(self.names, rows.columns, strict=True):
-            batch = replace_column(batch, name, values.take(taken))
+            batch = replace_column(batch, name, taken_or_null(values, places, known))
         return batch
 
     @classmethod

@@ -12,7 +12,8 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import byte_spans, joined, pieces, repeated, spread, taken, text_sizes
+from riot_ops.kernels.arrow import byte_spans, joined, pieces, text_sizes
+from riot_ops.kernels.rows import repeated, spread, taken
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.kernels.word_counts import word_counts
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub

@@ -46,6 +46,8 @@ PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
 REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
 #: Of a cell: it is a time that no record can have.
 BEYOND = 4
+#: Texts that are told of one by one: of so few, each call of Arrow's costs more than they do.
+FEW = 256
 BLANK = np.isin(np.arange(256), (ord(" "), ord("\t")))
 
 Numbers = npt.NDArray[np.int64]
@@ -165,7 +167,7 @@ class CellLines:
 
     def _told(self, before: str, behind: str, starts: Numbers, ends: Numbers) -> list[str] | pa.StringArray:
         """Texts as Python writes them, with what stands before and behind."""
-        if are_plainly_quoted(self.data, readonly(starts), readonly(ends), EXCERPT_LENGTH):
+        if starts.size > FEW and are_plainly_quoted(self.data, readonly(starts), readonly(ends), EXCERPT_LENGTH):
             texts = strings_from_spans(self.data, starts, ends - starts)
             return pc.binary_join_element_wise(encodable(before) + "'", texts, "'" + behind, "")
         given = self._texts(starts, ends, np.arange(starts.size))

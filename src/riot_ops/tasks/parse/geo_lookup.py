@@ -17,7 +17,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, excerpt
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.addresses import NOWHERE, Networks
-from riot_ops.kernels.arrow import filtered
+from riot_ops.kernels.rows import filtered, taken_or_null
 from riot_ops.streams.dspbench.networks import networks
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -127,10 +127,9 @@ class GeoLookup(StatelessTask):
                 dead.reject(batch, ~known, "unknown_address", f"{self.field} is in no network of the table")
             if self.missing != "null":
                 batch, numbers, known = filtered(batch, known), numbers[known], known[known]
-        taken = pa.array(numbers, mask=None if known.all() else ~known)
         for name, names in zip((self.country_code, self.country, self.city), places, strict=True):
             if name is not None:
-                batch = replace_column(batch, name, names.take(taken))
+                batch = replace_column(batch, name, taken_or_null(names, numbers, known))
         return batch
 
     @classmethod

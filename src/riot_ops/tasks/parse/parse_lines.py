@@ -198,9 +198,9 @@ class ParseLines(FieldTable):
         if self.trailing and not self._more:
             wrong &= ~((counts == least + 1) & lines.ends_empty)
         wanted = f"{'at least ' if self._more else ''}{least} are wanted"
-        numbers, which = np.unique(counts[wrong & lines.good], return_inverse=True)
-        texts = [f"{n} cells, {wanted}" if n >= 0 else "a quote or a bracket is open" for n in numbers.tolist()]
-        lines.reject(dead, wrong, "wrong_cells", pa.array(texts, pa.string()).take(pa.array(which)))
+        numbers = counts[wrong & lines.good].tolist()
+        told = {n: f"{n} cells, {wanted}" if n >= 0 else "a quote or a bracket is open" for n in set(numbers)}
+        lines.reject(dead, wrong, "wrong_cells", [told[n] for n in numbers])
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

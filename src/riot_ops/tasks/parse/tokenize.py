@@ -16,7 +16,8 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, taken, text_sizes
+from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, text_sizes
+from riot_ops.kernels.rows import taken
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.kernels.tokens import BETWEEN, NO_TRIM, tokens
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub

@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.parameters import Count, NonNegative
-from riot_ops.kernels.arrow import filtered, float_column, masked, present
+from riot_ops.kernels.arrow import float_column, masked, present
 from riot_ops.kernels.bandits import (
     BEYOND,
     BROKEN,
@@ -28,6 +28,7 @@ from riot_ops.kernels.bandits import (
     choose,
     judge,
 )
+from riot_ops.kernels.rows import filtered
 from riot_ops.kernels.strings import code_of
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Count
-from riot_ops.kernels.arrow import float_column, taken_rows
+from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.rows import taken_rows
 from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
 
 __all__ = ["HistoryMedian"]

@@ -14,8 +14,9 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count
-from riot_ops.kernels.arrow import filtered, float_column, int_column, readonly
+from riot_ops.kernels.arrow import float_column, int_column, readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.rows import filtered
 from riot_ops.kernels.strings import code_of
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 

@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import float_column, joined, replace_column, taken_rows
+from riot_ops.kernels.arrow import float_column, joined, replace_column
 from riot_ops.kernels.heaps import include, leave_out, level, middle
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
 from riot_ops.kernels.ordering import grouped
+from riot_ops.kernels.rows import taken_rows
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field

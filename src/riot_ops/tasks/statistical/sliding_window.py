@@ -15,9 +15,10 @@ from riot_ops.core.clock import in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import int_column, taken_rows
+from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.index import distinct
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.rows import taken_rows
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_sub, register, with_field, with_next_sub

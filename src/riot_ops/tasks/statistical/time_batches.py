@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrow import float_column, taken_rows
+from riot_ops.kernels.arrow import float_column
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.rows import taken_rows
 from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.kernels.windows import NEVER
 from riot_ops.task import KeyedTask, Requirement, State, StateField, with_field
