@@ -205,6 +205,21 @@ def times(data: Any, starts: Any, ends: Any, wanted: Any, logged: Any, out: Any,
 
 
 @kernel
+def trimmed(data: Any, starts: Any, ends: Any, wanted: Any, begins: Any, stops: Any) -> None:
+    """The spans of texts, of those that are wanted without the blanks and tabs at both ends."""
+    for i in range(starts.size):
+        p = starts[i]
+        q = ends[i]
+        if wanted[i]:
+            while p < q and (byte(data, p) == 32 or byte(data, p) == 9):
+                p += 1
+            while p < q and (byte(data, q - 1) == 32 or byte(data, q - 1) == 9):
+                q -= 1
+        begins[i] = p
+        stops[i] = q
+
+
+@kernel
 def far_apart(data: Any, starts: Any, ends: Any, out: Any) -> None:
     """Whether white space in each text is anything but single blanks."""
     for i in range(starts.size):

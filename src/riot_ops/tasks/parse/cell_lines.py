@@ -29,6 +29,7 @@ from riot_ops.kernels.fields import (
     integers,
     split_lines,
     times,
+    trimmed,
 )
 from riot_ops.kernels.strings import name_table, not_utf8, span_codes
 
@@ -48,7 +49,6 @@ REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
 BEYOND = 4
 #: Texts that are told of one by one: of so few, each call of Arrow's costs more than they do.
 FEW = 256
-BLANK = np.isin(np.arange(256), (ord(" "), ord("\t")))
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -133,8 +133,9 @@ class CellLines:
         starts, ends = self._span(first, last)
         here = self.good & (self.counts > last) & ~absent
         found = np.full(starts.size, EMPTY, np.int8)
-        if kind != "string":
-            starts, ends = self._without_blanks(starts, ends, here)
+        if kind != "string":  # blanks and tabs mean nothing around a number or a time
+            spans, (starts, ends) = (readonly(starts), readonly(ends)), np.empty((2, starts.size), np.int64)
+            trimmed(self.data, *spans, here, starts, ends)
         if kind == "string":
             found[here & self._filled(first, starts, ends)] = GOOD
             column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
@@ -159,7 +160,7 @@ class CellLines:
     ) -> None:
         for code, reason in ((BAD, REASONS.get(kind, "bad_time")), (BEYOND, "out_of_range")):
             wrong = self.good & (found == code)
-            rows = np.flatnonzero(wrong)
+            (rows,) = wrong.nonzero()
             if not rows.size:
                 continue
             what = f"is no {kind}" if code == BAD else "is not within the years 1 to 9999"
@@ -188,6 +189,8 @@ class CellLines:
         out = np.empty(starts.size, dtype)
         kernel(self.data, readonly(starts), readonly(ends), here, *options, out, found)
         (hard,) = (found == HARD).nonzero()
+        if not hard.size:
+            return out
         for row, text in zip(hard, self._texts(starts, ends, hard), strict=True):
             try:
                 out[row] = exact(text)
@@ -209,16 +212,6 @@ class CellLines:
         again, what = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
         times(data, begins, stops, np.ones(rows.size, np.bool_), logged, again, what)
         micros[rows], found[rows] = again, what
-
-    def _without_blanks(self, starts: Numbers, ends: Numbers, here: Mask) -> tuple[Numbers, Numbers]:
-        """Spans without the blanks and tabs at both ends, which mean nothing around a number or a time."""
-        starts, ends = starts.copy(), ends.copy()
-        for edge, inner, step in ((starts, 0, 1), (ends, -1, -1)):
-            rows = np.flatnonzero(here)
-            while (rows := rows[ends[rows] > starts[rows]]).size:
-                rows = rows[BLANK[self.data[edge[rows] + inner]]]
-                edge[rows] += step
-        return starts, ends
 
     def _filled(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
         """Where text that is there is text."""

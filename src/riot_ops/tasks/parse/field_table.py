@@ -83,7 +83,8 @@ class FieldTable(StatelessTask):
             return records
         rows = np.flatnonzero(~plain)
         odd = batch.take(pa.array(rows))
-        columns, good = self._columns(odd, odd.column(self.field).cast(text.type), dead)
+        own = odd.column(self.field)
+        columns, good = self._columns(odd, own if own.type.equals(text.type) else own.cast(text.type), dead)
         if not good.any():
             return records
         order = np.argsort(np.concatenate([np.flatnonzero(plain), rows[good]]), kind="stable")
@@ -94,6 +95,8 @@ class FieldTable(StatelessTask):
         lines = self._lines(batch, text, dead)
         columns = {}
         for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
+            if not lines.good.any():  # of a line that has been rejected nothing more is looked at
+                return {name: pa.nulls(0, KINDS[kind]) for name, (_, kind, *_) in self.fields.items()}, lines.good
             first, last = self._cells(number, name)
             column, empty = lines.column(name, first, last, kind, self._absent(lines, first, name, dead), dead)
             if not empty.any():

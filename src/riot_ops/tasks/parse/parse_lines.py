@@ -197,8 +197,11 @@ class ParseLines(FieldTable):
         wrong = counts < least if self._more else counts != least
         if self.trailing and not self._more:
             wrong &= ~((counts == least + 1) & lines.ends_empty)
+        wrong &= lines.good
+        if not wrong.any():
+            return
         wanted = f"{'at least ' if self._more else ''}{least} are wanted"
-        numbers = counts[wrong & lines.good].tolist()
+        numbers = counts[wrong].tolist()
         told = {n: f"{n} cells, {wanted}" if n >= 0 else "a quote or a bracket is open" for n in set(numbers)}
         lines.reject(dead, wrong, "wrong_cells", [told[n] for n in numbers])
 
