@@ -37,6 +37,8 @@ def test_words_are_those_of_a_counter(texts, lowercase):
     plain = t.BagOfWords(field="text", lowercase=lowercase).session().push_batch(batch)
     assert plain["word"].to_pylist() == [row[3] for row in wanted if row[3] is not None]
     assert plain["sub"].to_pylist() == [row[1] - 1 for row in wanted if row[3] is not None]
+    numbered = t.BagOfWords(field="text", lowercase=lowercase, whole=("text",), coded=True).session().push_batch(batch)
+    assert numbered.to_pylist() == out.to_pylist()
 
 
 def test_many_words_and_long_ones():
@@ -44,6 +46,21 @@ def test_many_words_and_long_ones():
     out = t.BagOfWords(field="text").session().push_batch(pa.table({"text": [" ".join(words * 2), "w1 w1"]}))
     assert out["word"].to_pylist() == [*words, "w1"]
     assert set(out["count"].to_pylist()) == {2}
+
+
+def test_more_words_than_there_was_room_for():
+    lines = [" ".join(f"word{i * j % 12_000}" for j in range(1, 120)) for i in range(1, 400)]
+    out = t.BagOfWords(field="text").session().push_batch(pa.table({"text": lines}))
+    wanted = [pair for line in lines for pair in Counter(line.split()).items()]
+    assert len({word for word, _ in wanted}) > 8_192
+    assert list(zip(out["word"].to_pylist(), out["count"].to_pylist(), strict=True)) == wanted
+
+
+def test_words_as_numbers_into_a_list():
+    bag = t.BagOfWords(field="text", coded=True).session()
+    words = bag.push_batch(pa.table({"text": ["a b a", "b c"]}))["word"]
+    assert (words.to_pylist(), words.dictionary.to_pylist()) == (["a", "b", "b", "c"], ["a", "b", "c"])
+    assert pa.types.is_string(t.BagOfWords(field="text").session().push_batch(pa.table({"text": ["a"]}))["word"].type)
 
 
 def test_fields_of_the_record():

@@ -27,8 +27,8 @@ def message(seq, counts, totals=(9, 6)):
     ]
 
 
-def wanted(counts, most, unknown, least):
-    shares = [(spam_share(*both, 9, 6, unknown=unknown, least=least), word) for word, both in counts.items()]
+def wanted(counts, most, unknown, least, totals=(9, 6)):
+    shares = [(spam_share(*both, *totals, unknown=unknown, least=least), word) for word, both in counts.items()]
     chosen = sorted(shares, key=lambda s: (-abs(s[0] - 0.5), s[1]))[:most]
     spam, ham = math.prod(p for p, _ in chosen), math.prod(1 - p for p, _ in chosen)
     return spam / (spam + ham)
@@ -47,6 +47,25 @@ def test_scores(messages, most, choose):
     assert found == {f"m{seq}": pytest.approx(wanted(counts, most, 0.45, 0.125)) for seq, counts in enumerate(messages)}
     assert session.flush() == []
     assert session.errors == []
+
+
+@given(st.lists(st.tuples(words, st.integers(4, 9), st.integers(4, 9)), min_size=1, max_size=5), st.booleans())
+def test_counts_may_change_from_message_to_message(messages, numbered):
+    rows = [row for seq, (counts, *totals) in enumerate(messages) for row in message(seq, counts, totals)]
+    batch = pa.RecordBatch.from_pylist(rows)
+    if numbered:
+        batch = batch.set_column(2, "word", batch.column("word").dictionary_encode())
+    assert batch.schema.names[2] == "word"
+    found = t.BayesScore(words=3).session().push_batch(batch)["spam_probability"].to_pylist()
+    assert found == [pytest.approx(wanted(c, 3, 0.4, 0.01, totals), rel=1e-9) for c, *totals in messages]
+
+
+@pytest.mark.parametrize("most", [2, 3, 100])
+def test_a_word_that_is_there_more_than_once_counts_so_often(most):
+    rows = message(1, {"a": (3, 1), "b": (9, 1), "c": (1, 1)})  # 0.5, 0.75, 0.25: b before c before a
+    rows = [{**rows[0], "n_words": 202}, *[rows[2]] * 200, rows[3], rows[1]]
+    row = t.BayesScore(words=most).session().push_many(rows)[0]
+    assert row["spam_probability"] == pytest.approx(1 - 0.25**most / (0.75**most + 0.25**most), rel=1e-9)
 
 
 def test_results_come_with_the_last_record_of_a_message():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from riot_ops import tasks as t
@@ -31,6 +32,18 @@ def test_counts_at_the_end():
     session = t.SpamCounts(emit="end").session()
     assert session.push_many(rows(*ROWS)) == []
     assert sorted(both(session.flush()), key=str) == sorted([("win", 2, 3), (None, 5, 0), ("we", 0, 4)], key=str)
+
+
+def test_words_as_numbers_are_the_same_words():
+    batches = [pa.RecordBatch.from_pylist(rows(*part)) for part in (ROWS[:3], ROWS[3:], (("new", 1, None), *ROWS))]
+    for emit in ("each", "end"):
+        plain, numbered = t.SpamCounts(emit=emit).session(), t.SpamCounts(emit=emit).session()
+        for batch in batches:
+            codes = batch.column("word").dictionary_encode()
+            out = numbered.push_batch(batch.set_column(0, "word", codes))
+            assert out.to_pylist() == plain.push_batch(batch).to_pylist()
+            assert numbered.snapshot() == plain.snapshot()
+        assert numbered.flush() == plain.flush()
 
 
 def test_other_fields():

@@ -26,6 +26,7 @@ __all__ = [
     "strings_from_spans",
     "text_sizes",
     "truth_column",
+    "truths",
 ]
 
 #: Text that is worked on at a time: far from the 2 GiB that an Arrow array of text holds.
@@ -63,6 +64,20 @@ def present(column: pa.Array) -> npt.NDArray[np.bool_]:
 def _keeps_bits(column: pa.Array) -> bool:
     kind = column.type
     return not (pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind))
+
+
+def truths(column: pa.Array) -> npt.NDArray[np.int8]:
+    """A column of truth values as 1 and 0, -1 where null.
+
+    >>> truths(pa.array([True, None, False])[1:]).tolist()
+    [-1, 0]
+    """
+    if pa.types.is_null(column.type):
+        return np.full(len(column), -1, np.int8)
+    at = column.offset
+    bits = np.frombuffer(column.buffers()[1], np.uint8) if len(column) else np.zeros(0, np.uint8)
+    values = np.unpackbits(bits, count=at + len(column), bitorder="little")[at:].view(np.int8)
+    return np.where(present(column), values, np.int8(-1)) if column.null_count else values
 
 
 def truth_column(values: npt.NDArray[np.bool_]) -> pa.Array:

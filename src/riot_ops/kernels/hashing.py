@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels.arrow import NO_MASK, byte_spans, float_column, present, readonly
+from riot_ops.kernels.codes import coded
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.masks import first
 from riot_ops.kernels.numbers import load8
@@ -153,6 +154,9 @@ def _hash_column(column: pa.Array) -> tuple[U64, U64]:
         return np.full(len(column), _NULL), np.full(len(column), _NULL)
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return hash_strings(column)
+    if pa.types.is_dictionary(kind):
+        codes, known = coded(column)
+        return tuple(np.append(part, _NULL)[codes] for part in _hash_column(known))  # type: ignore[return-value]
     h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
     if pa.types.is_floating(kind):
         values, valid = float_column(column)

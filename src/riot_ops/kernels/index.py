@@ -9,9 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.codes import appearing, coded, followed
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.ordering import edges_of
+from riot_ops.kernels.rows import repeated_words
 
 __all__ = ["KeyIndex", "distinct", "first_rows", "key_numbers"]
 
@@ -219,6 +221,18 @@ class KeyIndex:
                 self._grow(2 * self.size)
         return slots
 
+    def resolve_coded(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The slot of each row of a dictionary column, of which each value is looked for once; without a time to live.
+
+        Also the first row of each value, in order: the slots of these come in order of appearance.
+        """
+        codes, known = coded(column)
+        rows = appearing(codes, len(known))
+        first = codes[rows]
+        slot_of = np.empty(len(known) + 1, np.int64)
+        slot_of[first + 1] = self.resolve(*hash_columns([known.take(pa.array(first, mask=first < 0))], rows.size))
+        return followed(codes, slot_of), rows
+
     def find(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """The slot of each key, -1 of those that are unknown; without a time to live."""
         slots = np.empty(h1.size, np.int64)
@@ -292,5 +306,5 @@ def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
         if 2 * edges.size < n:  # rows with one key that follow one another are looked for once
             heads = pa.array(edges[:-1])
             found = KeyIndex().resolve(*hash_columns([c.take(heads) for c in columns], len(heads)))
-            return np.repeat(found, np.diff(edges))
+            return repeated_words(found, np.diff(edges))
     return KeyIndex().resolve(*hash_columns(columns, n))

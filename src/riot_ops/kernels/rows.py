@@ -12,7 +12,7 @@ from riot_ops.kernels.arrow import FLOAT64, INT64, bits_of, int_column, present,
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import load8, store8
 
-__all__ = ["filtered", "repeated", "spread", "taken", "taken_or_null", "taken_rows"]
+__all__ = ["filtered", "repeated", "repeated_words", "spread", "taken", "taken_or_null", "taken_rows"]
 
 #: Kinds whose values lie in one run of bytes with 32-bit offsets.
 TEXTS = (pa.string().id, pa.binary().id)
@@ -124,6 +124,27 @@ def taken_rows(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordB
     return pa.RecordBatch.from_arrays([taken(column, rows) for column in batch.columns], schema=batch.schema)
 
 
+@kernel
+def _repeat(values: Any, times: Any, out: Any) -> None:
+    k = 0
+    for i in range(values.size):
+        value = values[i]
+        for j in range(k, k + times[i]):
+            out[np.uint64(j)] = value
+        k += times[i]
+
+
+def repeated_words(values: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Whole numbers, each so many times, as :func:`numpy.repeat` gives them, in less time.
+
+    >>> repeated_words(np.array([7, 8]), np.array([2, 1])).tolist()
+    [7, 7, 8]
+    """
+    out = np.empty(int(times.sum()), np.int64)
+    _repeat(readonly(values), readonly(times), out)
+    return out
+
+
 def repeated(column: pa.Array, times: npt.NDArray[np.int64]) -> pa.Array:
     """The values of a column, each so many times.
 
@@ -131,11 +152,13 @@ def repeated(column: pa.Array, times: npt.NDArray[np.int64]) -> pa.Array:
     ['a', 'a', 'c']
     """
     kind = column.type
+    if _is_nothing(column):
+        return pa.nulls(int(times.sum()), kind)
     if column.null_count or not (pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_boolean(kind)):
         return taken(column, np.repeat(np.arange(len(column)), times))
     if pa.types.is_boolean(kind):
         return truth_column(np.repeat(column.to_numpy(zero_copy_only=False), times))
-    values = np.repeat(int_column(column), times)
+    values = repeated_words(int_column(column), times)
     return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)], 0)
 
 
@@ -145,6 +168,8 @@ def spread(column: pa.Array, places: npt.NDArray[np.int64], n: int) -> pa.Array:
     >>> spread(pa.array(["a", "bc"]), np.array([1, 3]), 5).to_pylist()
     [None, 'a', None, 'bc', None]
     """
+    if _is_nothing(column):
+        return pa.nulls(n, column.type)
     present = np.zeros(n, np.bool_)
     present[places] = True
     bitmap = pa.py_buffer(np.packbits(present, bitorder="little"))

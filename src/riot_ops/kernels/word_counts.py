@@ -16,6 +16,8 @@ __all__ = ["WordCounts", "word_counts"]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SMALL, _A, _ZERO, _UNDERSCORE, _NO = (np.uint8(n) for n in (32, 97, 48, 95, 0))
 _LETTERS, _DIGITS = np.uint8(26), np.uint8(10)
+#: Bits of the table of words at first; places for each word, so that few words are not at the first one looked at.
+FEWEST_BITS, PLACES = 14, 4
 _NOUGHT, _ONE, _LAST = np.uint64(0), np.uint64(1), np.uint64(63)
 
 
@@ -28,14 +30,17 @@ class WordCounts(NamedTuple):
         The place of each entry in its text; whole texts have the first.
     counts : array of int64, shape (n,)
         How often the word is there; of a whole text, how many words there are.
+    codes : array of int32, shape (n,)
+        The number of the word; of a whole text 0.
     entries, different : arrays of int64, shape (texts,)
         How many entries each text has, and how many different words.
     offsets, text : arrays of int32 and uint8
-        The words end to end; a whole text has none.
+        The different words of all texts end to end, in the order in which each comes first.
     """
 
     places: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
+    codes: npt.NDArray[np.int32]
     entries: npt.NDArray[np.int64]
     different: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int32]
@@ -56,42 +61,59 @@ def _map(data: Any, start: Any, length: Any, bit: Any, mapped: Any) -> None:
 
 
 @kernel(inline=True)
-def _known(mapped: Any, begin: Any, size: Any, text: Any, at: Any) -> Any:
-    """Whether a word of more than eight bytes, of which the first are known to agree, is the one at a place."""
-    for i in range(8, size, 8):
+def _known(mapped: Any, begin: Any, size: Any, text: Any, offsets: Any, k: Any) -> Any:
+    """Whether a word of 16 bytes or more, of which the first 16 are known to agree, is word k."""
+    at = np.int64(offsets[k])
+    if np.int64(offsets[k + _ONE]) - at != size:
+        return False
+    for i in range(16, size, 8):
         if (load8(mapped, begin + i) ^ load8(text, at + i)) & first(8 * (size - i)) != _NOUGHT:
             return False
     return True
 
 
 @kernel
-def _count(
-    data: Any, starts: Any, ends: Any, valid: Any, bit: Any, with_whole: Any, found: Any, shift: Any, heads: Any,
-    mapped: Any, places: Any, counts: Any, entries: Any, different: Any, offsets: Any, text: Any,
-) -> Any:  # fmt: skip
-    """Fill in the entries; returns how many there are, and of how many bytes.
+def _enter(hashes: Any, known: Any, table: Any, shift: Any) -> None:
+    """Put words, of which there are so many, into an empty table."""
+    for k in range(known):
+        at = hashes[np.uint64(k)] >> shift
+        while table[at] >= 0:
+            at = (at + _ONE) & np.uint64(table.size - 1)
+        table[at] = k
 
-    ``found`` is an open-addressing table of entries, of ``64 - shift`` bits: those of an earlier text are as good as
-    free. ``heads`` is room for the first eight bytes of the words of a text, ``mapped`` for what its bytes become, and
-    :data:`WIDTH` more twice.
+
+@kernel
+def _count(
+    data: Any, starts: Any, ends: Any, valid: Any, bit: Any, with_whole: Any, table: Any, shift: Any, at_: Any,
+    heads: Any, hashes: Any, last: Any, mapped: Any, places: Any, counts: Any, codes: Any, entries: Any, different: Any,
+    offsets: Any, text: Any,
+) -> None:  # fmt: skip
+    """Fill in the entries of texts, as long as there is room in the table.
+
+    ``at_`` has how many texts, entries, words and bytes of words there are. ``table`` is an open-addressing table of
+    words, of ``64 - shift`` bits, which is kept three quarters empty. Of each word there are its first 16 bytes, its
+    hash and its last entry, by which one sees whether it was in this text. ``mapped`` is room for what the bytes of a
+    text become, and :data:`WIDTH` more twice.
     """
-    n = 0
-    o = 0
+    i, n, known, o = at_[0], at_[1], at_[2], at_[3]
+    low = np.uint64(table.size - 1)
     offsets[0] = 0
-    for i in range(starts.size):
+    while i < starts.size:
         different[i] = 0
         entries[i] = 0
         if valid.size > 0 and not valid[i]:
+            i += 1
             continue
+        length = np.uint64(ends[i] - starts[i])
+        if PLACES * (known + np.int64(length) // 2 + 1) > table.size:
+            break
         head = n
         if with_whole:
             places[n] = 0
+            codes[n] = 0
             n += 1
-            offsets[n] = o
         before = n
-        length = np.uint64(ends[i] - starts[i])
-        p = np.uint64(starts[i])
-        _map(data, p, length, bit, mapped)
+        _map(data, np.uint64(starts[i]), length, bit, mapped)
         for j in range(length, length + np.uint64(WIDTH)):
             mapped[j] = 0
         total = 0
@@ -109,38 +131,48 @@ def _count(
                     continue
                 size = end - begin
                 w = load8(mapped, begin) & first(8 * size)
-                h = w * _ODD
-                for j in range(8, size, 8):
+                v = load8(mapped, begin + 8) & first(max(8 * size - 64, 0))
+                h = (w * _ODD ^ v) * _ODD
+                for j in range(16, size, 8):
                     h = (h ^ (load8(mapped, begin + j) & first(8 * (size - j)))) * _ODD
                 at = h >> shift
-                k = found[at]
-                while k >= before and not (
-                    heads[np.uint64(k - before)] == w
-                    and offsets[np.uint64(k + 1)] - offsets[np.uint64(k)] == size
-                    and (size <= 8 or _known(mapped, begin, size, text, np.int64(offsets[np.uint64(k)])))
+                k = np.int64(table[at])
+                while k >= 0 and not (
+                    (heads[np.uint64(k), 0] == w) & (heads[np.uint64(k), 1] == v)
+                    and (size < 16 or _known(mapped, begin, size, text, offsets, np.uint64(k)))
                 ):
-                    at = at + _ONE if at + _ONE < np.uint64(found.size) else _NOUGHT
-                    k = found[at]
+                    at = (at + _ONE) & low
+                    k = np.int64(table[at])
                 total += 1
-                if k >= before:
-                    counts[np.uint64(k)] += 1
-                else:
-                    u = np.uint64(n)
-                    found[at] = n
-                    heads[np.uint64(n - before)] = w
+                if k < 0:
+                    k = known
+                    known += 1
+                    table[at] = k
+                    heads[np.uint64(k), 0] = w
+                    heads[np.uint64(k), 1] = v
+                    hashes[np.uint64(k)] = h
+                    last[np.uint64(k)] = -1
                     for j in range(0, size, 8):
                         store8(text, o + j, load8(mapped, begin + j))
                     o += size
-                    places[u] = n - head
-                    counts[u] = 1
-                    n += 1
-                    offsets[np.uint64(n)] = o
+                    offsets[np.uint64(known)] = o
+                # no branch, as nobody can foretell which words come again
+                e = last[np.uint64(k)]
+                again = e >= before
+                e = e if again else n
+                u = np.uint64(e)
+                last[np.uint64(k)] = e
+                codes[u] = k
+                places[u] = e - head
+                counts[u] = (counts[u] if again else 0) + 1
+                n += not again
                 begin = -1
         if with_whole:
             counts[np.uint64(head)] = total
         entries[i] = n - head
         different[i] = n - before
-    return n, o
+        i += 1
+    at_[0], at_[1], at_[2], at_[3] = i, n, known, o
 
 
 def word_counts(
@@ -156,26 +188,25 @@ def word_counts(
     A word is a run of ASCII letters, digits and underscores. The texts together must hold less than 2 GiB.
     """
     sizes = ends - starts
-    room = int(sizes.sum() + starts.size) // 2 + 1 + with_whole * starts.size
-    longest = int(sizes.max(initial=0)) // 2 + 1
-    bits = (2 * longest).bit_length()
-    found, heads = np.full(1 << bits, -1, np.int64), np.empty(longest, np.uint64)
-    mapped = np.empty(int(sizes.max(initial=0)) + 2 * WIDTH, np.uint8)
-    places, counts = np.empty(room, np.int64), np.empty(room, np.int64)
+    longest, size = int(sizes.max(initial=0)), int(sizes.sum())
+    most = (size + starts.size) // 2 + 1  # words
+    room = most + with_whole * starts.size
+    heads, hashes, last = np.empty((most, 2), np.uint64), np.empty(most, np.uint64), np.empty(most, np.int64)
+    mapped = np.empty(longest + 2 * WIDTH, np.uint8)
+    places, counts, codes = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
     entries, different = np.empty(starts.size, np.int64), np.empty(starts.size, np.int64)
-    offsets, text = np.empty(room + 1, np.int32), np.empty(int(sizes.sum()) + 8, np.uint8)
-    given: tuple[Any, ...] = (
-        data,
-        starts,
-        ends,
-        valid,
-        _SMALL if lowercase else _NO,
-        with_whole,
-        found,
-        np.uint64(64 - bits),
-        heads,
-        mapped,
-    )
-    made: tuple[Any, ...] = (places, counts, entries, different, offsets, text)
-    n, used = _count(*(*given, *made))
-    return WordCounts(places[:n], counts[:n], entries, different, offsets[: n + 1], text[:used])
+    offsets, text = np.empty(most + 1, np.int32), np.empty(size + 8, np.uint8)
+    given: tuple[Any, ...] = (data, starts, ends, valid, _SMALL if lowercase else _NO, with_whole)
+    made: tuple[Any, ...] = (heads, hashes, last, mapped, places, counts, codes, entries, different, offsets, text)
+    at = np.zeros(4, np.int64)
+    bits = FEWEST_BITS
+    while True:
+        bits = max(bits, int(PLACES * (at[2] + longest // 2 + 1)).bit_length())
+        table, shift = np.full(1 << bits, -1, np.int32), np.uint64(64 - bits)
+        _enter(hashes, at[2], table, shift)
+        _count(*(*given, table, shift, at, *made))
+        if at[0] == starts.size:
+            break
+        bits += 1
+    _, n, known, used = at.tolist()
+    return WordCounts(places[:n], counts[:n], codes[:n], entries, different, offsets[: known + 1], text[:used])

@@ -12,8 +12,10 @@ from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.ordering import are_sorted, by_number, edges_of, order_within, places_within
 from riot_ops.kernels.rows import taken
+from riot_ops.kernels.selection import Rows
+from riot_ops.kernels.timestamps import microseconds
 
-__all__ = ["due_records", "still", "with_fields"]
+__all__ = ["due_records", "seen_at", "still", "with_fields"]
 
 NOTHING = np.empty(0, np.int64)
 
@@ -90,3 +92,12 @@ def _by_key(
 
 def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
     return {name: taken(column, rows) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def seen_at(batch: Rows, ticks: Ticks, exact: bool) -> npt.NDArray[np.int64]:
+    """Stream time at each record, by which its key lives; ``exact``: to the microsecond."""
+    seen: npt.NDArray[np.int64] = ticks.at_rows(batch.num_rows)
+    if not exact:
+        return seen
+    times, present = microseconds(batch.column("event_time"))  # one that is too far ahead says nothing
+    return np.where(present, np.clip(times, seen, seen + (ticks.resolution - 1)), seen)

@@ -23,11 +23,11 @@ from riot_ops.core.operator import Due, KeyedOperator, clocks
 from riot_ops.core.results import as_batch
 from riot_ops.graph.marks import StreamTime, marks_of
 from riot_ops.kernels.arrow import joined
+from riot_ops.kernels.codes import decoded
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers
 from riot_ops.kernels.selection import Draft, Rows, names_of, picked, whole
-from riot_ops.kernels.timestamps import microseconds
-from riot_ops.runtime.due import due_records, still, with_fields
+from riot_ops.runtime.due import due_records, seen_at, still, with_fields
 from riot_ops.runtime.snapshot import (
     check_identity,
     decode_field,
@@ -173,19 +173,18 @@ class KeyedState:
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """The slots of a batch's keys, with room in the arrays for them."""
-        h1, h2 = (self._memo or HashMemo()).of(batch, self.key_fields)
         before = self.index.size
-        if self.index.ttl and ticks is not None:
-            seen = ticks.at_rows(batch.num_rows)
-            if self.task.ttl is not None:  # to the microsecond; but one that is too far ahead says nothing
-                times, present = microseconds(batch.column("event_time"))
-                seen = np.where(present, np.clip(times, seen, seen + (ticks.resolution - 1)), seen)
-            slots = self.index.resolve(h1, h2, seen)
+        rows: Any = slice(None)
+        key = self.key_fields[0] if len(self.key_fields) == 1 and not self.index.ttl else None
+        if key is not None and pa.types.is_dictionary(batch.schema.field(key).type):
+            slots, rows = self.index.resolve_coded(batch.column(key))
         else:
-            slots = self.index.resolve(h1, h2)
+            hashes = (self._memo or HashMemo()).of(batch, self.key_fields)
+            seen = [seen_at(batch, ticks, self.task.ttl is not None)] if self.index.ttl and ticks is not None else []
+            slots = self.index.resolve(*hashes, *seen)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
-        self._touched[slots] = True
+        self._touched[slots[rows]] = True
         return slots
 
     def aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
@@ -276,7 +275,7 @@ class KeyedState:
         if self.key_fields:
             rows = np.empty(self.index.size - before, np.int64)
             first_rows(slots, before, rows)
-            self._keys.append(picked(batch, rows, self.key_fields))
+            self._keys.append(decoded(picked(batch, rows, self.key_fields)))
             if len(self._keys) > 256:
                 self.keys()
         self._reserve(self.index.size)

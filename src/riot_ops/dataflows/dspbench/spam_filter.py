@@ -69,11 +69,12 @@ def spam_filter(
         raise ConfigError("training = False needs table, the path of a table of words")
     flow = Dataflow("spam_filter", merging="sequence")
     message: dict[str, Any] = {"id": ("id", "string"), "message": ("message", "string")}
-    bag = t.BagOfWords(field="message", keep=("spam",), whole=("id",))
+    bag = t.BagOfWords(field="message", keep=("spam",), whole=("id",), coded=True)
     streams = []
     if training:
         parse = t.ParseJSON(fields={**message, "spam": ("spam", "bool")})
         known = flow.source("training").shuffle().to(parse, id="parse_training")
+        known = known.to(t.Project(fields=("message", "spam"), nulls={"id": "string"}), id="unnamed")
         streams.append(known.shuffle().to(bag, id="tokens_training"))
     asked = flow.source("analysis").shuffle().to(t.ParseJSON(fields=message), id="parse_analysis")
     asked = asked.to(t.Project(fields=("id", "message"), nulls={"spam": "bool"}), id="unlabelled")

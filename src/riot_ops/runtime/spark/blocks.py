@@ -23,6 +23,7 @@ from riot_ops.core.payload import decode, encode
 from riot_ops.core.sink import Fan
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan, Stage
+from riot_ops.kernels.codes import decoded
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.jit import kernel
@@ -259,6 +260,7 @@ class Packer:
 
     def _hold(self, stage: int, bucket: int, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
         key = (stage, bucket, stream)
+        batch = decoded(batch)  # each block would have the words of all
         size = batch.get_total_buffer_size() // max(1, len(self._labels.get(stage, ())))
         capacity, parts = self._buffering.capacity, 1
         if capacity and size > (most := max(capacity, LEAST_PART)):

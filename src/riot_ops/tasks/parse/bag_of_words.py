@@ -13,12 +13,14 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import byte_spans, joined, pieces, text_sizes
-from riot_ops.kernels.rows import repeated, spread, taken
+from riot_ops.kernels.rows import repeated, repeated_words, spread, taken
 from riot_ops.kernels.strings import not_utf8
-from riot_ops.kernels.word_counts import word_counts
+from riot_ops.kernels.word_counts import WordCounts, word_counts
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
 
 __all__ = ["BagOfWords"]
+
+CODED = pa.dictionary(pa.int32(), pa.string())
 
 
 @register
@@ -45,6 +47,9 @@ class BagOfWords(StatelessTask):
     whole : tuple of str or None, default None
         If given, a record of the whole text comes ahead of its words: it carries these fields, its word is null and its
         count that of all words, a word that comes twice counted twice. Texts without a word have one as well.
+    coded : bool, default False
+        Whether the words are numbers into a list of the different words of a batch (a dictionary column of Arrow): the
+        same words, which cost those less who look at a word once, such as :class:`SpamCounts` and :class:`BayesScore`.
 
     Shapes and rates
     ----------------
@@ -84,6 +89,7 @@ class BagOfWords(StatelessTask):
     lowercase: bool = True
     keep: tuple[str, ...] = ()
     whole: tuple[str, ...] | None = None
+    coded: bool = False
 
     def validate(self) -> None:
         names = [*self._made, *self.keep, *(self.whole or ())]
@@ -104,7 +110,8 @@ class BagOfWords(StatelessTask):
         out = pa.schema([schema.field(name) for name in names if name not in self._made])
         for name in self.whole or ():
             out = out.append(schema.field(name).with_nullable(True))
-        for name, kind in zip(self._made, (pa.string(), pa.int64(), pa.int64()), strict=True):
+        word = CODED if self.coded else pa.string()
+        for name, kind in zip(self._made, (word, pa.int64(), pa.int64()), strict=True):
             out = out.append(pa.field(name, kind))
         return with_next_sub(out)
 
@@ -131,12 +138,10 @@ class BagOfWords(StatelessTask):
             column = column.cast(pa.string())
         found = word_counts(*byte_spans(column), self.lowercase, self.whole is not None)
         words = found.places.size
-        bitmap = None if self.whole is None else pa.py_buffer(np.packbits(found.places > 0, bitorder="little"))
-        buffers = [bitmap, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
         made = {
-            self.output: pa.Array.from_buffers(pa.string(), words, buffers),
+            self.output: self._words(found),
             self.count: pa.array(found.counts),
-            self.different: pa.array(np.repeat(found.different, found.entries)),
+            self.different: pa.array(repeated_words(found.different, found.entries)),
             next_sub(batch.schema.names): pa.array(found.places),
         }
         if self.whole:
@@ -146,6 +151,15 @@ class BagOfWords(StatelessTask):
         schema = self.output_schema(batch.schema)
         columns = [made[f.name] if f.name in made else repeated(batch.column(f.name), found.entries) for f in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _words(self, found: WordCounts) -> pa.Array:
+        """The word of each entry."""
+        known = found.offsets.size - 1
+        buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
+        words = pa.Array.from_buffers(pa.string(), known, buffers, 0)
+        bits = None if self.whole is None else pa.py_buffer(np.packbits(found.places > 0, bitorder="little"))
+        codes = pa.Array.from_buffers(pa.int32(), found.codes.size, [bits, pa.py_buffer(found.codes)])
+        return pa.DictionaryArray.from_arrays(codes, words, safe=False) if self.coded else words.take(codes)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -159,3 +173,4 @@ class BagOfWords(StatelessTask):
         yield Case(cls(field="text", keep=("key",)), batch)
         yield Case(cls(field="text", lowercase=False, whole=("key",), output="text"), batch, "whole texts")
         yield Case(cls(field="text", whole=()), batch, "nothing but counts")
+        yield Case(cls(field="text", whole=("key",), coded=True), batch, "as numbers")

@@ -16,10 +16,11 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count, Positive, Probability
-from riot_ops.kernels.arrow import byte_spans, count_column
+from riot_ops.kernels.arrow import count_column
+from riot_ops.kernels.codes import coded
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.masks import first, reversed_bytes
-from riot_ops.kernels.numbers import load8
+from riot_ops.kernels.ordering import are_sorted, ranks_of
+from riot_ops.kernels.rows import taken
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
 __all__ = ["BayesScore"]
@@ -29,7 +30,8 @@ MADE = ("spam_probability", "is_spam")
 COMPLETE, GIVEN_UP, NO_MESSAGE = 0, -1, -2
 #: Words that are compared at once, and rows that are looked at together at least.
 TOGETHER, LEAST_CHOSEN = 16, 64
-_NOUGHT, _ONE = np.uint64(0), np.uint64(1)
+#: The number of no word.
+NEVER = np.int32(np.iinfo(np.int32).max)
 
 
 @kernel
@@ -62,129 +64,104 @@ def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, he
 
 
 @kernel
-def _lead(data: Any, start: Any, end: Any) -> Any:
-    """The first eight bytes of a word but their last bit, as a number: words in order of it are so by their bytes."""
-    w = _NOUGHT
-    if start + 8 <= data.size:
-        w = load8(data, start) & first(8 * (end - start))
-    else:
-        for i in range(min(end - start, 8)):
-            w |= np.uint64(data[np.uint64(start + i)]) << np.uint64(8 * i)
-    return np.int64(reversed_bytes(w) >> _ONE)
-
-
-@kernel
 def _weigh(
-    entry: Any, bad: Any, good: Any, head: Any, status: Any, data: Any, starts: Any, ends: Any,
-    unknown: Any, least: Any, ham_weight: Any, shares: Any, leads: Any, size: Any, begins: Any, grouped: Any,
-) -> None:  # fmt: skip
-    """How much each word of a message that is complete speaks for spam, and how it begins; and such rows by message.
+    entry: Any, codes: Any, bad: Any, good: Any, head: Any, status: Any, unknown: Any, least: Any, ham_weight: Any,
+    newest: Any, counts: Any, shares: Any, known: Any, begins: Any, grouped: Any,
+) -> Any:  # fmt: skip
+    """How much each word of a message that is complete speaks for spam; returns how many different ones were found.
 
-    Those of message s are the ``size[s]`` before ``begins[s]`` in ``grouped``.
+    What is found of a word, ``shares`` and its code ``known``, holds as long as neither its ``counts`` nor those of
+    all words change: ``newest`` has the last of each code, -1: none. What message s has goes to ``grouped`` from
+    ``begins[s]`` on, which moves on.
     """
+    n = 0
     for i in range(entry.size):
         s = entry[i]
         if s < 0 or status[s] != COMPLETE or head[s] == i:
             continue
         h = np.uint64(head[s])
-        r_bad = bad[i] / bad[h] if bad[h] > 0 else 0.0
-        r_good = ham_weight * good[i] / good[h] if good[h] > 0 else 0.0
-        p = unknown
-        if r_bad + r_good > 0.0:
-            p = min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
-        shares[i] = p
-        leads[i] = _lead(data, starts[i], ends[i])
-        size[s] += 1
-    at = 0
-    for s in range(head.size):
-        begins[s] = at
-        at += size[s]
-    for i in range(entry.size):
-        s = entry[i]
-        if s >= 0 and status[s] == COMPLETE and head[s] != i:
-            grouped[np.uint64(begins[s])] = i
-            begins[s] += 1
+        c = np.uint64(codes[i])
+        e = newest[c]
+        u = np.uint64(e)
+        if (
+            e < 0
+            or counts[u, 0] != bad[i]
+            or counts[u, 1] != good[i]
+            or counts[u, 2] != bad[h]
+            or counts[u, 3] != good[h]
+        ):
+            r_bad = bad[i] / bad[h] if bad[h] > 0 else 0.0
+            r_good = ham_weight * good[i] / good[h] if good[h] > 0 else 0.0
+            p = unknown
+            if r_bad + r_good > 0.0:
+                p = min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
+            e = n
+            n += 1
+            newest[c] = e
+            counts[e, 0] = bad[i]
+            counts[e, 1] = good[i]
+            counts[e, 2] = bad[h]
+            counts[e, 3] = good[h]
+            shares[e] = p
+            known[e] = codes[i]
+        grouped[np.uint64(begins[s])] = e
+        begins[s] += 1
+    return n
 
 
 @kernel
-def _before(a: Any, b: Any, data: Any, starts: Any, ends: Any) -> Any:
-    """Whether a word comes before another by its bytes."""
-    p = starts[a]
-    q = starts[b]
-    while p < ends[a] and q < ends[b]:
-        if data[p] != data[q]:
-            return data[p] < data[q]
-        p += 1
-        q += 1
-    return p >= ends[a] and q < ends[b]
+def _best(n: Any, most: Any, chosen: Any, room: Any) -> Any:
+    """Bring the least of n numbers to the front, in order; returns how many these are.
 
-
-@kernel
-def _best(
-    n: Any, most: Any, chosen: Any, told: Any, begun: Any, room: Any, leads: Any, shares: Any, data: Any, starts: Any,
-    ends: Any,
-) -> Any:  # fmt: skip
-    """Bring the first of n chosen rows to the front, in order; returns how many these are.
-
-    The place of each is the number of those before it. To count them takes no branch, and so less than sorting.
-    ``told`` has how much each says and ``begun`` its lead, with room for so many that the loop over them has no rest;
-    ``room`` is room.
+    The place of each is the number of those below. To count them takes no branch that the processor would foretell
+    wrongly, and so less than sorting. ``chosen`` has room for so many that the loop over them has no rest; ``room`` is
+    as much room.
     """
     padded = (n + TOGETHER - 1) // TOGETHER * TOGETHER
     for k in range(n, padded):
-        told[np.uint64(k)] = -1.0
+        chosen[np.uint64(k)] = NEVER
     for k in range(n):
-        much = told[np.uint64(k)]
-        lead = begun[np.uint64(k)]
-        place = 0
-        same = 0
+        room[np.uint64(k)] = -1
+    for k in range(n):
+        number = chosen[np.uint64(k)]
+        place = np.int32(0)
         for j in range(padded):
-            u = np.uint64(j)
-            place += (told[u] > much) | ((told[u] == much) & (begun[u] < lead))
-            same += (told[u] == much) & (begun[u] == lead)
-        row = chosen[np.uint64(k)]
-        if same > 1:
-            for j in range(n):
-                alike = told[j] == much and begun[j] == lead
-                if j != k and alike and _before(chosen[j], row, data, starts, ends):
-                    place += 1
-        if place < most:
-            room[np.uint64(place)] = row
+            place = np.int32(place + (chosen[np.uint64(j)] < number))
+        room[np.uint64(place)] = number
     n = min(n, most)
     for k in range(n):
-        row = np.uint64(room[np.uint64(k)])
-        chosen[np.uint64(k)] = np.int64(row)
-        told[np.uint64(k)] = abs(shares[row] - 0.5)
-        begun[np.uint64(k)] = leads[row]
+        if room[np.uint64(k)] < 0:  # behind a number that is there more than once
+            room[np.uint64(k)] = room[np.uint64(k - 1)]
+        chosen[np.uint64(k)] = room[np.uint64(k)]
     return n
 
 
 @kernel
 def _score(
-    size: Any, begins: Any, grouped: Any, shares: Any, leads: Any, data: Any, starts: Any, ends: Any, most: Any,
-    chosen: Any, told: Any, begun: Any, room: Any, odds: Any,
-) -> None:  # fmt: skip
-    """The logarithm of the odds against spam of each message, by its most interesting words, the first one first."""
-    last = 0.5
-    against = 0.0
+    size: Any, begins: Any, grouped: Any, numbers: Any, against: Any, most: Any, chosen: Any, room: Any, odds: Any
+) -> None:
+    """The logarithm of the odds against spam of each message, by its most interesting words, the first one first.
+
+    ``numbers`` has the place of each word among all, the most interesting first, ``against`` what the word there adds.
+    """
+    full = chosen.size - TOGETHER
     for s in range(size.size):
         n = 0
-        for at in range(begins[s] - size[s], begins[s]):
-            i = np.uint64(grouped[np.uint64(at)])
-            chosen[np.uint64(n)] = np.int64(i)
-            told[np.uint64(n)] = abs(shares[i] - 0.5)
-            begun[np.uint64(n)] = leads[i]
+        for at in range(begins[s], begins[s] + size[s]):
+            chosen[np.uint64(n)] = numbers[np.uint64(grouped[np.uint64(at)])]
             n += 1
-            if n == chosen.size:
-                n = _best(n, most, chosen, told, begun, room, leads, shares, data, starts, ends)
-        n = _best(n, most, chosen, told, begun, room, leads, shares, data, starts, ends)
+            if n == full:
+                n = _best(n, most, chosen, room)
+        n = _best(n, most, chosen, room)
         odds[s] = 0.0
         for k in range(n):
-            share = shares[np.uint64(chosen[np.uint64(k)])]
-            if share != last:  # the logarithm takes longer than the rest
-                last = share
-                against = math.log((1.0 - share) / share)
-            odds[s] += against
+            odds[s] += against[np.uint64(chosen[np.uint64(k)])]
+
+
+@kernel
+def _logs(shares: Any, against: Any) -> None:
+    for i in range(shares.size):
+        against[i] = math.log((1.0 - shares[i]) / shares[i])
 
 
 @register
@@ -297,35 +274,41 @@ class BayesScore(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        words = batch.column(self.word)
-        if pa.types.is_null(words.type):
-            words = words.cast(pa.string())
-        whole = np.asarray(words.is_null())
+        codes, words = coded(batch.column(self.word))
         different, bad, good = (count_column(batch.column(n)) for n in (self.different, "count_bad", "count_good"))
         current = np.full(int(slots.max(initial=-1)) + 1, -1)
         entry, head, last, status = (np.empty(slots.size, np.int64) for _ in range(4))
-        n = int(_gather(slots, whole, different, current, entry, head, last, status))
+        n = int(_gather(slots, codes < 0, different, current, entry, head, last, status))
         head, last, status = head[:n], last[:n], status[:n]
-        odds, size, begins = np.empty(n), np.zeros(n, np.int64), np.empty(n, np.int64)
-        shares, leads, grouped = np.empty(slots.size), np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
-        spans, options = byte_spans(words)[:3], (self.unknown, self.least, self.ham_weight)
-        found: tuple[Any, ...] = (shares, leads, size, begins, grouped)
-        _weigh(*(entry, bad, good, head, status, *spans, *options, *found))
-        chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN), np.int64)
-        wide = chosen.size + TOGETHER
-        room = np.empty(wide), np.empty(wide, np.int64), np.empty(self.words, np.int64)
-        _score(*(size, begins, grouped, shares, leads, *spans, self.words, chosen, *room, odds))
-        of_row = np.append(status, NO_MESSAGE)[entry]
-        dead.reject(batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not come before")
-        dead.reject(batch, of_row == GIVEN_UP, "incomplete", "the message began anew before all its words had come")
-        rest = np.flatnonzero(of_row > COMPLETE)
-        state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
+        size = np.where(status == COMPLETE, different[head], 0)
+        begins, grouped = np.cumsum(size) - size, np.empty(int(size.sum()), np.int64)
+        newest, counts = np.full(len(words), -1), np.empty((slots.size, 4), np.int64)
+        shares, known = np.empty(slots.size), np.empty(slots.size, np.int64)
+        rule: tuple[Any, ...] = (self.unknown, self.least, self.ham_weight)
+        found: tuple[Any, ...] = (newest, counts, shares, known, begins.copy(), grouped)
+        judged = _weigh(*(entry, codes, bad, good, head, status, *rule, *found))
+        order = np.lexsort((ranks_of(words)[known[:judged]], -np.abs(shares[:judged] - 0.5)))
+        numbers, against, odds = np.empty(judged, np.int32), np.empty(judged), np.empty(n)
+        numbers[order] = np.arange(judged, dtype=np.int32)
+        _logs(shares[order], against)
+        chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN) + TOGETHER, np.int32)
+        _score(size, begins, grouped, numbers, against, self.words, chosen, np.empty_like(chosen), odds)
         done = status == COMPLETE
+        state["held"][0] = None
+        if n + grouped.size < slots.size or not done.all():  # not every row is of a message that is complete
+            of_row = np.append(status, NO_MESSAGE)[entry]
+            dead.reject(
+                batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not come before"
+            )
+            dead.reject(batch, of_row == GIVEN_UP, "incomplete", "the message began anew before all its words had come")
+            rest = np.flatnonzero(of_row > COMPLETE)
+            state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
         if not self.emit_empty and (empty := done & (size == 0)).any():
             dead.reject(batch, head[empty], "no_words", "the message has no word")
             done &= ~empty
         order = np.flatnonzero(done)
-        order = order[np.argsort(last[order])]
+        if not are_sorted([last[order]], order.size):
+            order = order[np.argsort(last[order])]
         return self._judged(batch, head[order], odds[order], size[order] > 0)
 
     def _judged(
@@ -339,8 +322,7 @@ class BayesScore(KeyedTask):
         schema = self.output_schema(batch.schema)
         with np.errstate(over="ignore"):
             share = 1.0 / (1.0 + np.exp(odds))
-        taken = pa.array(heads)
-        columns = [batch.column(name).take(taken) for name in schema.names[:-2]]
+        columns = [taken(batch.column(name), heads) for name in schema.names[:-2]]
         spam = (share > self.threshold) & worded
         return pa.RecordBatch.from_arrays([*columns, pa.array(share), pa.array(spam)], schema=schema)
 

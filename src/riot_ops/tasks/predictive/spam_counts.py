@@ -13,7 +13,8 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import count_column, float_column
+from riot_ops.kernels.arrow import count_column, truths
+from riot_ops.kernels.codes import decoded
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.word_table import WordTable
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -25,12 +26,12 @@ OUTPUTS = ("count_bad", "count_good")
 
 @kernel
 def _learn(slots: Any, labels: Any, counts: Any, bad: Any, good: Any, found_bad: Any, found_good: Any) -> None:
-    """Add the counts of rows with a label (1: spam, 0: none); what is known goes to the others."""
+    """Add the counts of rows with a label (1: spam, 0: none, -1: unknown); what is known goes to all."""
     for i in range(slots.size):
         s = slots[i]
-        if labels[i] == 1.0:
+        if labels[i] == 1:
             bad[s] += counts[i]
-        elif labels[i] == 0.0:
+        elif labels[i] == 0:
             good[s] += counts[i]
         found_bad[i] = bad[s]
         found_good[i] = good[s]
@@ -114,7 +115,10 @@ class SpamCounts(KeyedTask):
         if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):
             raise ConfigError(f"{self.name()} needs a truth value in the field {self.label!r}, its input has {kind}")
         if self.emit == "end":
-            schema = pa.schema([schema.field(name) for name in (*carried(schema.names), *self.by)])
+            word = schema.field(self.by[0])
+            if pa.types.is_dictionary(word.type):  # the state holds words
+                word = word.with_type(word.type.value_type)
+            schema = pa.schema([*(schema.field(name) for name in carried(schema.names)), word])
         for name in OUTPUTS:
             schema = with_field(schema, pa.field(name, pa.int64()))
         return schema
@@ -131,19 +135,18 @@ class SpamCounts(KeyedTask):
     ) -> pa.RecordBatch:
         if self.table is not None:
             self._recall(batch.column(self.by[0]), slots, state, WordTable.load(self.table))
-        column = batch.column(self.label)
-        labels = np.full(slots.size, np.nan) if pa.types.is_null(column.type) else float_column(column)[0]
+        labels = truths(batch.column(self.label))
         found = [np.empty(slots.size, np.int64) for _ in OUTPUTS]
         _learn(slots, labels, count_column(batch.column(self.count)), state["bad"], state["good"], *found)
         schema = self.output_schema(batch.schema)
-        asked = np.isnan(labels) if self.emit == "each" else np.zeros(slots.size, np.bool_)
+        asked = labels < 0 if self.emit == "each" else np.zeros(slots.size, np.bool_)
         if not asked.any():
             batch, found = batch.slice(0, 0), [one[:0] for one in found]
         elif not asked.all():
             batch, found = batch.filter(pa.array(asked)), [one[asked] for one in found]
         for name, values in zip(OUTPUTS, found, strict=True):
             batch = replace_column(batch, name, pa.array(values))
-        return batch if self.emit == "each" else batch.select(schema.names)
+        return batch if self.emit == "each" else decoded(batch.select(schema.names))
 
     def _recall(self, words: pa.Array, slots: npt.NDArray[np.int64], state: State, table: WordTable) -> None:
         """What the table says of words that come for the first time."""
