@@ -116,10 +116,10 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     lost = next(row for row in page.rows if row[0] == "made_up/relay/lost")
     assert lost[1:4] == ["0", "too few", "1"]
     summary = {row[0]: row[1:] for row in page.rows if row[0] in ("made_up/relay", "made_up/counts", "made_up/silent")}
-    assert summary["made_up/relay"][0] == "done"
-    assert summary["made_up/relay"][-1] == "5 of 7 (2 short)"
-    assert summary["made_up/counts"][0] == "failed: why"
-    assert summary["made_up/silent"][0] == "not run"
+    assert summary["made_up/relay"][1] == "done"
+    assert summary["made_up/relay"][0] == "5 of 7 (2 short)"
+    assert summary["made_up/counts"][1] == "failed: why"
+    assert summary["made_up/silent"][1] == "not run"
     for words in (
         f"Message relay {made_up.NASTY}",
         "A & <b>",
@@ -249,6 +249,21 @@ def test_logarithmic_axes(kind: str) -> None:
         assert places[0].svg != places[1].svg
     zero = [*points, measure("s/5", 0.0)]
     assert drawing.draw(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
+
+
+def test_a_line_of_one_position_tells_what_each_series_has_there() -> None:
+    figure = Figure("f", "T", r"s/(?P<series>\w+)/(?P<x>\d+)x", "scale", "y", "line", "xy")
+    shown = texts(drawing.draw(figure, [measure("s/a/3x", 2.0), measure("s/b/3x", 4.0)]))
+    assert {"a", "b", "scale: 3"} <= set(shown)
+    assert "scale" in texts(drawing.draw(figure, [measure("s/a/3x", 2.0), measure("s/a/4x", 4.0)]))
+
+
+def test_of_many_positions_below_a_line_some_are_told() -> None:
+    figure = Figure("f", "T", r"s/(?P<x>\d+)", "actions", "y", "line")
+    few, many = (texts(drawing.draw(figure, [measure(f"s/{i}", 2.0) for i in range(n)])) for n in (12, 40))
+    assert {str(i) for i in range(12)} <= set(few)
+    assert "40" in many or "30" in many
+    assert not {"11", "13", "17"} & set(many)
 
 
 def test_many_bars_lie() -> None:

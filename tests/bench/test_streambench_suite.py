@@ -202,7 +202,8 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(streambench_performance, "agreed", noted)
     monkeypatch.setattr(streambench_performance, "form_names", lambda _: (*chosen, "udf"))
     chosen = ("local", "loop", "packed", "expressions")
-    sizes = Sizes((1,), 40, 1, 80, 1, 40, 1, False, 1, 60.0, ("wordcount", "grep"), ("udf", "state"))
+    held = ("expressions", "pickled")
+    sizes = Sizes((1,), 40, 1, 80, 1, 40, 1, False, 1, 60.0, 90.0, ("wordcount", "grep"), ("udf", "state"), held)
     found = {}
     for measure in streambench_performance.performance(True, ("grep",), 2.0, sizes):
         assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
@@ -222,7 +223,11 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert (f"streambench/grep/{form}/1x/latency" in found) == (form != "loop")
     assert "micro-batches of 80 records" in found["streambench/grep/packed/1x/throughput"].against
     assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "pickled")] == [0.7, 10.0]
-    assert "streambench/grep/packed-vs-udf" not in found
+    assert "streambench/grep/packed-vs-udf" not in found and "streambench/grep/expressions-vs-expressions" not in found
+    bound = found["streambench/grep/expressions-vs-pickled"]
+    assert bound.reach is None and bound.against.startswith("what bounds packed-vs-pickled; micro-batches of 160 rec")
+    ratios = [found[f"streambench/grep/packed-vs-{form}"].value for form in held]
+    assert bound.value == pytest.approx(ratios[1] / ratios[0], rel=1e-3)
     # of micro-batches that are over at once nobody may see the first end
     spent = {name: one.value for name, one in found.items() if name.endswith("processor")}
     assert {"streambench/grep/local/1x/processor", "streambench/grep/loop/1x/processor"} <= spent.keys()
@@ -232,7 +237,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         "streambench-forms": 4,
         "streambench-scales": 1,
         "streambench-processor": sum(f"streambench/grep/{form}/1x/processor" in spent for form in chosen),
-        "streambench-ratios": 2,
+        "streambench-ratios": 3,
     }
 
 

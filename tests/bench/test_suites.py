@@ -231,7 +231,8 @@ def test_app(tmp_path: Path) -> None:
     found = {m["measure"]: m for m in lines("app", *options)}
     data = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert 1 < max(data["outcomes"][0]["times_s"]) < 1.5
-    assert {f"app/stats/city/{name}" for name in FIGURES} < set(found)
+    assert {f"app/stats/city/{name}" for name in FIGURES - {"task-latency"}} < set(found)
+    assert "app/stats/city/task-latency" not in found
     assert found["app/probe-cost/full-speed"]["reach"] == 1.03
     assert (tmp_path / "over-time.png").exists()
 

@@ -39,7 +39,7 @@ class Sizes:
 
 
 FULL = Sizes(100_000, 20, 5, tuple(PROGRAMS), ("identity", "wordcount"), 600.0)
-QUICK = Sizes(20_000, 12, 1, ("identity",), (), 120.0)
+QUICK = Sizes(20_000, 10, 3, ("identity",), (), 120.0)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,15 @@ class Sizes:
         Micro-batches over which the digests of all forms are compared; on Spark they are ``streamed`` or one batch.
     repetitions : int
         In process.
+    limit_s, large_limit_s : float
+        After which a run on Spark is stopped, and one over large micro-batches.
     cluster : tuple of str
         Programs that run on executors that are processes of their own as well.
     without : tuple of str
-        Forms that are left out.
+        Forms that are left out at the scales.
+    against : tuple of str
+        Forms that the packed one is held against over large micro-batches; the first where it is ``expressions``
+        against the others as well.
     """
 
     scales: tuple[int, ...]
@@ -58,8 +63,10 @@ class Sizes:
     streamed: bool
     repetitions: int
     limit_s: float
+    large_limit_s: float
     cluster: tuple[str, ...]
     without: tuple[str, ...]
+    against: tuple[str, ...] = ("expressions", "udf", "pickled")
 
 
 FULL = Sizes(
@@ -73,10 +80,11 @@ FULL = Sizes(
     streamed=True,
     repetitions=5,
     limit_s=120.0,
+    large_limit_s=120.0,
     cluster=tuple(PROGRAMS),
     without=(),
 )
-QUICK = Sizes((1,), 10_000, 3, 400_000, 2, 100_000, 1, False, 2, 30.0, (), ("pickled",))
+QUICK = Sizes((1,), 10_000, 3, 400_000, 3, 100_000, 1, False, 3, 15.0, 45.0, (), ("pickled",))
 #: Executors of one core each, and what Spark gives them.
 EXECUTORS = 2
 CLUSTER = {
@@ -201,20 +209,32 @@ def _marks(run: Run, batches: bool, serving: float) -> str:
 
 
 def _compared(spark: Any, name: str, lines: NumberedLines, files: int, sizes: Sizes) -> Iterator[Measure]:
-    """The packed form against Spark's own, over large micro-batches, which what each of them costs does not hide."""
+    """The packed form against Spark's own, over large micro-batches, which what each of them costs does not hide.
+
+    And Spark's own expressions against its functions of Python: so far comes a form whose steps are as cheap as the
+    JVM's, as both have the same files, micro-batches and sink.
+    """
     batch = files * lines.each
     data = lines.lines(batch * (sizes.large_batches + 1))
-    ours = packed(spark, name, data, sizes.limit_s, max_records=batch)
-    wanted = {"expressions": REACH.get(name, STATELESS), "udf": AGAINST_FUNCTIONS, "pickled": AGAINST_FUNCTIONS}
-    for form, reach in wanted.items():
-        if form in sizes.without:
-            continue
-        theirs = on_spark(spark, name, form, data, sizes.limit_s, files)
-        ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
-        lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
-        how = f"{forms(name)[form].by}; micro-batches of {batch:,} records from the same files{lower}"
-        at = f"streambench/{name}/packed-vs-{form}"
-        yield Measure(at, median(ratios), "ratio", how, reach, values=ratios)
-        if ours.line_us > 0 and theirs.line_us > 0:  # what ends between two ticks of the system's clock is 0
-            how = f"the same in processor time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
-            yield Measure(f"{at}-processor", theirs.line_us / ours.line_us, "ratio", how)
+    runs = {"packed": packed(spark, name, data, sizes.large_limit_s, max_records=batch)}
+    reaches = {"expressions": REACH.get(name, STATELESS), "udf": AGAINST_FUNCTIONS, "pickled": AGAINST_FUNCTIONS}
+    how = f"micro-batches of {batch:,} records from the same files"
+    for form in sizes.against:
+        runs[form] = on_spark(spark, name, form, data, sizes.large_limit_s, files)
+        yield from _ratio(name, "packed", form, runs, f"{forms(name)[form].by}; {how}", reaches[form])
+        if form != "expressions" and "expressions" in runs:
+            yield from _ratio(name, "expressions", form, runs, f"what bounds packed-vs-{form}; {how}")
+
+
+def _ratio(
+    name: str, one: str, other: str, runs: Mapping[str, Run], how: str, reach: float | None = None
+) -> Iterator[Measure]:
+    """How many times as fast one form is as another, by time and by processor time."""
+    ours, theirs = runs[one], runs[other]
+    ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
+    lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
+    at = f"streambench/{name}/{one}-vs-{other}"
+    yield Measure(at, median(ratios), "ratio", how + lower, reach, values=ratios)
+    if ours.line_us > 0 and theirs.line_us > 0:  # what ends between two ticks of the system's clock is 0
+        how = f"the same in processor time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
+        yield Measure(f"{at}-processor", theirs.line_us / ours.line_us, "ratio", how)

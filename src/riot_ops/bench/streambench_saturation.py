@@ -60,7 +60,7 @@ FULL = Sizes(
     paced=True,
     programs=("identity", "wordcount", "statistics"),
 )
-QUICK = Sizes(100_000, 4_000_000, 6.0, 20.0, ("packed",), False, ("wordcount",))
+QUICK = Sizes(400_000, 40_000_000, 2.0, 25.0, ("packed",), False, ("wordcount",))
 
 
 def saturation(

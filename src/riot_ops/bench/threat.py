@@ -214,7 +214,7 @@ EXPERIMENTS = (
         "Flows that are there before the run are judged as fast as possible, in process and on Spark. The paper found "
         "one core of Storm at least half as fast again as the others, Flink linear, and Spark and Storm saturated from "
         "six and four cores on; up to 15 times between native engines and Spark's micro-batches.",
-        (35, 300),
+        (30, 300),
         Figure(
             "threat-throughput",
             "Threat detection: throughput",
@@ -230,7 +230,7 @@ EXPERIMENTS = (
         "Messages come at half of the rate that can be done. In process, a run with a checkpoint is killed and started "
         "again; on Spark, a worker is killed and another one started, in the full form an executor, a node for good, "
         "and the driver. The paper lost nothing on Spark, 12.8 % on Flink and 22.2 % on Storm.",
-        (155, 900),
+        (118, 900),
         Figure(
             "threat-failure",
             "Threat detection: messages analysed",
@@ -245,6 +245,6 @@ EXPERIMENTS = (
         "Threat detection: messages that are forgotten",
         "The same in process with a source that takes messages for done when it hands them out, as engines without "
         "acknowledgement or replay do: what was under way when the process was killed is lost.",
-        (60, 140),
+        (30, 140),
     ),
 )

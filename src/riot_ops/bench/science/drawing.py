@@ -6,7 +6,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from riot_ops.bench.canvas import canvas
@@ -27,6 +27,8 @@ UNIT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([kKMG]?)(?:i?B|[^\d]*)")
 TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 #: Characters of all labels below an axis that there is room for.
 ROOM = 48
+#: Positions below a line that are all told.
+MOST_TICKS = 12
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,13 @@ def draw(figure: Figure, measures: Sequence[Measure]) -> Picture | None:
         return None
     ink = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color", "legend.labelcolor")
     style = {"grid.color": GRID, "grid.linewidth": 0.7, "svg.hashsalt": figure.key, **dict.fromkeys(ink, INK)}
+    places = {x for _, x, _ in points}
+    shown = figure
+    if figure.kind == "line" and len(places) == 1:  # no line, but what each series has there
+        shown = replace(figure, kind="bar", x=f"{figure.x}: {places.pop()}")
+        points = [("", s or x, m) for s, x, m in points]
     with canvas(style) as plt:
-        drawn = _bars(plt, figure, points) if figure.kind == "bar" else _lines(plt, figure, points)
+        drawn = _bars(plt, shown, points) if shown.kind == "bar" else _lines(plt, shown, points)
         vector, pixels = io.StringIO(), io.BytesIO()
         drawn.savefig(vector, format="svg", transparent=True, metadata={"Date": None})
         drawn.savefig(pixels, format="png", dpi=130, facecolor="white")
@@ -165,7 +172,10 @@ def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]])
             axes.plot(
                 *zip(*theirs, strict=True), "D--", color=colour, mfc="none", mec=THEIRS, ms=6, lw=0.8, label=label
             )
-    axes.set_xticks([at[x] for x in places], places, rotation=0 if len(places) < 9 else 45)
+    if numbers and len(places) > MOST_TICKS and axes.get_xscale() == "linear":
+        axes.locator_params("x", integer=True)
+    else:
+        axes.set_xticks([at[x] for x in places], places, rotation=0 if len(places) < 9 else 45)
     if numbers:
         axes.xaxis.minorticks_off()
     if axes.get_yscale() == "linear" and min(values) >= 0:

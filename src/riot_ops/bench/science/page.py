@@ -40,12 +40,13 @@ dt { font-weight: 600; } dd { margin: 0; min-width: 0; }
 figure { margin: .6rem 0; padding: .7rem; border: 1px solid var(--line); border-radius: 6px; background: var(--card);
   min-width: 0; max-width: 38rem; align-self: start; }
 figure h4 { margin: 0 0 .3rem; font-size: .95rem; } figcaption { font-size: .82rem; }
-.wide { overflow-x: auto; } .wide svg { display: block; width: 100%; min-width: 27rem; height: auto; }
+.wide { overflow-x: auto; } .wide svg { display: block; width: 100%; min-width: 18rem; height: auto; }
 table { border-collapse: collapse; font-size: .84rem; } caption { text-align: left; color: var(--dim); }
 th, td { padding: .25rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 .n { text-align: right; white-space: nowrap; } td.how { min-width: 15rem; color: var(--dim); }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--back); font-weight: 600;
   min-width: min(14rem, 34vw);  overflow-wrap: normal; }
+th { white-space: nowrap; }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; font-weight: 600; }
 th button::after { content: " ↕"; color: var(--dim); } th[aria-sort=ascending] button::after { content: " ↑"; }
 th[aria-sort=descending] button::after { content: " ↓"; }
@@ -139,12 +140,12 @@ def _summary(results: Sequence[Result]) -> str:
         kind = ' class="bad"' if one.state not in (DONE, "missing") else ' class="dim"' if one.state != DONE else ""
         rows.append(
             f'<tr><td><a href="#{_anchor(one.planned.key)}">{escape(one.planned.key)}</a></td>'
+            f'<td class="n" data-v="{met - asked}">{f"{met} of {asked}{short}" if asked else ""}</td>'
             f"<td{kind}>{escape(state(one))}</td>"
             f'<td class="n">{one.seconds:.0f}</td><td class="n">{len(one.measures)}</td>'
-            f'<td class="n">{one.runs}</td>'
-            f'<td class="n" data-v="{met - asked}">{f"{met} of {asked}{short}" if asked else ""}</td></tr>'
+            f'<td class="n">{one.runs}</td></tr>'
         )
-    columns = {"experiment": False, "state": False, "seconds": True, "measures": True, "runs": True, "reached": True}
+    columns = {"experiment": False, "reached": True, "state": False, "seconds": True, "measures": True, "runs": True}
     return _table(columns, rows)
 
 
