@@ -2,7 +2,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
-# two at a time: each may start a Spark of its own
+# two at a time; without the slow ones, one of them has all tests on Spark (tests/sharing.py)
 WORKERS := -n 2 --dist loadfile
 # files of tests lie in memory where there is room: many wait for the disk, few are about it
 MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4096 ] 2>/dev/null && echo TMPDIR=/dev/shm)

@@ -24,6 +24,16 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """One Spark for `make test`; of a run with the long tests, two workers share the work on Spark."""
+    if config.getvalue("dist") != "loadfile" or "not slow" not in config.getvalue("markexpr"):
+        return None
+    from tests.sharing import OneSpark
+
+    return OneSpark(config, log)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real sample data, which no release contains."""
