@@ -2,7 +2,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
-# two at a time; without the slow ones, one of them has all tests on Spark (tests/sharing.py)
+# two at a time; without the slow ones, one of them has all tests on Spark (tests/one_spark.py)
 WORKERS := -n 2 --dist loadfile
 # files of tests lie in memory where there is room: many wait for the disk, few are about it
 MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4096 ] 2>/dev/null && echo TMPDIR=/dev/shm)
@@ -28,8 +28,11 @@ lint: setup
 	$(VENV)/bin/ruff check src tests examples scripts
 	$(VENV)/bin/mypy
 
-test: lint
-	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src README.md docs/howto
+# lint beside the tests, as types are checked by one core alone; what it says comes at the end
+test: setup
+	@said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
+	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src README.md docs/howto; tests=$$?; \
+	wait $$lint; lint=$$?; cat $$said; rm $$said; exit $$((tests ? tests : lint))
 
 # neither Spark nor servers: for the work in between
 test-fast: setup

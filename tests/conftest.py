@@ -29,7 +29,7 @@ def pytest_xdist_make_scheduler(config, log):
     """One Spark for `make test`; of a run with the long tests, two workers share the work on Spark."""
     if config.getvalue("dist") != "loadfile" or "not slow" not in config.getvalue("markexpr"):
         return None
-    from tests.sharing import OneSpark
+    from tests.one_spark import OneSpark
 
     return OneSpark(config, log)
 

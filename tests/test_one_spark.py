@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.conftest import pytest_xdist_make_scheduler
-from tests.sharing import OneSpark, group
+from tests.one_spark import OneSpark, group
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,7 +27,7 @@ def test_all_that_take_the_session_are_together_and_others_by_file():
         if takes_spark(path):
             assert group(name) == "spark", name
     assert group("tests/contract/test_spark_parity.py") == "spark", "a fixture of its own takes it"
-    assert group("tests/test_sharing.py") == "tests/test_sharing.py"
+    assert group("tests/test_one_spark.py") == "tests/test_one_spark.py"
     assert group("README.md") == "README.md"
 
 
