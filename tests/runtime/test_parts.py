@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import riot_ops as ro
+from riot_ops import streams
 from riot_ops import tasks as t
-from riot_ops.runtime import local
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.dead_letters import json_text
+from riot_ops.runtime import inbound, local
 from riot_ops.runtime.inbound import Arrival
 
 
@@ -49,5 +54,45 @@ def test_what_is_parted_keeps_its_times_and_ends_with_its_offset():
     assert (first.rows, first.offset, first.full, first.first_us, first.last_us) == (2, None, True, 1.0, 2.0)
     assert (rest.rows, rest.offset, rest.full, rest.first_us, rest.last_us) == (3, {"at": 7}, True, 1.0, 2.0)
     assert pa.concat_batches([*first.inputs["stream"], *rest.inputs["stream"]]).equals(batch)
+    pieces = [batch.slice(0, 1), batch.slice(1, 3), batch.slice(4)]
+    for rows in range(1, 5):
+        first, rest = Arrival("source", {"stream": pieces}, {"at": 7}).parted(rows)
+        assert (first.rows, rest.rows, first.offset, rest.offset) == (rows, 5 - rows, None, {"at": 7})
+        assert pa.concat_batches([*first.inputs["stream"], *rest.inputs["stream"]]).equals(batch)
+    assert Arrival("source", {"stream": [batch, batch.slice(0, 0)]}, None).parted(2) is None
     assert whole.parted(5) is None and whole.parted(0) is None
     assert Arrival("source", {"a": [batch], "b": [batch]}, None).parted(2) is None
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("apart", [1, 300, 1 << 40])
+def test_long_lines_are_read_where_they_lie(cores, apart, tmp_path, monkeypatch):
+    """However many pieces of files a batch has, steps behind the first see one, and results are the same."""
+    monkeypatch.setattr(inbound, "APART", apart)
+    lines = [f"{'ab c'[i % 4]},{i}" if i % 11 else f"?{i}" for i in range(200)]
+    for number, begin in enumerate((0, 3, 60, 61, 140)):
+        end = (3, 60, 61, 140, 200)[number]
+        (tmp_path / f"{number}.txt").write_text("".join(line + "\n" for line in lines[begin:end]))
+    seen = []
+
+    def look(batch):
+        seen.append(batch.num_rows)
+        return batch
+
+    flow = ro.Dataflow("pieces")
+    fields = {"key": (0, "string"), "n": (1, "int64")}
+    parsed = flow.source("lines").to(t.ParseLines(fields=fields, cells=2), id="parsed")
+    some = parsed.to(t.ValueFilter(field="key", values=("a", "b", "c")), id="some").to(ro.map_batches(look), id="look")
+    flow.sink("counts_sink", some.to(t.RunningCount(by=("key",)), id="counts"))
+    found = flow.run(streams.replay(tmp_path), cores=cores, batch_size=90, buffering=Buffering(flush_ms=10_000))
+    counted, wanted = Counter(), []
+    for seq, line in enumerate(lines):
+        key = line.split(",")[0]
+        if "," in line and key.strip():
+            counted[key] += 1
+            wanted.append((seq, key, counted[key]))
+    assert [(row["seq"], row["key"], row["count"]) for row in found["counts"].to_pylist()] == wanted
+    assert sorted(row["raw"] for row in found.errors.to_pylist()) == sorted(
+        json_text({"seq": i, "event_time": None, "payload": line + "\n"}) for i, line in enumerate(lines) if "," not in line
+    )
+    assert len(seen) <= 6  # not one for each file

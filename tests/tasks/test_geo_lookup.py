@@ -49,6 +49,18 @@ def test_many_networks_that_begin_with_the_same_bits():
         assert place == max(around, key=lambda i: known[i].prefixlen)
 
 
+@pytest.mark.parametrize("hosts", [1, 16, 17, 60, 256])
+def test_many_networks_within_256_addresses(hosts):
+    """Few of them are looked for one among the other, of many there is a table."""
+    nets = ["198.18.4.0/22", *(f"198.18.5.{255 - 3 * k % 256}/32" for k in range(hosts))]
+    nets += [f"198.18.{k}.0/24" for k in range(20, 40)]
+    known = {int(ipaddress.ip_network(net)[0]): i for i, net in enumerate(nets) if net.endswith("/32")}
+    begin = int(ipaddress.IPv4Address("198.18.5.0"))
+    texts = [str(ipaddress.IPv4Address(begin + k)) for k in range(-2, 258)]
+    found = Networks(zip(nets, range(len(nets)), strict=True)).find(pa.array(texts)).tolist()
+    assert found == [known.get(begin + k, 0) for k in range(-2, 258)]
+
+
 @given(st.lists(st.text("0123456789.:abf", max_size=16), max_size=20))
 def test_what_is_an_address_is_what_python_says(texts):
     found = Networks([("0.0.0.0/0", 4), ("::/0", 6)]).find(pa.array(texts, pa.string()))

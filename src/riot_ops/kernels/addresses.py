@@ -20,8 +20,8 @@ __all__ = ["Networks"]
 NOWHERE = -1
 #: No address of version 4, maybe one of version 6.
 OTHER = -2
-#: Ranges in a sixteenth of the bits that are looked for one among the other.
-FEW = 4
+#: So many ranges with 16, or 24, bits alike are looked for one among the other; of more there is a table.
+FEW, FEW_BEHIND = 4, 16
 
 _ZEROS = np.uint64(0x3030303030303030)
 _NOUGHT, _U8, _U16, _BYTE = np.uint64(0), np.uint64(8), np.uint64(16), np.uint64(255)
@@ -81,13 +81,14 @@ def _plain_ipv4(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _locate(
-    data: Any, starts: Any, ends: Any, valid: Any, first: Any, pages: Any, inner: Any, begins: Any, places: Any,
-    out: Any,
+    data: Any, starts: Any, ends: Any, valid: Any, before: Any, pages: Any, inner: Any, leaves: Any, behind: Any,
+    begins: Any, places: Any, out: Any,
 ) -> None:  # fmt: skip
     """The place of each address: of the last range that begins at it or before.
 
-    ``first[p]`` is how many ranges begin before the addresses whose upper 16 bits are p. Where many begin among
-    these, ``inner[pages[p]]`` tells the same by the next eight bits.
+    ``before[p]`` is how many ranges begin before the addresses whose upper 16 bits are p. Where many begin among
+    these, ``inner[pages[p]]`` tells the same by the next eight bits, and where many begin among such,
+    ``behind[leaves[pages[p]]]`` how many begin at an address or before, by its last eight.
     """
     for i in range(out.size):
         out[i] = NOWHERE
@@ -102,12 +103,16 @@ def _locate(
             out[i] = address
             continue
         upper = np.uint64(address >> 16)
-        low = first[upper]
-        left = first[upper + np.uint64(1)] - low
+        low = np.int64(before[upper])
+        left = before[upper + np.uint64(1)] - low
         page = pages[upper]
         if page >= 0:
-            low = inner[page, address >> 8 & 255]
-            left = inner[page, (address >> 8 & 255) + 1] - low
+            next8 = address >> 8 & 255
+            low = np.int64(inner[page, next8])
+            left = inner[page, next8 + 1] - low
+            if left > FEW_BEHIND:
+                low = np.int64(behind[leaves[page, next8], address & 255])
+                left = 0
         while left > 0:  # how many begin at it or before; without a branch, as which way it goes cannot be guessed
             half = (left + 1) >> 1
             low += half * np.int64(begins[low + half - 1] <= address)
@@ -141,13 +146,18 @@ class Networks:
         begins, places = _disjoint(found[4])
         self._begins = readonly(np.array(begins, np.int64))
         self._places = readonly(np.array(places, np.int64))
-        self._first = readonly(np.searchsorted(self._begins, np.arange(65537) << 16))
-        many = np.flatnonzero(np.diff(self._first) > FEW)
+        before = np.searchsorted(self._begins, np.arange(65537) << 16)
+        many = np.flatnonzero(np.diff(before) > FEW)
         pages = np.full(65536, -1)
         pages[many] = np.arange(many.size)
-        self._pages = readonly(pages)
         inner = np.searchsorted(self._begins, (many[:, np.newaxis] << 16) + (np.arange(257) << 8))
-        self._inner = readonly(inner.astype(np.int32))
+        page, next8 = np.nonzero(np.diff(inner) > FEW_BEHIND)
+        leaves = np.full((many.size, 256), -1)
+        leaves[page, next8] = np.arange(page.size)
+        ends = ((many[page] << 16) + (next8 << 8))[:, np.newaxis] + np.arange(256)
+        behind = np.searchsorted(self._begins, ends, side="right")
+        tables = (before, pages, inner, leaves, behind)
+        self._tables = [readonly(one.astype(np.int32)) for one in tables]
         self._begins6, self._places6 = _disjoint(found[6])
 
     def find(self, column: pa.Array) -> npt.NDArray[np.int64]:
@@ -156,7 +166,7 @@ class Networks:
         if pa.types.is_null(column.type):
             out[:] = NOWHERE
             return out
-        _locate(*byte_spans(column), self._first, self._pages, self._inner, self._begins, self._places, out)
+        _locate(*byte_spans(column), *(*self._tables, self._begins, self._places, out))
         rest = np.flatnonzero(out == OTHER)
         if rest.size:
             texts = column.take(pa.array(rest)).to_pylist()

@@ -25,6 +25,8 @@ from riot_ops.runtime.state import KeyedState
 __all__ = ["Batches", "Engine"]
 
 Batches = dict[str, list[pa.RecordBatch]]
+#: Kinds of steps that take the batches of a stream one by one.
+APART = ("stateless", "filter", "plumbing")
 
 
 class Engine:
@@ -109,7 +111,8 @@ class Engine:
                 inputs = {**inputs, step.id: self._run(step, given)}
                 made[step.id + BEATS] = step.operator.heartbeats(given)
                 continue
-            batches = [b for stream in step.inputs for b in self._reads(step, stream, inputs, made) if b.num_rows]
+            reads = [[b for b in self._reads(step, stream, inputs, made) if b.num_rows] for stream in step.inputs]
+            batches = [b for given in reads for b in given]
             told = step.clock.streams if step.clock is not None else ()
             marks = [b for stream in told for b in self._reads(step, stream, inputs, made)]
             flushed = step.id in ending and step.id in self.states
@@ -120,7 +123,10 @@ class Engine:
             if time is not None:
                 time.ending = True
             try:
-                out = self._run(step, batches, marks)
+                if len(batches) > len(reads) and self._kinds[step.id] in APART:
+                    out = [b for given in reads for b in _together(self._run(step, given))]
+                else:
+                    out = self._run(step, batches, marks)
                 if flushed:
                     out += self._flushed(step)
                 if time is not None:
@@ -297,6 +303,17 @@ def _kind(operator: Any) -> str:
     if isinstance(operator, FilterOperator):
         return "filter"
     return "stateless" if isinstance(operator, StatelessOperator) else "keyed"
+
+
+def _together(made: list[Any]) -> list[Any]:
+    """What a step made of batches that follow one another, as one.
+
+    So long lines, which are read piece by piece where they lie, are not copied, but what is read from them is together.
+    """
+    made = [b for b in made if b.num_rows]
+    if len(made) < 2 or any(b.schema != made[0].schema for b in made):
+        return made
+    return [pa.concat_batches([whole(b) for b in made])]
 
 
 def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:

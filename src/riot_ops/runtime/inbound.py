@@ -22,6 +22,10 @@ WAKE = object()
 #: So many batches may come while a range is half done; then batches end where a range does, so that the run can commit.
 UNCOMMITTED = 8
 
+#: From so many bytes on, what was read at once is not copied to be one with what came before and after it: each batch
+#: has a price of its own, but here copying has a greater one.
+APART = 8 << 20
+
 #: Memory of the C library, which keeps what a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
 KEPT = pa.system_memory_pool()
 
@@ -61,12 +65,17 @@ class Arrival:
         if len(self.inputs) != 1:
             return None
         ((stream, batches),) = self.inputs.items()
-        if len(batches) != 1 or not 0 < rows < self.rows:
+        if not 0 < rows < self.rows or not all(batch.num_rows for batch in batches):
             return None
-        (batch,) = batches
+        before, behind, left = list[pa.RecordBatch](), list[pa.RecordBatch](), rows
+        for batch in batches:
+            n = min(left, batch.num_rows)
+            before += [batch.slice(0, n)] if n else []
+            behind += [batch.slice(n)] if n < batch.num_rows else []
+            left -= n
         times = self.first_us, self.last_us
-        first = Arrival(self.source, {stream: [batch.slice(0, rows)]}, None, *times, self.full)
-        return first, Arrival(self.source, {stream: [batch.slice(rows)]}, self.offset, *times, self.full)
+        first = Arrival(self.source, {stream: before}, None, *times, self.full)
+        return first, Arrival(self.source, {stream: behind}, self.offset, *times, self.full)
 
 
 class Inbound:
@@ -253,11 +262,11 @@ def _cut(arrival: Arrival, size: int, rows: int) -> int | None:
 
 
 def _joined(arrival: Arrival) -> Arrival:
-    """With one batch of what has one schema; heartbeats, which have no records, stay what they are."""
+    """With one batch of what is small and has one schema; heartbeats, which have no records, stay what they are."""
     for stream, batches in arrival.inputs.items():
         if len(batches) > 1:
             arrival.inputs[stream] = []
-            for (rows, _), alike in groupby(batches, key=lambda b: (b.num_rows > 0, b.schema)):
+            for (small, _), alike in groupby(batches, key=lambda b: (b.num_rows > 0 and b.nbytes < APART, b.schema)):
                 run = list(alike)
-                arrival.inputs[stream] += [pa.concat_batches(run, KEPT)] if rows and len(run) > 1 else run
+                arrival.inputs[stream] += [pa.concat_batches(run, KEPT)] if small and len(run) > 1 else run
     return arrival

@@ -23,7 +23,7 @@ from riot_ops.kernels.arrow import readonly
 from riot_ops.streams.generator import timestamps
 from riot_ops.streams.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends
 
-__all__ = ["LineFile", "time_column"]
+__all__ = ["LineFile", "no_times", "time_column"]
 
 #: Lines in a batch.
 BATCH_LINES = 65_536
@@ -179,11 +179,15 @@ class LineFile:
 
     def times(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Event times in µs."""
-        if starts.size and self._timeless[0] <= starts[0] and ends[-1] <= self._timeless[1]:
+        if self.timeless(starts, ends):
             return np.full(starts.size, NO_TIME)
         out = np.empty(starts.size, np.int64)
         leading_times(self.data, starts, ends, out)
         return out
+
+    def timeless(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool:
+        """Whether it is known that none of these lines begins with a time."""
+        return bool(starts.size and self._timeless[0] <= starts[0] and ends[-1] <= self._timeless[1])
 
     def column(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.Array:
         """The lines as a binary column over the mapped file."""
@@ -201,10 +205,15 @@ def time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:
     if not missing.any():
         return timestamps(times + shift if shift else times)
     if missing.all():
-        return _no_times(1 << max(0, times.size - 1).bit_length()).slice(0, times.size)
+        return no_times(times.size)
     values = np.where(missing, 0, times + shift)
     bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(TIMESTAMP, times.size, [bits, pa.py_buffer(values)], -1)
+
+
+def no_times(rows: int) -> pa.Array:
+    """So many lines without a time."""
+    return _no_times(1 << max(0, rows - 1).bit_length()).slice(0, rows)
 
 
 @functools.lru_cache(16)

@@ -21,7 +21,7 @@ from riot_ops.core.source import Offset, Source, Split
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.timestamps import microseconds
 from riot_ops.streams.checks import check_count
-from riot_ops.streams.line_file import LineFile, time_column
+from riot_ops.streams.line_file import LineFile, no_times, time_column
 from riot_ops.streams.pace import TimedSource, paced
 from riot_ops.streams.replay_kernels import NO_TIME
 
@@ -243,11 +243,14 @@ class ReplaySource(TimedSource):
             line = part["line"]
             for ends, starts in file.chunks(part["start"], part["end"]):
                 n = ends.size
-                times = file.times(starts, ends) if self.times is None else np.full(n, NO_TIME)
+                if self.times is not None or file.timeless(starts, ends):
+                    times = no_times(n)
+                else:
+                    times = time_column(file.times(starts, ends), part["shift"])
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array(np.arange(line, line + n)),
-                        time_column(times, part["shift"]),
+                        times,
                         file.column(starts, ends),
                     ],
                     schema=RAW,
