@@ -112,7 +112,7 @@ EXPERIMENTS = (
         "as many until one takes longer than its limit; and lines at a steady rate, higher and higher until "
         "micro-batches no longer keep up. Then by halves, to a tenth. The paper's Spark was saturated by 50 million "
         "records of statistics.",
-        (40, 1500),
+        (45, 1500),
         Figure(
             "streambench-saturation",
             "StreamBench: the most lines of a micro-batch",
