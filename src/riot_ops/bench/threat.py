@@ -44,7 +44,7 @@ class Sizes:
 
 
 FULL = Sizes(5, 100_000, 10, 7, (1, 2, 4), (None, "0.5 seconds"))
-QUICK = Sizes(2, 20_000, 4, 3, (1, 2), (None,))
+QUICK = Sizes(3, 20_000, 4, 3, (1, 2), (None,))
 
 
 def classifier(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
