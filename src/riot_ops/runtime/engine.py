@@ -18,7 +18,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column
 from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.selection import SMALL, Draft, Rows, Selection, finish, kept, names_of, whole
+from riot_ops.kernels.selection import SMALL, Draft, Rows, Selection, finish, kept, whole
 from riot_ops.runtime.batches import ARRIVAL, as_others, in_order, is_in_order, merged, merged_in_order, numbered
 from riot_ops.runtime.state import KeyedState
 
@@ -330,6 +330,8 @@ def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters:
 
 
 def _without_instance(operator: Any, batch: Rows) -> Rows:
-    if isinstance(operator, Route) or INSTANCE not in names_of(batch):
+    plain = isinstance(batch, pa.RecordBatch)  # which makes its names anew each time
+    has = batch.schema.get_field_index(INSTANCE) >= 0 if plain else INSTANCE in batch.names
+    if not has or isinstance(operator, Route):
         return batch
     return whole(batch).drop_columns([INSTANCE])
