@@ -246,18 +246,6 @@ def test_idiomatic_pyspark_stats_gives_the_same(
 
 
 @pytest.mark.spark
-def test_the_side_of_frames_gives_as_much(
-    spark: Any, city: Path, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from riot_ops.bench import stats
-
-    monkeypatch.setattr(stats, "EACH", MESSAGES // FILES)
-    assert stats._frames(spark, tmp_path, city, MESSAGES // FILES) > 0
-    for kind, rows in expected.items():
-        assert spark.read.parquet(str(tmp_path / "frames" / kind)).count() == len(rows)
-
-
-@pytest.mark.spark
 def test_keyed_sides_give_the_same(spark: Any, tmp_path: Path) -> None:
     from riot_ops.bench.opponents.keyed import bare_pass, kalman_per_key
     from riot_ops.bench.sparks import timed_query

@@ -21,6 +21,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
 from riot_ops.runtime.spark import adapters
+from riot_ops.runtime.spark.frames import CACHED_ROWS
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
 from tests.search import seeds
 
@@ -138,6 +139,34 @@ def test_a_stream_is_read_once_and_goes_on(spark, rows, tmp_path):
     for options, text in (({"partitions": 3}, "partitions was 2 and is 3"), ({"fuse": "exact"}, "fuse was")):
         with pytest.raises(StreamingQueryException, match=f"the checkpoint is of another query: .*{text}"):
             run(parts[:1], **options)
+
+
+def test_a_stream_without_records_is_handed_over_as_well(spark):
+    got, seen = Collected(), {}
+    rows_together = spark.conf.get(CACHED_ROWS)
+
+    def take(name, frame, number):
+        assert frame.sparkSession.conf.get(CACHED_ROWS) == rows_together, "the setting is the user's again"
+        seen[name] = frame.rdd.getNumPartitions()
+        got.take(name, frame)
+
+    line(KALMAN).frames(spark.createDataFrame([("a", 1.0)], "device string, value double")).write_each(take)
+    assert seen["t0"] > 0 == seen["errors"], "no task looks for what is known not to be there"
+    assert got["t0"].num_rows == 1
+    assert got["errors"].num_rows == 0 and got["errors"].schema.names == ERRORS.names
+
+
+def test_what_cannot_be_computed_leaves_no_trace(spark):
+    def failing(batches):
+        raise ValueError("of the user")
+        yield from batches
+
+    rows_together = spark.conf.get(CACHED_ROWS)
+    frame = spark.createDataFrame([("a", 1.0)], "device string, value double")
+    frames = line(KALMAN).frames(frame.mapInArrow(failing, frame.schema))
+    with pytest.raises(Exception, match="of the user"):
+        frames.write_each(lambda *_: None)
+    assert spark.conf.get(CACHED_ROWS) == rows_together and not frames.packed.is_cached
 
 
 def wait_until(done):

@@ -10,6 +10,7 @@ from riot_ops.bench.data import Discard, LineFiles, block_stats, needs, write_ci
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, median, one_core, seconds
 from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
+from riot_ops.bench.stats_frames import by_frames, nothing_but_writing
 from riot_ops.core.errors import RiotError
 from riot_ops.runtime.parallel import available
 
@@ -48,10 +49,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
                 "orjson and dicts, one process; riot_ops on local[2]",
                 4,
             )
-            frames = _frames(spark, base, data, large)
-            how = "flow.frames(df).write_each to Parquet, micro-batches of {:,} messages, after a warm-up"
-            yield Measure("stats/frames", frames, "messages/s", how.format(large))
-            yield Measure("stats/frames-vs-start", frames / fast, "ratio", "flow.start with the packed source", 0.5)
+            yield from _frames(spark, base, data, large, fast, repetitions)
             for suffix, batch, ours in (("", large, fast), ("-small-batches", small, same)):
                 slow, note = _idiomatic(spark, base, data, batch, limit_s)
                 yield Measure(f"stats/spark-idiomatic{suffix}", slow, "messages/s", how.format(batch) + note)
@@ -121,20 +119,20 @@ def _on_spark(spark: Any, out: Path, data: Path, batch: int) -> float:
     return median(batch / s for s in durations(query.streaming)[1:])
 
 
-def _frames(spark: Any, base: Path, data: Path, batch: int) -> float:
-    """The dataflow on the DataFrame of the text files, its streams written as Parquet."""
-    from pyspark.sql import functions as f
-
-    lines = _text(spark, base / "frames-in", data, 3 * batch, batch)
-    event_time, payload = f.lit(None).cast("timestamp"), f.col("value").cast("binary")
-    frames = block_stats().frames(lines.select(event_time.alias("event_time"), payload.alias("payload")))
-    query = frames.write_each(
-        lambda stream, rows, _: rows.write.mode("append").parquet(str(base / "frames" / stream)),
-        checkpoint=base / "frames-checkpoint",
-        trigger="available now",
+def _frames(spark: Any, base: Path, data: Path, batch: int, fast: float, repetitions: int) -> Iterator[Measure]:
+    """The dataflow on the DataFrame of the text files, and what Spark takes for writing its results alone."""
+    made = by_frames(_text(spark, base / "frames-in", data, 3 * batch, batch), base, batch)
+    how = f"flow.frames(df).write_each to Parquet, micro-batches of {batch:,} messages, after a warm-up"
+    yield Measure("stats/frames", made, "messages/s", how)
+    yield Measure("stats/frames-vs-start", made / fast, "ratio", "flow.start with the packed source", 0.5)
+    bound = nothing_but_writing(spark, base, base / "out-large", batch, repetitions)
+    how = (
+        f"finished results of {batch:,} messages: mapInArrow reads them from Arrow files, Spark writes them as Parquet"
     )
-    query.awaitTermination()
-    return median(batch / s for s in durations(query)[1:])
+    yield Measure("stats/frames-bound", bound, "messages/s", how)
+    against = "flow.start, which computes them besides; the same results, written by Spark in the same way"
+    yield Measure("stats/frames-bound-vs-start", bound / fast, "ratio", against)
+    yield Measure("stats/frames-vs-bound", made / bound, "ratio", "nothing but Spark writing the finished results")
 
 
 def _text(spark: Any, part: Path, data: Path, messages: int, batch: int) -> Any:
@@ -158,7 +156,7 @@ def _idiomatic(spark: Any, base: Path, data: Path, batch: int, limit_s: float) -
     return batch / (unfinished or limit_s), f"; none finished within {limit_s:g} s, so the ratio is a lower bound"
 
 
-_SIDES = "local|plain-python|spark|spark-idiomatic|frames|count-only|count-only-plain-python"
+_SIDES = "local|plain-python|spark|spark-idiomatic|frames|frames-bound|count-only|count-only-plain-python"
 EXPERIMENTS = (
     Experiment(
         "stats",

@@ -5,7 +5,8 @@ Nothing is started here but by :meth:`Frames.write_each`: the functions make Dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,6 +46,8 @@ __all__ = ["Frames", "frames", "transform_flow"]
 
 Fuse = Literal["auto", "exact", "coarse"]
 Order = Literal["auto", "arrival", "event_time"]
+#: Spark's setting for how many rows its cache keeps together, and reads together.
+CACHED_ROWS = "spark.sql.inMemoryColumnarStorage.batchSize"
 
 
 def transform_flow(
@@ -241,15 +244,31 @@ def _handing_over(
     """The function for ``foreachBatch``; it may travel to another process, and has nothing of this one's session."""
 
     def hand_over(packed: DataFrame, number: int) -> None:
-        packed.persist()
-        try:
-            packed.count()  # all of it, also what the function leaves alone: state goes on with it
+        with _kept(packed) as there:
             for name, schema in schemas.items():
-                fn(name, _selected(packed, name, schema, numbered), number)
-        finally:
-            packed.unpersist()
+                fn(name, _selected(packed, name, schema, numbered, there), number)
 
     return hand_over
+
+
+@contextlib.contextmanager
+def _kept(packed: DataFrame) -> Iterator[frozenset[str]]:
+    """The blocks of a micro-batch, computed once; yields the streams that they are of.
+
+    Each block is a batch of Spark's cache by itself: so those of other streams are not even read for one.
+    """
+    conf = packed.sparkSession.conf
+    before = str(conf.get(CACHED_ROWS))
+    packed.persist()
+    try:
+        conf.set(CACHED_ROWS, "1")
+        try:  # all of it, also what the function leaves alone: state goes on with it
+            ((streams,),) = packed.selectExpr("collect_set(stream)").collect()
+        finally:
+            conf.set(CACHED_ROWS, before)
+        yield frozenset(streams)
+    finally:
+        packed.unpersist()
 
 
 def _results(flow: Graph) -> list[str]:
@@ -289,9 +308,13 @@ def _for_spark(schema: pa.Schema, numbered: bool) -> pa.Schema:
     return pa.schema([f for f in fields if numbered or f.name != "seq" or schema.equals(ERRORS)])
 
 
-def _selected(packed: DataFrame, name: str, schema: pa.Schema, numbered: bool) -> DataFrame:
-    """The rows of one stream."""
-    blocks = packed.where(f"stream = '{name}'" + (f" or stream = '{PASSED_ON}'" if name == ERRORS_STREAM else ""))
+def _selected(
+    packed: DataFrame, name: str, schema: pa.Schema, numbered: bool, there: Set[str] | None = None
+) -> DataFrame:
+    """The rows of one stream; where blocks are known to be of other streams alone, without a look at them."""
+    wanted = {name, PASSED_ON} if name == ERRORS_STREAM else {name}
+    found = wanted if there is None else wanted & there
+    blocks = packed.where(" or ".join(f"stream = '{one}'" for one in sorted(found)) or "false")
     read = _decoding(name == ERRORS_STREAM, schema, numbered)
     return blocks.mapInArrow(read, from_arrow_schema(schema))
 
