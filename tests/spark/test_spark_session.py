@@ -20,7 +20,7 @@ from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.spark import session
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
-from riot_ops.runtime.spark.session import LIGHT, UNCHECKED
+from riot_ops.runtime.spark.session import LIGHT
 from riot_ops.runtime.spark.sink import Outlet, Writer
 from riot_ops.runtime.spark.source import Reader, SourceStage
 from riot_ops.runtime.spark.stage import StageProcessor
@@ -147,16 +147,12 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
             {
                 "spark.driver.memory": "4g",
                 "spark.app.name": "riot_ops",
-                "spark.driver.extraJavaOptions": f"{LIGHT} {UNCHECKED} -Xarchive",
+                "spark.driver.extraJavaOptions": f"{LIGHT} -Xarchive",
             },
         ),
         (
             {"jvm": "full", "memory": "3g", "app_name": "mine"},
-            {
-                "spark.driver.memory": "3g",
-                "spark.app.name": "mine",
-                "spark.driver.extraJavaOptions": f"{UNCHECKED} -Xarchive",
-            },
+            {"spark.driver.memory": "3g", "spark.app.name": "mine", "spark.driver.extraJavaOptions": "-Xarchive"},
         ),
         (
             {"settings": {"spark.driver.extraJavaOptions": "-Xss8m", "spark.driver.memory": "1g"}},
@@ -188,7 +184,7 @@ def test_what_spark_starts_with(options, wanted, monkeypatch):
 def test_the_jvm_takes_its_options(spark):
     options = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
     options = [str(option) for option in options]
-    for option in (*LIGHT.split(), *UNCHECKED.split()):
+    for option in LIGHT.split():
         elsewhere = os.environ.get("SPARK_SUBMIT_OPTS", "").split().count(option)  # what all Sparks of the tests get
         assert options.count(option) == elsewhere + 1
 

@@ -59,6 +59,9 @@ OWN = {
     # hand the row to Python; so there are fewer rows in a batch, and packed blocks are small enough for as many
     ARROW_BYTES: NO_BOUND,
     ARROW_RECORDS: "4096",
+    # as the library's own files have it: Spark's usual form takes twelve bytes and a dictionary that is tried in vain,
+    # and others read it back without a time zone
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # the default one starts a process for every link it looks at: some twenty per micro-batch
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -77,9 +80,6 @@ AT_START = {
 #: What ``jvm="light"`` is: a fifth of the time less for the first million messages, half of the JVM's work and memory.
 #: Over hundreds of micro-batches of packed blocks the second compiler gains nothing; the JVM has little to do there.
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-#: What Arrow's Java library need not look at with every value that Spark reads or writes: whether it is within its
-#: vector, which Spark sees to, and whether it is null, for which Spark looks before.
-UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 #: Spark's setting for the number of partitions behind a shuffle, and who may change it.
 PARTITIONS = "spark.sql.shuffle.partitions"
 #: Its setting for what Python workers are forked from.
@@ -212,7 +212,7 @@ def _started(cores: int, java_options: str, settings: Mapping[str, str]) -> Spar
         **OWN,
         **AT_START,
         PARTITIONS: str(cores),
-        "spark.driver.extraJavaOptions": f"{java_options} {UNCHECKED} {class_options()}".strip(),
+        "spark.driver.extraJavaOptions": f"{java_options} {class_options()}".strip(),
         **({DAEMON: "riot_ops.runtime.spark.daemon"} if os.environ["PYSPARK_PYTHON"] == sys.executable else {}),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
         **settings,
