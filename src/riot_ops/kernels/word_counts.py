@@ -175,6 +175,10 @@ def _count(
     at_[0], at_[1], at_[2], at_[3] = i, n, known, o
 
 
+def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    return np.concatenate([array, np.empty((size - len(array), *array.shape[1:]), array.dtype)])
+
+
 def word_counts(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
@@ -189,22 +193,23 @@ def word_counts(
     """
     sizes = ends - starts
     longest, size = int(sizes.max(initial=0)), int(sizes.sum())
-    most = (size + starts.size) // 2 + 1  # words
-    room = most + with_whole * starts.size
-    heads, hashes, last = np.empty((most, 2), np.uint64), np.empty(most, np.uint64), np.empty(most, np.int64)
+    room = (size + starts.size) // 2 + 1 + with_whole * starts.size
+    heads, hashes, last = np.empty((0, 2), np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
+    offsets = np.empty(1, np.int32)
     mapped = np.empty(longest + 2 * WIDTH, np.uint8)
     places, counts, codes = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
     entries, different = np.empty(starts.size, np.int64), np.empty(starts.size, np.int64)
-    offsets, text = np.empty(most + 1, np.int32), np.empty(size + 8, np.uint8)
+    text = np.empty(size + 8, np.uint8)
     given: tuple[Any, ...] = (data, starts, ends, valid, _SMALL if lowercase else _NO, with_whole)
-    made: tuple[Any, ...] = (heads, hashes, last, mapped, places, counts, codes, entries, different, offsets, text)
+    made: tuple[Any, ...] = (mapped, places, counts, codes, entries, different)
     at = np.zeros(4, np.int64)
     bits = FEWEST_BITS
     while True:
         bits = max(bits, int(PLACES * (at[2] + longest // 2 + 1)).bit_length())
-        table, shift = np.full(1 << bits, -1, np.int32), np.uint64(64 - bits)
+        table, shift, words = np.full(1 << bits, -1, np.int32), np.uint64(64 - bits), (1 << bits) // PLACES
+        heads, hashes, last, offsets = (_longer(a, words + (a is offsets)) for a in (heads, hashes, last, offsets))
         _enter(hashes, at[2], table, shift)
-        _count(*(*given, table, shift, at, *made))
+        _count(*(*given, table, shift, at, heads, hashes, last, *made, offsets, text))
         if at[0] == starts.size:
             break
         bits += 1
