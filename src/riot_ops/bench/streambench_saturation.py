@@ -60,7 +60,7 @@ FULL = Sizes(
     paced=True,
     programs=("identity", "wordcount", "statistics"),
 )
-QUICK = Sizes(500_000, 40_000_000, 3.0, 30.0, ("packed",), False, ("wordcount",))
+QUICK = Sizes(700_000, 40_000_000, 3.0, 30.0, ("packed",), False, ("wordcount",))
 
 
 def saturation(
