@@ -356,7 +356,7 @@ def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> 
     _, said = program.communicate(timeout=60)
     assert program.returncode == 130, said
     page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
-    states = {row[0]: row[1] for row in page.rows if len(row) == 6}
+    states = {row[0]: row[2] for row in page.rows if len(row) == 6}
     assert states["made_up/relay"] == "done"
     assert states["made_up/hangs"] == "stopped: stopped by the user"
     assert states["made_up/counts"] == "not run"

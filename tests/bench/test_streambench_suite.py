@@ -170,7 +170,7 @@ def test_processor_times_too_short_to_be_told_are_not_compared(
 ) -> None:
     monkeypatch.setattr(streambench_performance, "packed", lambda *_, **__: Run((1.0,), 1, cost=Cost(spent, 1, 1)))
     monkeypatch.setattr(streambench_performance, "on_spark", lambda *_, **__: Run((2.0,), 1, cost=Cost(3.0, 1, 1)))
-    sizes = replace(streambench_performance.QUICK, large_batches=1, without=("udf", "pickled"))
+    sizes = replace(streambench_performance.QUICK, large_batches=1, against=("expressions",))
     found = {m.measure: m.value for m in streambench_performance._compared(None, "grep", lines["searches"], 1, sizes)}
     at = "streambench/grep/packed-vs-expressions"
     assert found == {at: 2.0} | ({f"{at}-processor": 3.0} if told else {})
