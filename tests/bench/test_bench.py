@@ -16,9 +16,9 @@ from riot_ops import bench
 from riot_ops import tasks as t
 from riot_ops.bench import windows
 from riot_ops.bench.data import Discard, LineFiles, RecordFiles, block_stats, write_city, write_readings
-from riot_ops.bench.kernels import CODES, task_under_test
+from riot_ops.bench.kernels import CODES, LOOKUP, task_under_test
 from riot_ops.bench.keyed import kalman_flow
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, kernel_times
 from riot_ops.bench.opponents.windows import means, plain_means
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RiotError
@@ -138,6 +138,15 @@ def test_the_median_leaves_out_runs_without_a_figure() -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_kernel_suite_measures_the_task_of_each_code(code: str) -> None:
     assert task_under_test(code, 4).code == code
+
+
+def test_the_time_of_a_kernel_is_without_finding_the_state_of_the_key() -> None:
+    session = task_under_test("KAL", 4).session()
+    batch = pa.record_batch({"seq": [0], "sensor_id": ["sensor-000001"], "value": [1.0]})
+    session.push_batch(batch)
+    with kernel_times() as times:
+        session.push_batch(batch)
+    assert set(times.spent) - set(LOOKUP) == {"kalman_filter.kalman"}
 
 
 # -- same results ----------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ STUDENT = """    <student rollno="{i}">
     </student>
 """
 #: Kernels that find the state of a key, whatever the task.
-LOOKUP = ("hashing.hash_spans", "hashing.hash_words", "hashing.combine", "index.lookup")
+LOOKUP = ("hashing.hash_spans", "hashing.hash_words", "hashing.combine", "index.lookup", "index.resolve")
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
