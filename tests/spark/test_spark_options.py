@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,7 @@ from riot_ops.runtime.spark.session import (
     session,
     settings_of_query,
     usual_partitions,
+    workers_apart,
 )
 from tests.reference.kalman_filter import Kalman
 
@@ -253,6 +255,28 @@ def test_stages_with_state_have_workers_of_their_own(spark):
     pids = [set(query[name]["pid"].to_pylist()) for name in ("plain", "counted")]
     assert not pids[0] & pids[1]
     assert APART not in spark.sparkContext.environment
+
+
+def test_dataflows_of_several_threads_leave_the_environment_whole():
+    """Spark goes through it in one thread, while a stage is defined in another."""
+    kept = {"A": "1", "B": "2"}
+    spark = SimpleNamespace(_jsc=None, sparkContext=SimpleNamespace(environment=kept))
+    seen = []
+
+    def define():
+        with workers_apart(spark):
+            time.sleep(0.01)
+            seen.append(spark.sparkContext.environment)
+
+    threads = [threading.Thread(target=define) for _ in range(4)]
+    for name in kept:  # which fails where it changes meanwhile
+        for thread in threads if name == "A" else ():
+            thread.start()
+        time.sleep(0.005)
+    for thread in threads:
+        thread.join()
+    assert seen == [{**kept, APART: "1"}] * 4
+    assert spark.sparkContext.environment == kept == {"A": "1", "B": "2"}
 
 
 def test_a_relative_checkpoint_is_below_the_folder_of_this_process(spark, tmp_path, monkeypatch):

@@ -178,7 +178,7 @@ def _of_form(
         text = "mean time from fetching a record to the end of its "
         text += "batch" if form in IN_PROCESS else "micro-batch"
         yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", values=spent)
-    if run.cost is not None:
+    if run.line_us > 0:  # what ends between two ticks of the system's clock is 0
         text = f"processor time of all processes, {run.cost}"
         yield Measure(f"{at}/processor", run.line_us, "µs/record", f"{text}; {how}{marks}")
 
@@ -235,6 +235,6 @@ def _ratio(
     lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
     at = f"streambench/{name}/{one}-vs-{other}"
     yield Measure(at, median(ratios), "ratio", how + lower, reach, values=ratios)
-    if ours.line_us > 0 and theirs.line_us > 0:  # what ends between two ticks of the system's clock is 0
+    if ours.line_us > 0 and theirs.line_us > 0:
         how = f"the same in processor time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
         yield Measure(f"{at}-processor", theirs.line_us / ours.line_us, "ratio", how)

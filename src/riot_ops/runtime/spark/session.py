@@ -85,8 +85,9 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 #: Its setting for what Python workers are forked from.
 DAEMON = "spark.python.daemon.module"
 _PARTITIONING = threading.Lock()
-#: Workers with another environment are others.
+#: Workers with another environment are others; and who may change it.
 APART = "RIOT_OPS_STATE"
+_APART = threading.Lock()
 
 _log = logging.getLogger("riot_ops")
 
@@ -251,12 +252,14 @@ def workers_apart(spark: Any) -> Iterator[None]:
     if is_connect(spark):
         yield
         return
-    environment = spark.sparkContext.environment
-    environment[APART] = "1"
-    try:
-        yield
-    finally:
-        environment.pop(APART, None)
+    context = spark.sparkContext
+    with _APART:
+        before = context.environment
+        context.environment = {**before, APART: "1"}  # another thread may be reading that of before
+        try:
+            yield
+        finally:
+            context.environment = before
 
 
 @contextlib.contextmanager
