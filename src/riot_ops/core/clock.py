@@ -23,7 +23,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 
-__all__ = ["END", "MARKS", "NEVER", "Clock", "StepClock", "Ticks", "common_resolution", "in_us"]
+__all__ = ["END", "MARKS", "NEVER", "Clock", "StepClock", "Ticks", "common_resolution", "in_us", "whole_period"]
 
 #: A mark: a message, and the stream time that it may have moved to, rounded down.
 MARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
@@ -54,12 +54,16 @@ class Clock:
     from_first : bool, default False
         Whether periods count from the first event time of the stream, instead of from 1970. Marks are then exact to the
         microsecond, so that there is one for each record that moves time.
+    whole : bool, default False
+        Whether the task, which has no delay, asks only how many periods have passed: it is told of the moves of stream
+        time that pass a multiple of the period, and of no other. Its keys age by these, too.
     """
 
     period: timedelta
     delay: timedelta = timedelta(0)
     max_ahead: timedelta | None = None
     from_first: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         for name in ("period", "max_ahead"):
@@ -68,6 +72,8 @@ class Clock:
                 raise ConfigError(f"{name} must be longer than 0, got {value!r}")
         if self.delay < timedelta(0):
             raise ConfigError(f"delay must not be negative, got {self.delay!r}")
+        if self.whole and self.delay:
+            raise ConfigError(f"whole periods have no delay, got {self.delay!r}")
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,8 @@ class StepClock:
         The smallest of the task and of those above it, in microseconds.
     from_first : bool
         Whether the task's periods count from the first event time.
+    period : int
+        Of its moves those that pass a multiple of it are told, in microseconds; 0: all.
     """
 
     streams: tuple[str, ...]
@@ -93,6 +101,7 @@ class StepClock:
     lag: int = 0
     max_ahead: int | None = None
     from_first: bool = False
+    period: int = 0
 
 
 def common_resolution(clocks: Iterable[Clock]) -> int:
@@ -112,6 +121,16 @@ def common_resolution(clocks: Iterable[Clock]) -> int:
             if time is not None and time
         )
     )
+
+
+def whole_period(clocks: Iterable[Clock]) -> int:
+    """The period in microseconds, where a task goes by one clock and by nothing but whole periods of it; else 0.
+
+    >>> whole_period([Clock(timedelta(seconds=2), whole=True)]), whole_period([Clock(timedelta(seconds=2))])
+    (2000000, 0)
+    """
+    clocks = tuple(clocks)
+    return in_us(clocks[0].period) if len(clocks) == 1 and clocks[0].whole else 0
 
 
 @dataclass(frozen=True)
@@ -146,11 +165,16 @@ class Ticks:
         """Stream time behind the last row."""
         return int(self.times[-1]) if self.times.size else self.start
 
-    def at_rows(self, n: int) -> npt.NDArray[np.int64]:
-        """Stream time at each of the n rows.
+    @property
+    def moments(self) -> npt.NDArray[np.int64]:
+        """Stream time before the first row and behind each move."""
+        return np.concatenate([[self.start], self.times])
+
+    def at_rows(self, n: int, of: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """Stream time at each of the n rows, or what there is ``of`` each of the moments.
 
         >>> Ticks(NEVER, np.array([1, 3]), np.array([10, 20]), np.array([7, 9])).at_rows(4)[1:].tolist()
         [10, 10, 20]
         """
         edges = np.concatenate([[0], self.rows, [n]])
-        return np.repeat(np.concatenate([[self.start], self.times]), np.diff(edges))
+        return np.repeat(self.moments if of is None else of, np.diff(edges))

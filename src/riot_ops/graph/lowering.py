@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import MARKS, StepClock, common_resolution, in_us
+from riot_ops.core.clock import MARKS, StepClock, common_resolution, in_us, whole_period
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, clocks
@@ -208,8 +208,15 @@ class _Timing:
                     f"timestamps in a field 'event_time'; its fields are {', '.join(self._schemas[place].names)}"
                 )
         lags = {self._lag[source] for source in above}
-        first = any(clock.from_first for clock in clocks(node.task))
-        clock = StepClock(tuple(map(_marks_name, places)), self._resolution, max(lags), self._ahead[node.id], first)
+        own = clocks(node.task)
+        clock = StepClock(
+            tuple(map(_marks_name, places)),
+            self._resolution,
+            max(lags),
+            self._ahead[node.id],
+            any(clock.from_first for clock in own),
+            whole_period(own),
+        )
         if len(lags) > 1 and isinstance(node.task, KeyedOperator):
             task = node.task.delayed(timedelta(microseconds=clock.lag))
             if task is not node.task:

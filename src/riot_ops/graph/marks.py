@@ -20,6 +20,9 @@ from riot_ops.kernels.timestamps import microseconds
 
 __all__ = ["Marks", "StreamTime", "marks_of"]
 
+Numbers = npt.NDArray[np.int64]
+_NONE = np.empty(0, np.int64)
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -89,21 +92,35 @@ def _mark(times: Any, present: Any, resolution: Any, guarded: Any, stack: Any, r
 
 
 @kernel
-def _moves(seq: Any, times: Any, now: Any, ahead: Any, once: Any, moved: Any, until: Any) -> Any:
-    """Messages that move stream time, of marks in order, and where to; returns how many.
+def _moves(
+    seq: Any, times: Any, now: Any, last: Any, ahead: Any, once: Any, base: Any, lag: Any, period: Any, moved: Any,
+    until: Any,
+) -> Any:  # fmt: skip
+    """Messages that move stream time, of marks in order, and where to; ``(how many, stream time, last of them)``.
 
-    ``ahead`` is how far one may, -1 for any. With ``once`` a message moves it once, as far as any mark of it says.
+    ``ahead`` is how far one may, -1 for any. With ``once`` a message moves it once, as far as any mark of it says. Of a
+    ``period``, which counts from ``base`` on or, where that is NEVER, from the first time, only those moves are told by
+    which time less the ``lag`` passes a multiple, and the first; of 0 all.
     """
     n = 0
+    due = now
+    if period > 0 and now != NEVER:
+        due = now + period - (now - lag - base) % period
     for i in range(times.size):
         t = times[i]
         if now == NEVER or (t > now and (ahead < 0 or t - now <= ahead)):
             now = t
+            last = seq[i]
+            if t < due:
+                continue
+            if period > 0:
+                base = t if base == NEVER else base
+                due = t + period - (t - lag - base) % period
             if not once or n == 0 or moved[n - 1] != seq[i]:
                 n += 1
             moved[n - 1] = seq[i]
             until[n - 1] = t
-    return n
+    return n, now, last
 
 
 @kernel
@@ -174,7 +191,7 @@ class StreamTime:
         ``first`` is the field that orders rows and marks. Rows of a batch without ``seq`` have the numbers of their
         places.
         """
-        seq, times = (np.concatenate([int_column(m.column(name)) for m in marks] or [_NONE]) for name in MARKS.names)
+        seq, times = (_end_to_end([int_column(m.column(name)) for m in marks]) for name in MARKS.names)
         by = [seq] if first == "seq" else [times, seq]
         if not are_sorted(by, seq.size):
             order = np.lexsort(by[::-1])
@@ -182,10 +199,12 @@ class StreamTime:
         ahead = -1 if self.clock.max_ahead is None else self.clock.max_ahead
         before = self.now
         moved, until = np.empty(seq.size, np.int64), np.empty(seq.size, np.int64)
-        n = _moves(readonly(seq), readonly(times), before, ahead, first == "seq", moved, until)
-        if n:
-            self.first = int(times[0]) if before == NEVER else self.first
-            self.now, self.seq = int(until[n - 1]), int(moved[n - 1])
+        n, now, last = _moves(
+            readonly(seq), readonly(times), before, self.seq, ahead, first == "seq", self.origin, self.clock.lag,
+            self.clock.period, moved, until,
+        )  # fmt: skip
+        self.now, self.seq = int(now), int(last)
+        self.first = int(times[0]) if before == NEVER < self.now else self.first
         seq, times = moved[:n], until[:n]
         if self.ending and first == "seq" and batch is not None and (end := _last_due(batch)) > self.now > NEVER:
             self._before_end = self.now, self.seq
@@ -238,16 +257,16 @@ class StreamTime:
         self.first = first[0] if first else self.now  # of no use then
 
 
+def _end_to_end(arrays: list[Numbers]) -> Numbers:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [_NONE])
+
+
 def _last_due(batch: pa.RecordBatch) -> int:
     """When the last of the records was due that tasks above gave because time had come; NEVER where none is such."""
     places = subs(batch.schema.names)
     first = int_column(batch.column(places[0])) if places else _NONE
     first = first[first < 0]
     return int(due(first).max()) if first.size else NEVER
-
-
-_NONE = np.empty(0, np.int64)
-Numbers = npt.NDArray[np.int64]
 
 
 def _placed(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tuple[Numbers, Numbers, Numbers]:

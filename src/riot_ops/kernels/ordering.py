@@ -14,7 +14,17 @@ import pyarrow.compute as pc
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["are_sorted", "by_number", "edges_of", "grouped", "order_of", "order_within", "places_within", "ranks_of"]
+__all__ = [
+    "are_sorted",
+    "by_number",
+    "by_number_within",
+    "edges_of",
+    "grouped",
+    "order_of",
+    "order_within",
+    "places_within",
+    "ranks_of",
+]
 
 
 #: Rows that are sorted by insertion.
@@ -202,6 +212,22 @@ def by_number(numbers: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int6
     order = np.empty(numbers.size, np.int64)
     _group(readonly(numbers), np.cumsum(sizes) - sizes, order)
     return order
+
+
+def by_number_within(
+    edges: npt.NDArray[np.int64], order: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.int64]:
+    """The order with the rows of each run sorted by numbers from 0 on, of which there are so many; equal ones stay.
+
+    Run r is ``order[edges[r] : edges[r + 1]]``. O(rows + count), however many runs there are.
+
+    >>> by_number_within(np.array([0, 2, 4]), np.arange(4), np.array([1, 0, 0, 0]), 2).tolist()
+    [1, 0, 2, 3]
+    """
+    runs = np.empty(order.size, np.int64)
+    runs[order] = np.repeat(np.arange(edges.size - 1), np.diff(edges))
+    order = order[by_number(numbers[order], count)]
+    return order[by_number(runs[order], edges.size - 1)]
 
 
 def edges_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

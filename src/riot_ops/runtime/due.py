@@ -10,7 +10,7 @@ from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.ordering import are_sorted, by_number, edges_of, order_within, places_within
+from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_within, places_within
 from riot_ops.kernels.rows import taken
 from riot_ops.kernels.selection import Rows
 from riot_ops.kernels.timestamps import microseconds
@@ -84,10 +84,7 @@ def _by_key(
     rising = np.argsort(hashes)  # where most keys have something, these are sorted once for all runs
     ranks = np.empty(hashes.size, np.int64)
     ranks[rising] = np.cumsum(np.diff(hashes[rising], prepend=hashes[rising[:1]]) != 0)
-    runs = np.empty(slots.size, np.int64)
-    runs[order] = np.repeat(np.arange(edges.size - 1), np.diff(edges))
-    order = order[by_number(ranks[slots[order]], hashes.size)]
-    return order[by_number(runs[order], edges.size - 1)]
+    return by_number_within(edges, order, ranks[slots], hashes.size)
 
 
 def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import END, NEVER, StepClock, Ticks, common_resolution, in_us
+from riot_ops.core.clock import END, NEVER, StepClock, Ticks, common_resolution, in_us, whole_period
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import Due, KeyedOperator, clocks
@@ -57,7 +57,8 @@ class KeyedState:
         self._moves = own is not None and type(task).advance is not KeyedOperator.advance
         if clock is None and (found := clocks(task)):  # by itself it goes by the times that it sees
             ahead = None if own is None or own.max_ahead is None else in_us(own.max_ahead)
-            clock = StepClock((), common_resolution(found), 0, ahead, own is not None and own.from_first)
+            first = own is not None and own.from_first
+            clock = StepClock((), common_resolution(found), 0, ahead, first, whole_period(found))
         self._clock = clock
         self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields

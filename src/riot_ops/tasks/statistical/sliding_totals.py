@@ -193,7 +193,7 @@ class SlidingTotals(KeyedTask):
     # -- contract ----------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        return Clock(self.every, from_first=True)
+        return Clock(self.every, from_first=True, whole=True)
 
     @property
     def keys_live(self) -> timedelta:

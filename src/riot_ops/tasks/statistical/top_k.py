@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, in_us
 from riot_ops.core.dead_letters import DeadLetters
@@ -18,10 +19,19 @@ from riot_ops.core.operator import Due
 from riot_ops.core.order import subs, with_tick_places
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import float_column, joined
-from riot_ops.kernels.index import key_numbers
-from riot_ops.kernels.latest import latest_rows
-from riot_ops.kernels.ordering import are_sorted, edges_of, order_within, ranks_of
+from riot_ops.kernels.arrow import float_column, int_column, joined, present
+from riot_ops.kernels.codes import coded, decoded
+from riot_ops.kernels.index import distinct
+from riot_ops.kernels.ordering import (
+    are_sorted,
+    by_number_within,
+    edges_of,
+    order_within,
+    places_within,
+    ranks_of,
+)
+from riot_ops.kernels.ranking import largest_within, latest_within
+from riot_ops.kernels.rows import filtered, taken
 from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
@@ -117,7 +127,7 @@ class TopK(KeyedTask):
     # -- contract ----------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        return Clock(self.every, from_first=True)
+        return Clock(self.every, from_first=True, whole=True)
 
     @property
     def keys_live(self) -> timedelta:
@@ -151,31 +161,23 @@ class TopK(KeyedTask):
     def advance(
         self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, Due | None]:
-        parts = []
-        for number, held in enumerate(state["held"]):
-            if held is not None:
-                parts.append(held.append_column(SLOT, pa.array(np.full(held.num_rows, number))))
-                state["held"][number] = None
-        if batch is not None and batch.num_rows:
-            parts.append(self._ranked_later(batch, slots, ticks, dead))
-        if not parts:
+        rows = self._waiting(batch, slots, state, ticks, dead)
+        if rows is None:
             return None, None
-        rows = joined(parts)
-        slot, tick = (np.asarray(rows.column(name)) for name in (SLOT, TICK))
+        slot, tick = (int_column(rows.column(name)) for name in (SLOT, TICK))
         passed = self._passed(np.array([ticks.end]), ticks)[0]
         if ticks.end >= END:
             passed = LAST if self.partial else -1
         # by tick and key, of each item the last
-        order = np.arange(slot.size) if are_sorted([tick, slot], slot.size) else np.lexsort((slot, tick))
-        edges = edges_of(tick[order], slot[order])
-        groups = np.repeat(np.arange(edges.size - 1), np.diff(edges))
-        items = rows.column(self.item).take(pa.array(order))
-        order = order[latest_rows(key_numbers([pa.array(groups), items], slot.size), slot.size)]
-        closed = tick[order] <= passed
-        if not closed.all():
-            held = np.sort(order[~closed])
+        order = _by_tick(tick, slot, len(state["held"]))
+        codes, known = coded(_plain(rows.column(self.item)))
+        edges, order = latest_within(edges_of(tick[order], slot[order]), order, codes, len(known))
+        closed = int(np.searchsorted(tick[order], passed, side="right"))
+        if closed < order.size:
+            held = np.sort(order[closed:])
             self._hold(rows.take(pa.array(held)), slot[held], state)
-        return None, self._due(rows, order[closed], slot, tick, ticks)
+        edges = np.append(edges[edges < closed], closed)
+        return None, self._due(rows, edges, order[:closed], codes, known, ticks)
 
     def _passed(self, times: Numbers, ticks: Ticks) -> Numbers:
         """How many ticks there were up to each time."""
@@ -183,52 +185,69 @@ class TopK(KeyedTask):
             return np.zeros(times.size, np.int64)
         return np.where(times == NEVER, 0, (times - ticks.origin) // in_us(self.every))
 
+    def _waiting(
+        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+    ) -> pa.RecordBatch | None:
+        """What is to be ranked, with slot and tick: rows that were held, and those that come; None: nothing."""
+        parts = []
+        for number, held in enumerate(state["held"]):
+            if held is not None:
+                parts.append(held.append_column(SLOT, pa.array(np.full(held.num_rows, number))))
+                state["held"][number] = None
+        if batch is not None and batch.num_rows:
+            parts.append(self._ranked_later(batch, slots, ticks, dead))
+        return joined(parts if len(parts) == 1 else [decoded(part) for part in parts]) if parts else None
+
     def _ranked_later(self, batch: pa.RecordBatch, slots: Numbers, ticks: Ticks, dead: DeadLetters) -> pa.RecordBatch:
         """The rows that are ranked at a tick to come, with slot and tick."""
         times, timed = microseconds(batch.column("event_time"))
         tick = self._passed(times, ticks) + 1
-        late = timed & (tick <= self._passed(ticks.at_rows(batch.num_rows), ticks))
+        late = timed & (tick <= ticks.at_rows(batch.num_rows, self._passed(ticks.moments, ticks)))
         dead.reject(batch, ~timed, "no_event_time", "a ranking needs an event time")
         dead.reject(batch, late, "late", "the tick of its event time has been")
         values, _ = float_column(batch.column(self.value))
-        good = timed & ~late & ~np.isnan(values) & np.asarray(batch.column(self.item).is_valid())
-        rows = batch.select([self.item, self.value]).append_column(TICK, pa.array(tick))
-        rows = rows.append_column(SLOT, pa.array(np.asarray(slots, np.int64)))
-        return rows if good.all() else rows.filter(pa.array(good))
+        good = timed & ~late & ~np.isnan(values) & present(batch.column(self.item))
+        columns = [batch.column(self.item), batch.column(self.value), pa.array(tick), pa.array(slots)]
+        rows = pa.RecordBatch.from_arrays(columns, names=[self.item, self.value, TICK, SLOT])
+        return rows if good.all() else filtered(rows, good)
 
     def _hold(self, rows: pa.RecordBatch, slots: Numbers, state: State) -> None:
         kept = rows.drop_columns([SLOT])
         for slot in np.unique(slots).tolist():
             state["held"][slot] = kept.filter(pa.array(slots == slot))
 
-    def _due(self, rows: pa.RecordBatch, order: Numbers, slot: Numbers, tick: Numbers, ticks: Ticks) -> Due | None:
-        """The best of each key at each tick, of rows in the order of ticks and keys."""
+    def _due(
+        self,
+        rows: pa.RecordBatch,
+        edges: Numbers,
+        order: Numbers,
+        codes: npt.NDArray[np.int32],
+        known: pa.Array,
+        ticks: Ticks,
+    ) -> Due | None:
+        """The best of each key at each tick, of rows that are in the order of these."""
         values, _ = float_column(rows.column(self.value))
-        if not self.zeros:
-            order = order[values[order] != 0]
+        if not self.zeros and not (some := values[order] != 0).all():
+            order, edges = order[some], np.append(0, np.cumsum(some))[edges]
         if not order.size:
             return None
-        edges = edges_of(tick[order], slot[order])
-        order = order_within(edges, order, -values, np.zeros(values.size, np.int64))
         # only those which reach the k-th value are told apart by their names
-        least = values[order[np.minimum(edges[:-1] + self.k, edges[1:]) - 1]]
-        order = order[values[order] >= np.repeat(least, np.diff(edges))]
-        edges = edges_of(tick[order], slot[order])
-        names = np.zeros(values.size, np.int64)
-        names[order] = ranks_of(rows.column(self.item).take(pa.array(order)))
-        order = order_within(edges, order, -values, names)
-        rank = np.arange(order.size) - np.repeat(edges[:-1], np.diff(edges)) + 1
+        edges, order = largest_within(edges, order, values, self.k)
+        names = np.zeros(len(known), np.int64)
+        used = distinct(codes[order].astype(np.int64), len(known))
+        names[used] = ranks_of(known.take(pa.array(used)))
+        order = order[order_within(edges, np.arange(order.size), -values[order], names[codes[order]])]
+        rank = places_within(edges) + 1
         best = rank <= self.k
         order, rank = order[best], rank[best]
-        taken = pa.array(order)
-        times = ticks.origin + tick[order] * in_us(self.every)
+        times = ticks.origin + int_column(rows.column(TICK))[order] * in_us(self.every)
         columns = {
             "tick_time": from_microseconds(times),
             "rank": pa.array(rank),
-            self.item: rows.column(self.item).take(taken),
-            self.value: rows.column(self.value).take(taken),
+            self.item: taken(rows.column(self.item), order),
+            self.value: taken(rows.column(self.value), order),
         }
-        return Due(slot[order], pa.RecordBatch.from_pydict(columns), times)
+        return Due(int_column(rows.column(SLOT))[order], pa.RecordBatch.from_pydict(columns), times)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -245,3 +264,17 @@ class TopK(KeyedTask):
         five = timedelta(seconds=5)
         yield Case(cls(by=("key",), item="item", value="n", every=five, k=2), batch)
         yield Case(cls(item="item", value="n", every=five, k=1, zeros=True, partial=False), batch, "one key")
+
+
+def _by_tick(tick: Numbers, slot: Numbers, keys: int) -> Numbers:
+    """The order of rows by tick and slot, of which there are so many keys; those of one stay in order."""
+    if are_sorted([tick, slot], tick.size):
+        return np.arange(tick.size)
+    if keys <= tick.size and are_sorted([tick], tick.size):
+        return by_number_within(edges_of(tick), np.arange(tick.size), slot, keys)
+    return np.lexsort((slot, tick))
+
+
+def _plain(items: pa.Array) -> pa.Array:
+    """Items of which equal ones look alike: -0.0 is 0.0."""
+    return pc.add(items, 0.0) if pa.types.is_floating(items.type) else items
