@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.ordering import are_sorted, edges_of, order_of, order_within, ranks_of
+from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_of, order_within, ranks_of
 
 few = st.integers(-2, 2)
 
@@ -38,6 +38,15 @@ def test_runs_are_sorted_by_two_columns_and_where_these_agree_by_row(runs, backw
     order = np.concatenate([np.arange(a, b)[:: -1 if backwards else 1] for a, b in itertools.pairwise(edges)] + [[]])
     wanted = [i for a, b in itertools.pairwise(edges) for i in sorted(range(a, b), key=lambda i: (*rows[i], i))]
     assert order_within(edges, order.astype(np.int64), first, second).tolist() == wanted
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=9), max_size=4), st.randoms())
+def test_runs_are_sorted_by_numbers_and_equal_ones_stay(runs, choose):
+    numbers = np.array([n for run in runs for n in run], np.int64)
+    edges = np.cumsum([0, *map(len, runs)])
+    order = choose.sample(range(numbers.size), numbers.size)
+    wanted = [i for a, b in itertools.pairwise(edges) for i in sorted(order[a:b], key=lambda i: numbers[i])]
+    assert by_number_within(edges, np.array(order, np.int64), numbers, 5).tolist() == wanted
 
 
 @given(st.integers(0, 2**32), st.sampled_from([3, 2**62]))

@@ -93,6 +93,8 @@ def test_long_lines_are_read_where_they_lie(cores, apart, tmp_path, monkeypatch)
             wanted.append((seq, key, counted[key]))
     assert [(row["seq"], row["key"], row["count"]) for row in found["counts"].to_pylist()] == wanted
     assert sorted(row["raw"] for row in found.errors.to_pylist()) == sorted(
-        json_text({"seq": i, "event_time": None, "payload": line + "\n"}) for i, line in enumerate(lines) if "," not in line
+        json_text({"seq": i, "event_time": None, "payload": line + "\n"})
+        for i, line in enumerate(lines)
+        if "," not in line
     )
     assert len(seen) <= 6  # not one for each file

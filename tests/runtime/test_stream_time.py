@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import ClassVar
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.clock import MARKS, Clock, StepClock
+from riot_ops.core.clock import MARKS, NEVER, Clock, StepClock
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Due
 from riot_ops.core.order import with_tick_places
@@ -85,6 +85,34 @@ def test_marks_told_in_any_pieces_give_the_same_time(times, ahead, choose):
     ticks = StreamTime(clock).ticks(batch, marks)
     found = [None if now < 0 else now // 1_000_000 for now in ticks.at_rows(len(times)).tolist()]
     assert found == naive_time(times, ahead)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 60)), max_size=40),
+    st.sampled_from([None, 10]),
+    st.integers(0, 9),
+    st.booleans(),
+    st.randoms(),
+)
+def test_whole_periods_pass_at_the_same_rows_and_messages(times, ahead, lag, from_first, choose):
+    """Who counts periods alone sees them pass where who is told of all moves does; behind all, time is the same."""
+    batch, period = timed(times), 7_000_000
+    cut = choose.randint(0, len(times))
+    parts = [part for part in (batch.slice(0, cut), batch.slice(cut)) if part.num_rows]
+    lagging = StepClock(("x",), 1, lag * 1_000_000, None if ahead is None else ahead * 1_000_000, from_first)
+    seen = []
+    for clock in (lagging, replace(lagging, period=period)):
+        time, passed, moved = StreamTime(clock), [], []
+        for part in parts:
+            ticks = time.ticks(part, [marks_of(part, 1, ahead is not None)])
+            count = [None if m == NEVER else (m - ticks.origin) // period for m in ticks.moments.tolist()]
+            passed += ticks.at_rows(part.num_rows, np.array(count, object)).tolist()
+            moved += [n for n, a, b in zip(ticks.seq.tolist(), count, count[1:], strict=False) if a != b]
+            told = ticks.times.size
+        seen.append((passed, moved, time.now, time.seq, time.saved()))
+        if clock.period and parts:
+            assert told <= len(set(passed)) + 1
+    assert seen[0] == seen[1]
 
 
 def test_what_is_due_above_comes_before_time_moves_here():
@@ -374,6 +402,7 @@ def test_several_sources_count_together():
         ({"period": timedelta(0)}, "period must be longer"),
         ({"period": timedelta(1), "delay": timedelta(-1)}, "delay must not"),
         ({"period": timedelta(1), "max_ahead": timedelta(0)}, "max_ahead must be longer"),
+        ({"period": timedelta(1), "delay": timedelta(1), "whole": True}, "whole periods have no delay"),
     ],
 )
 def test_wrong_clocks_are_refused(parameters, text):

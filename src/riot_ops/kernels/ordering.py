@@ -214,20 +214,38 @@ def by_number(numbers: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int6
     return order
 
 
+@kernel
+def _group_within(edges: Any, order: Any, numbers: Any, begins: Any, at: Any, rows: Any, runs: Any, out: Any) -> None:
+    """Rows by their numbers, each with its run, and from there to where their runs go on."""
+    for r in range(edges.size - 1):
+        for j in range(edges[r], edges[r + 1]):
+            row = order[np.uint64(j)]
+            s = np.uint64(numbers[np.uint64(row)])
+            place = np.uint64(begins[s])
+            begins[s] += 1
+            rows[place] = row
+            runs[place] = r
+    for place in range(order.size):
+        r = np.uint64(runs[np.uint64(place)])
+        out[np.uint64(at[r])] = rows[np.uint64(place)]
+        at[r] += 1
+
+
 def by_number_within(
     edges: npt.NDArray[np.int64], order: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], count: int
 ) -> npt.NDArray[np.int64]:
     """The order with the rows of each run sorted by numbers from 0 on, of which there are so many; equal ones stay.
 
-    Run r is ``order[edges[r] : edges[r + 1]]``. O(rows + count), however many runs there are.
+    Run r is ``order[edges[r] : edges[r + 1]]``; together they are all rows. O(rows + count), however many runs.
 
     >>> by_number_within(np.array([0, 2, 4]), np.arange(4), np.array([1, 0, 0, 0]), 2).tolist()
     [1, 0, 2, 3]
     """
-    runs = np.empty(order.size, np.int64)
-    runs[order] = np.repeat(np.arange(edges.size - 1), np.diff(edges))
-    order = order[by_number(numbers[order], count)]
-    return order[by_number(runs[order], edges.size - 1)]
+    sizes = np.bincount(numbers, minlength=count)
+    rows, runs, out = (np.empty(order.size, np.int64) for _ in range(3))
+    begins = np.cumsum(sizes) - sizes
+    _group_within(readonly(edges), readonly(order), readonly(numbers), begins, np.array(edges), rows, runs, out)
+    return out
 
 
 def edges_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
