@@ -225,10 +225,10 @@ def _group_within(edges: Any, order: Any, numbers: Any, begins: Any, at: Any, ro
             begins[s] += 1
             rows[place] = row
             runs[place] = r
-    for place in range(order.size):
-        r = np.uint64(runs[np.uint64(place)])
-        out[np.uint64(at[r])] = rows[np.uint64(place)]
-        at[r] += 1
+    for k in range(order.size):
+        run = np.uint64(runs[np.uint64(k)])
+        out[np.uint64(at[run])] = rows[np.uint64(k)]
+        at[run] += 1
 
 
 def by_number_within(
