@@ -26,6 +26,7 @@ from riot_ops.core.fits import FITS
 from riot_ops.core.parameters import check_parameters, parameters_to_json, registry_name
 from riot_ops.core.reach import Reach
 from riot_ops.core.remembering import parameters_of, remembered
+from riot_ops.core.state_field import StateField
 
 __all__ = [
     "Due",
@@ -41,58 +42,6 @@ __all__ = [
 
 Requirement = Literal["number", "text", "any"]
 State = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StateField:
-    """One field of a key's state.
-
-    Parameters
-    ----------
-    dtype : str
-        NumPy type such as ``float64``; or ``json`` (any JSON value) and ``rows`` (a record batch or
-        None), which are kept as a list with one Python object per key.
-    shape : int
-        Length of the field; 0 for a scalar.
-    initial : number or object
-        Value for a new key.
-    grows : bool, default False
-        Whether the task may put a longer array in place of the field's, see :meth:`widened`; ``shape`` is its length at
-        first.
-    """
-
-    dtype: str
-    shape: int = 0
-    initial: Any = 0
-    grows: bool = False
-
-    @property
-    def is_object(self) -> bool:
-        return self.dtype in ("json", "rows")
-
-    def empty(self, n: int, like: Any = None) -> Any:
-        """The field for n new keys; of one that grows with the length of an array of it."""
-        if self.is_object:
-            return [self.initial] * n
-        shape = like.shape[1] if self.grows and like is not None else self.shape
-        room = (n, shape) if shape else n
-        # of zeros the system gives no memory before they are written to
-        return np.full(room, self.initial, self.dtype) if self.initial else np.zeros(room, self.dtype)
-
-    def widened(self, array: Any, least: int) -> Any:
-        """An array of a field that grows, twice as long until it has room for so many values of each key."""
-        width = array.shape[1]
-        while width < least:
-            width *= 2
-        if width == array.shape[1]:
-            return array
-        grown = self.empty(len(array), np.empty((0, width)))
-        grown[:, : array.shape[1]] = array
-        return grown
-
-    def bytes_of(self, array: Any) -> int:
-        """Bytes that a key takes in an array; of an object, about."""
-        return 64 if self.is_object else array.itemsize * (array.shape[1] if array.ndim > 1 else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +148,13 @@ class StatelessOperator(Operator):
         """The same in batches of limited size, for a task whose output may be far larger than its input."""
         yield self.apply(batch, dead)
 
+    def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Any] | None:
+        """The same as :class:`~riot_ops.kernels.derived.Derived`, of which what records share is copied later, if at all.
+
+        None, as by default, of a task that makes batches at once.
+        """
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOperator(StatelessOperator):
@@ -296,6 +252,16 @@ class KeyedOperator(Operator):
         Where these fit row by row, as those do that were made of the same records, nobody has to bring their rows
         together. The result is what :meth:`update` would give of all rows in order, with nothing held and nothing
         rejected; None where that cannot be told at once.
+        """
+        return None
+
+    def update_derived(self, rows: Any, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> Any | None:
+        """In place of :meth:`admit` and :meth:`update` for a :class:`~riot_ops.kernels.derived.Derived`, in order.
+
+        Where the words are the key, ``slots[i]`` is that of the key ``rows.keys()[i]``. Of a :attr:`pooled` task, which
+        holds nothing then and is not to, the fields in ``by`` tell the texts apart. The result, a batch or a
+        ``Derived``, is what :meth:`update` would give; None where that cannot be told of these rows, and nothing has
+        been done.
         """
         return None
 

@@ -26,8 +26,6 @@ class WordCounts(NamedTuple):
 
     Attributes
     ----------
-    places : array of int64, shape (n,)
-        The place of each entry in its text; whole texts have the first.
     counts : array of int64, shape (n,)
         How often the word is there; of a whole text, how many words there are.
     codes : array of int32, shape (n,)
@@ -38,7 +36,6 @@ class WordCounts(NamedTuple):
         The different words of all texts end to end, in the order in which each comes first.
     """
 
-    places: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
     codes: npt.NDArray[np.int32]
     entries: npt.NDArray[np.int64]
@@ -85,7 +82,7 @@ def _enter(hashes: Any, known: Any, table: Any, shift: Any) -> None:
 @kernel
 def _count(
     data: Any, starts: Any, ends: Any, valid: Any, bit: Any, with_whole: Any, table: Any, shift: Any, at_: Any,
-    heads: Any, hashes: Any, last: Any, mapped: Any, places: Any, counts: Any, codes: Any, entries: Any, different: Any,
+    heads: Any, hashes: Any, last: Any, mapped: Any, counts: Any, codes: Any, entries: Any, different: Any,
     offsets: Any, text: Any,
 ) -> None:  # fmt: skip
     """Fill in the entries of texts, as long as there is room in the table.
@@ -109,7 +106,6 @@ def _count(
             break
         head = n
         if with_whole:
-            places[n] = 0
             codes[n] = 0
             n += 1
         before = n
@@ -163,7 +159,6 @@ def _count(
                 u = np.uint64(e)
                 last[np.uint64(k)] = e
                 codes[u] = k
-                places[u] = e - head
                 counts[u] = (counts[u] if again else 0) + 1
                 n += not again
                 begin = -1
@@ -197,11 +192,11 @@ def word_counts(
     heads, hashes, last = np.empty((0, 2), np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
     offsets = np.empty(1, np.int32)
     mapped = np.empty(longest + 2 * WIDTH, np.uint8)
-    places, counts, codes = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
+    counts, codes = np.empty(room, np.int64), np.empty(room, np.int32)
     entries, different = np.empty(starts.size, np.int64), np.empty(starts.size, np.int64)
     text = np.empty(size + 8, np.uint8)
     given: tuple[Any, ...] = (data, starts, ends, valid, _SMALL if lowercase else _NO, with_whole)
-    made: tuple[Any, ...] = (mapped, places, counts, codes, entries, different)
+    made: tuple[Any, ...] = (mapped, counts, codes, entries, different)
     at = np.zeros(4, np.int64)
     bits = FEWEST_BITS
     while True:
@@ -214,4 +209,4 @@ def word_counts(
             break
         bits += 1
     _, n, known, used = at.tolist()
-    return WordCounts(places[:n], counts[:n], codes[:n], entries, different, offsets[: known + 1], text[:used])
+    return WordCounts(counts[:n], codes[:n], entries, different, offsets[: known + 1], text[:used])

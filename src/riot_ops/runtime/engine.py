@@ -17,6 +17,7 @@ from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.selection import SMALL, Draft, Rows, Selection, finish, kept, whole
 from riot_ops.runtime.batches import ARRIVAL, as_others, in_order, is_in_order, merged, merged_in_order, numbered
@@ -182,7 +183,7 @@ class Engine:
         elif kind == "filter":
             results = [self._filtered(operator, b, dead) for b in batches]
         elif kind == "stateless":
-            results = [out for b in batches for out in applied(operator, b, dead)]
+            results = [out for b in batches for out in operator.derived(b, dead) or applied(operator, b, dead)]
         else:
             state = self.states[step.id]
             due = None
@@ -210,6 +211,8 @@ class Engine:
     def _in_order(self, batches: Sequence[Any]) -> Rows:
         if len(batches) > 1:
             return merged_in_order(batches, self.order)
+        if isinstance(batches[0], Derived) and self.order == ARRIVAL and batches[0].rises():
+            return batches[0]
         batch = self._known(batches[0])
         if not isinstance(batch, Selection):
             return in_order(batch, self.order)

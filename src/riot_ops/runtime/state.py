@@ -24,6 +24,7 @@ from riot_ops.core.results import as_batch
 from riot_ops.graph.marks import StreamTime, marks_of
 from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.codes import decoded
+from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.hashing import HashMemo
 from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers
 from riot_ops.kernels.selection import Draft, Rows, names_of, picked, whole
@@ -93,6 +94,11 @@ class KeyedState:
         ``marks`` tell where it may; where the task has nobody who tells, its own records do. ``first`` is the field by
         which both are in order. Returns what came of the rows, and what was due.
         """
+        if isinstance(batch, Derived):
+            if (found := self._update_derived(batch, dead)) is not None:
+                self._names = found.schema.names
+                return found, None
+            batch = batch.whole()
         if batch is not None:
             admitted = self.task.admit(given := self._as_asked(batch), dead)
             batch = batch if admitted is given else as_batch(self.task, "admit", admitted)
@@ -187,6 +193,19 @@ class KeyedState:
             self._add_keys(batch, slots, before)
         self._touched[slots[rows]] = True
         return slots
+
+    def _update_derived(self, rows: Derived, dead: DeadLetters) -> pa.RecordBatch | Derived | None:
+        """What the task makes of records of which several come of one; None if it cannot."""
+        slots = np.empty(0, np.int64)
+        if self.time is not None or (self.task.pooled and self._pool() is not None):
+            return None
+        if self.task.pooled:
+            self._touched[0] = True
+        elif self.key_fields == (rows.word,):
+            slots = self._slots(pa.RecordBatch.from_arrays([rows.keys()], names=[rows.word]), None)
+        else:
+            return None
+        return self.task.update_derived(rows, slots, self.arrays, dead)
 
     def aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
         """What a pooled task that holds nothing makes of a batch of each of its inputs; None if it cannot."""

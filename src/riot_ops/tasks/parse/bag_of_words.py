@@ -6,16 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import byte_spans, joined, pieces, text_sizes
-from riot_ops.kernels.rows import repeated, repeated_words, spread, taken
+from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.strings import not_utf8
-from riot_ops.kernels.word_counts import WordCounts, word_counts
+from riot_ops.kernels.word_counts import word_counts
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
 
 __all__ = ["BagOfWords"]
@@ -125,6 +124,9 @@ class BagOfWords(StatelessTask):
         return joined(list(self.batches(batch, dead)))
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+        return map(Derived.whole, self.derived(batch, dead))
+
+    def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Derived]:
         spoiled = not_utf8(batch.column(self.field))
         if spoiled.any():
             dead.reject(batch, spoiled, "invalid_utf8", f"{self.field} is no UTF-8")
@@ -132,34 +134,21 @@ class BagOfWords(StatelessTask):
         for start, stop in pieces(text_sizes(batch.column(self.field))):
             yield self._counted(batch.slice(start, stop - start))
 
-    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _counted(self, batch: pa.RecordBatch) -> Derived:
         column = batch.column(self.field)
         if pa.types.is_null(column.type):
             column = column.cast(pa.string())
-        found = word_counts(*byte_spans(column), self.lowercase, self.whole is not None)
-        words = found.places.size
-        made = {
-            self.output: self._words(found),
-            self.count: pa.array(found.counts),
-            self.different: pa.array(repeated_words(found.different, found.entries)),
-            next_sub(batch.schema.names): pa.array(found.places),
-        }
-        if self.whole:
-            texts = np.flatnonzero(found.entries)
-            heads = (np.cumsum(found.entries) - found.entries)[texts]
-            made |= {name: spread(taken(batch.column(name), texts), heads, words) for name in self.whole}
-        schema = self.output_schema(batch.schema)
-        columns = [made[f.name] if f.name in made else repeated(batch.column(f.name), found.entries) for f in schema]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def _words(self, found: WordCounts) -> pa.Array:
-        """The word of each entry."""
-        known = found.offsets.size - 1
+        headed = self.whole is not None
+        found = word_counts(*byte_spans(column), self.lowercase, headed)
         buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
-        words = pa.Array.from_buffers(pa.string(), known, buffers, 0)
-        bits = None if self.whole is None else pa.py_buffer(np.packbits(found.places > 0, bitorder="little"))
-        codes = pa.Array.from_buffers(pa.int32(), found.codes.size, [bits, pa.py_buffer(found.codes)])
-        return pa.DictionaryArray.from_arrays(codes, words, safe=False) if self.coded else words.take(codes)
+        words = pa.Array.from_buffers(pa.string(), found.offsets.size - 1, buffers, 0)
+        schema, place = self.output_schema(batch.schema), next_sub(batch.schema.names)
+        own = {self.count: pa.array(found.counts)}
+        names = dict.fromkeys(n for n in schema.names if n not in (*self._made, place))
+        shared = {**{name: batch.column(name) for name in names}, self.different: pa.array(found.different)}
+        of = pa.RecordBatch.from_arrays([*shared.values()], names=[*shared])
+        given = (found.entries, found.codes, words, self.output, place, own, headed)
+        return Derived(schema, of, *given, self.whole or ())
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

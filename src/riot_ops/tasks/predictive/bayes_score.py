@@ -16,8 +16,9 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.core.parameters import Count, Positive, Probability
-from riot_ops.kernels.arrow import count_column
+from riot_ops.kernels.arrow import count_column, readonly
 from riot_ops.kernels.codes import coded
+from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.ordering import are_sorted, ranks_of
 from riot_ops.kernels.rows import taken
@@ -64,6 +65,15 @@ def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, he
 
 
 @kernel
+def _share(bad: Any, good: Any, bad_total: Any, good_total: Any, unknown: Any, least: Any, ham_weight: Any) -> Any:
+    r_bad = bad / bad_total if bad_total > 0 else 0.0
+    r_good = ham_weight * good / good_total if good_total > 0 else 0.0
+    if r_bad + r_good > 0.0:
+        return min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
+    return unknown
+
+
+@kernel
 def _weigh(
     entry: Any, codes: Any, bad: Any, good: Any, head: Any, status: Any, unknown: Any, least: Any, ham_weight: Any,
     newest: Any, counts: Any, shares: Any, known: Any, begins: Any, grouped: Any,
@@ -90,11 +100,7 @@ def _weigh(
             or counts[u, 2] != bad[h]
             or counts[u, 3] != good[h]
         ):
-            r_bad = bad[i] / bad[h] if bad[h] > 0 else 0.0
-            r_good = ham_weight * good[i] / good[h] if good[h] > 0 else 0.0
-            p = unknown
-            if r_bad + r_good > 0.0:
-                p = min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
+            p = _share(bad[i], good[i], bad[h], good[h], unknown, least, ham_weight)
             e = n
             n += 1
             newest[c] = e
@@ -107,6 +113,13 @@ def _weigh(
         grouped[np.uint64(begins[s])] = e
         begins[s] += 1
     return n
+
+
+@kernel
+def _shares(bad: Any, good: Any, unknown: Any, least: Any, ham_weight: Any, shares: Any) -> None:
+    """How much each word speaks for spam; the counts of all words stand ahead of those of each."""
+    for k in range(shares.size):
+        shares[k] = _share(bad[k + 1], good[k + 1], bad[0], good[0], unknown, least, ham_weight)
 
 
 @kernel
@@ -287,12 +300,7 @@ class BayesScore(KeyedTask):
         rule: tuple[Any, ...] = (self.unknown, self.least, self.ham_weight)
         found: tuple[Any, ...] = (newest, counts, shares, known, begins.copy(), grouped)
         judged = _weigh(*(entry, codes, bad, good, head, status, *rule, *found))
-        order = np.lexsort((ranks_of(words)[known[:judged]], -np.abs(shares[:judged] - 0.5)))
-        numbers, against, odds = np.empty(judged, np.int32), np.empty(judged), np.empty(n)
-        numbers[order] = np.arange(judged, dtype=np.int32)
-        _logs(shares[order], against)
-        chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN) + TOGETHER, np.int32)
-        _score(size, begins, grouped, numbers, against, self.words, chosen, np.empty_like(chosen), odds)
+        odds = self._odds(begins, size, grouped, shares[:judged], ranks_of(words)[known[:judged]])
         done = status == COMPLETE
         state["held"][0] = None
         if n + grouped.size < slots.size or not done.all():  # not every row is of a message that is complete
@@ -309,22 +317,57 @@ class BayesScore(KeyedTask):
         order = np.flatnonzero(done)
         if not are_sorted([last[order]], order.size):
             order = order[np.argsort(last[order])]
-        return self._judged(batch, head[order], odds[order], size[order] > 0)
+        heads = head[order]
+        schema = self.output_schema(batch.schema)
+        carried = [taken(batch.column(name), heads) for name in schema.names[:-2]]
+        return self._judged(schema, carried, odds[order], size[order] > 0)
+
+    def update_derived(
+        self, rows: Derived, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch | None:
+        different, counts = rows.shared(self.different), [rows.told.get(name) for name in ("count_bad", "count_good")]
+        texts = np.flatnonzero(rows.times)
+        size = rows.times[texts] - 1
+        whole = rows.headed and rows.word == self.word and self.by == ("seq",)  # which rises, and so is told apart
+        if not whole or different is None or any(one is None for one in counts):
+            return None
+        if not np.array_equal(count_column(different)[texts], size):
+            return None
+        shares = np.empty(len(rows.words))
+        _shares(*map(readonly, counts), self.unknown, self.least, self.ham_weight, shares)
+        odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, ranks_of(rows.words))
+        heads = rows.heads(texts)
+        if not self.emit_empty and not size.all():
+            dead.reject(heads, size == 0, "no_words", "the message has no word")
+            heads, odds, size = heads.filter(pa.array(size > 0)), odds[size > 0], size[size > 0]
+        schema = self.output_schema(rows.schema)
+        return self._judged(schema, [heads.column(name) for name in schema.names[:-2]], odds, size > 0)
+
+    def _odds(
+        self,
+        begins: npt.NDArray[np.int64],
+        size: npt.NDArray[np.int64],
+        grouped: npt.NDArray[Any],
+        shares: npt.NDArray[np.float64],
+        ranks: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64]:
+        """The logarithm of the odds against spam of each message, given how much words speak for it."""
+        order = np.lexsort((ranks, -np.abs(shares - 0.5)))
+        numbers, against, odds = np.empty(order.size, np.int32), np.empty(order.size), np.empty(size.size)
+        numbers[order] = np.arange(order.size, dtype=np.int32)
+        _logs(shares[order], against)
+        chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN) + TOGETHER, np.int32)
+        _score(size, begins, grouped, numbers, against, self.words, chosen, np.empty_like(chosen), odds)
+        return odds
 
     def _judged(
-        self,
-        batch: pa.RecordBatch,
-        heads: npt.NDArray[np.int64],
-        odds: npt.NDArray[np.float64],
-        worded: npt.NDArray[np.bool_],
+        self, schema: pa.Schema, carried: list[pa.Array], odds: npt.NDArray[np.float64], worded: npt.NDArray[np.bool_]
     ) -> pa.RecordBatch:
-        """The results of messages, given their records of the whole."""
-        schema = self.output_schema(batch.schema)
+        """The results of messages, of which the records of the whole have these fields."""
         with np.errstate(over="ignore"):
             share = 1.0 / (1.0 + np.exp(odds))
-        columns = [taken(batch.column(name), heads) for name in schema.names[:-2]]
         spam = (share > self.threshold) & worded
-        return pa.RecordBatch.from_arrays([*columns, pa.array(share), pa.array(spam)], schema=schema)
+        return pa.RecordBatch.from_arrays([*carried, pa.array(share), pa.array(spam)], schema=schema)
 
     def end(
         self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters

@@ -15,6 +15,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import count_column, truths
 from riot_ops.kernels.codes import decoded
+from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.word_table import WordTable
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -35,6 +36,27 @@ def _learn(slots: Any, labels: Any, counts: Any, bad: Any, good: Any, found_bad:
             good[s] += counts[i]
         found_bad[i] = bad[s]
         found_good[i] = good[s]
+
+
+@kernel
+def _learn_words(
+    times: Any, labels: Any, codes: Any, counts: Any, headed: Any, slots: Any, bad: Any, good: Any
+) -> None:  # fmt: skip
+    """The same of the words of texts that have one label, where nobody asks; the first of each may be of the whole."""
+    begin = 0
+    for text in range(times.size):
+        end = begin + times[text]
+        label = labels[text]
+        for i in range(begin, end):
+            word = np.int64(codes[i]) + headed
+            if headed and i == begin:
+                word = 0
+            s = slots[np.uint64(word)]
+            if label == 1:
+                bad[s] += counts[i]
+            elif label == 0:
+                good[s] += counts[i]
+        begin = end
 
 
 @register
@@ -147,6 +169,25 @@ class SpamCounts(KeyedTask):
         for name, values in zip(OUTPUTS, found, strict=True):
             batch = replace_column(batch, name, pa.array(values))
         return batch if self.emit == "each" else decoded(batch.select(schema.names))
+
+    def update_derived(
+        self, rows: Derived, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch | Derived | None:
+        label, counts = rows.shared(self.label), rows.own.get(self.count)
+        if label is None or counts is None:
+            return None
+        labels = truths(label)
+        asked = self.emit == "each" and bool((labels < 0).all())
+        if self.emit == "each" and not asked and (labels < 0).any():
+            return None
+        if self.table is not None:
+            self._recall(rows.keys(), slots, state, WordTable.load(self.table))
+        schema = self.output_schema(rows.schema)
+        if asked:
+            return rows.telling(schema, {n: state[n.removeprefix("count_")][slots] for n in OUTPUTS})
+        given = (rows.times, labels, rows.codes, count_column(counts), int(rows.headed))
+        _learn_words(*given, slots, state["bad"], state["good"])
+        return pa.RecordBatch.from_pylist([], schema)
 
     def _recall(self, words: pa.Array, slots: npt.NDArray[np.int64], state: State, table: WordTable) -> None:
         """What the table says of words that come for the first time."""
