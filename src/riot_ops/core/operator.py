@@ -149,9 +149,9 @@ class StatelessOperator(Operator):
         yield self.apply(batch, dead)
 
     def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Any] | None:
-        """The same as :class:`~riot_ops.kernels.derived.Derived`, of which what records share is copied later, if at all.
+        """The same as :class:`~riot_ops.kernels.derived.Derived`: what records share is copied later, if at all.
 
-        None, as by default, of a task that makes batches at once.
+        None, as by default, where a task makes batches at once.
         """
         return None
 

@@ -7,7 +7,7 @@ what they share, how many there are of each, and their words, as numbers into a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,8 @@ def _number(times: Any, places: Any) -> None:
 class Derived:
     """Words of texts, which look like a batch of records with a word each.
 
-    Those of one text follow one another. In the records there is each field of ``schema``: the ``word`` and its
-    ``place`` in the text; what each record has of its ``own``; what is ``told`` of a word; and what all of a text share.
+    Those of one text follow one another. The fields of ``schema`` are the ``word`` and its ``place`` in the text, what
+    each record has of its ``own``, what is ``told`` of a word, and what all records of a text share.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Derived:
         return seq is not None and bool((seq[1:] > seq[:-1]).all())
 
     def keys(self) -> pa.Array:
-        """The different words, and null ahead of them where a record has none: in the order in which each first comes."""
+        """The different words in the order in which they come, null ahead of them where there are records without."""
         return pa.concat_arrays([pa.nulls(1, self.words.type), self.words]) if self.headed else self.words
 
     def telling(self, schema: pa.Schema, told: Mapping[str, npt.NDArray[np.int64]]) -> Derived:
@@ -118,12 +118,14 @@ class Derived:
         given = (self.of, self.times, self.codes, self.words, self.word, self.place, self.own, self.headed, self.first)
         return Derived(schema, *given, {**self.told, **told})
 
-    def heads(self, texts: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """The first record of each of some texts, which have one."""
+    def heads(self, texts: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The first record of each of some texts, which have one, with all fields or these."""
+        schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         rows = self.starts[texts]
-        own = {name: taken(column, rows) for name, column in self.own.items()}
-        few = (taken_rows(self.of, texts), np.ones(texts.size, np.int64), self.codes[rows], self.words)
-        return Derived(self.schema, *few, self.word, self.place, own, self.headed, self.first, self.told).whole()
+        own = {name: taken(column, rows) for name, column in self.own.items() if name in schema.names}
+        of = taken_rows(self.of.select([name for name in self.of.schema.names if name in schema.names]), texts)
+        given = (np.ones(texts.size, np.int64), self.codes[rows], self.words, self.word, self.place, own)
+        return Derived(schema, of, *given, self.headed, self.first, self.told).whole()
 
     def whole(self) -> pa.RecordBatch:
         """A batch of the records."""

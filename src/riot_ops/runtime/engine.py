@@ -191,6 +191,8 @@ class Engine:
             if len(batches) > 1:
                 batches = [whole(b) for b in batches]
                 made = state.aligned(batches) if self.order == ARRIVAL else None
+            elif batches and isinstance(batches[0], Derived) and self.order == ARRIVAL and batches[0].rises():
+                made = state.derived(batches[0], dead)
             if made is None:
                 batch = self._in_order(batches) if batches else None
                 made, due = state.process(batch, dead, marks, self.order[0])
@@ -211,8 +213,6 @@ class Engine:
     def _in_order(self, batches: Sequence[Any]) -> Rows:
         if len(batches) > 1:
             return merged_in_order(batches, self.order)
-        if isinstance(batches[0], Derived) and self.order == ARRIVAL and batches[0].rises():
-            return batches[0]
         batch = self._known(batches[0])
         if not isinstance(batch, Selection):
             return in_order(batch, self.order)

@@ -1,9 +1,8 @@
 """Keyed state as a structure of arrays: slots, growth, snapshots, time to live.
 
-A task declares the state of one key as named fields; :class:`KeyedState` owns an array per field
-with one row per key. Snapshots are Arrow IPC streams whose metadata name the task, its version
-and its parameters; a snapshot of anything else is refused. A *delta* snapshot holds only the keys
-touched since the one before, so that its size follows the work done and not the number of keys.
+A task declares the state of one key as named fields; :class:`KeyedState` owns an array per field with a row per key.
+Snapshots name the task, its version and its parameters, and one of anything else is refused. A *delta* snapshot holds
+only the keys touched since the one before: its size follows the work done.
 """
 
 from __future__ import annotations
@@ -80,8 +79,6 @@ class KeyedState:
         self._kept = 0  # keys that were alive when it was last looked
         self._renumbered = False  # whether slots have other numbers than in the last snapshot
 
-    # -- running -----------------------------------------------------------------------------------
-
     def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> list[pa.RecordBatch]:
         """Run the task by itself over a batch whose rows are in order: what comes of these, and what is due."""
         return [out for out in self.process(batch, dead) if out is not None]
@@ -94,13 +91,8 @@ class KeyedState:
         ``marks`` tell where it may; where the task has nobody who tells, its own records do. ``first`` is the field by
         which both are in order. Returns what came of the rows, and what was due.
         """
-        if isinstance(batch, Derived):
-            if (found := self._update_derived(batch, dead)) is not None:
-                self._names = found.schema.names
-                return found, None
-            batch = batch.whole()
         if batch is not None:
-            admitted = self.task.admit(given := self._as_asked(batch), dead)
+            admitted = self.task.admit(given := batch if self.task.selects else whole(batch), dead)
             batch = batch if admitted is given else as_batch(self.task, "admit", admitted)
         ticks = None if self.time is None else self._ticks(whole(batch), marks, first)
         made, due = self._processed(batch, ticks, dead)
@@ -108,10 +100,6 @@ class KeyedState:
             self._names = names_of(made)
         self._forget()
         return made, due
-
-    def _as_asked(self, batch: Rows) -> Any:
-        """What the task takes for a batch."""
-        return batch if self.task.selects else whole(batch)
 
     def _ticks(self, batch: pa.RecordBatch | None, marks: Sequence[pa.RecordBatch], first: str) -> Ticks:
         assert self.time is not None
@@ -175,7 +163,8 @@ class KeyedState:
         return due_records(due, ticks, self._delay, self.time.seq, self.keys(), self.index.hashes[0])
 
     def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
-        made = self.task.update(self._as_asked(batch), self._slots(batch, ticks), self.arrays, dead)
+        given: Any = batch if self.task.selects else whole(batch)
+        made = self.task.update(given, self._slots(batch, ticks), self.arrays, dead)
         return made if isinstance(made, Draft) else as_batch(self.task, "update", made)
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
@@ -194,22 +183,20 @@ class KeyedState:
         self._touched[slots[rows]] = True
         return slots
 
-    def _update_derived(self, rows: Derived, dead: DeadLetters) -> pa.RecordBatch | Derived | None:
-        """What the task makes of records of which several come of one; None if it cannot."""
-        slots = np.empty(0, np.int64)
-        if self.time is not None or (self.task.pooled and self._pool() is not None):
-            return None
-        if self.task.pooled:
-            self._touched[0] = True
-        elif self.key_fields == (rows.word,):
+    def derived(self, rows: Derived, dead: DeadLetters) -> pa.RecordBatch | Derived | None:
+        """What the task makes of records in order of which several come of one; None if it cannot."""
+        slots = np.zeros(1, np.int64)
+        if not self.task.pooled and self.time is None and self.key_fields == (rows.word,):
             slots = self._slots(pa.RecordBatch.from_arrays([rows.keys()], names=[rows.word]), None)
-        else:
+        elif not self.task.pooled or self._pool() is not None:
             return None
-        return self.task.update_derived(rows, slots, self.arrays, dead)
+        if (made := self.task.update_derived(rows, slots, self.arrays, dead)) is not None:
+            self._touched[slots], self._names = True, made.schema.names
+        return made
 
     def aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
         """What a pooled task that holds nothing makes of a batch of each of its inputs; None if it cannot."""
-        if not self.task.pooled or len(batches) < 2 or self._pool() is not None:
+        if not self.task.pooled or self._pool() is not None:
             return None
         if (made := self.task.aligned(batches, self.arrays)) is not None:
             self._touched[0], self._names = True, made.schema.names
@@ -257,7 +244,7 @@ class KeyedState:
         Raises :class:`StateError` where the tasks differ, or states of this task cannot be merged:
         most depend on the order of the records, or (with a time to live) on when they came.
         """
-        check_identity(other._identity("full"), self._identity("full"), " to merge")
+        check_identity(state_identity(other.task, "full"), state_identity(self.task, "full"), " to merge")
         empty = {name: field.empty(0) for name, field in self.fields.items()}
         if self.task.ttl or self.task.merge(empty, empty) is None:
             raise StateError(f"two states of {self.task.name()} cannot be merged into one")
@@ -346,8 +333,6 @@ class KeyedState:
             self._keys = [keys.take(pa.array(live))]
         self.time, self._renumbered = time, True
 
-    # -- snapshots ---------------------------------------------------------------------------------
-
     def snapshot(self, kind: Literal["full", "delta"] = "full") -> bytes:
         """The state as bytes: all of it, or what changed since the last snapshot."""
         (data,) = self.pieces(kind)
@@ -386,7 +371,7 @@ class KeyedState:
             rows[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
         time = [] if self.time is None else self.time.saved()
         if kind not in self._who:
-            self._who[kind] = json.dumps(self._identity(kind)).encode()
+            self._who[kind] = json.dumps(state_identity(self.task, kind)).encode()
         return snapshot_of(self._who[kind], self._names, time, rows, self.keys(), new)
 
     def restore(self, data: bytes, where: str = "") -> None:
@@ -395,7 +380,7 @@ class KeyedState:
         Raises :class:`StateError` where the snapshot belongs to another task, version or parameters.
         """
         identity, names, time, new, rows, keys = unpack_snapshot(data, where)
-        check_identity(identity, self._identity(str(identity.get("kind"))), where)
+        check_identity(identity, state_identity(self.task, str(identity.get("kind"))), where)
         if identity["kind"] == "full":
             self._reset()
         self._names = names
@@ -413,6 +398,3 @@ class KeyedState:
             self._keys = [self.keys().slice(0, new)] if held > new else self._keys
             self._keys.append(keys.replace_schema_metadata(None))
         self._saved = self.index.size
-
-    def _identity(self, kind: str) -> dict[str, Any]:
-        return state_identity(self.task, kind)

@@ -14,6 +14,7 @@ import riot_ops as ro
 from riot_ops.bench.opponents.dspbench.spam_filter import spam_filter as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import spam_filter
+from riot_ops.kernels.derived import Derived
 from riot_ops.models import WordTable
 from riot_ops.streams import replay
 from tests.reference.dspbench.spam_filter import Table, tokens
@@ -130,6 +131,18 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
     head.run({"training": ro.MemorySource(table(training)), "analysis": ro.MemorySource(table(mails[:4]))}, **kept)
     both = {"training": ro.MemorySource(table(training)), "analysis": ro.MemorySource(table(mails))}
     assert found(tail.run(both, **kept)["results"]) == wanted
+
+
+def test_nothing_is_put_beside_each_word(monkeypatch):
+    both = {
+        "training": table(['{"id": "1", "message": "win cash", "spam": true}']),
+        "analysis": table(['{"id": "2", "message": "win we"}', '{"id": "3", "message": "we"}']),
+    }
+    by_time = spam_filter().run(both, order="event_time", cores=1)["results"]  # for that order they are batches
+    monkeypatch.setattr(Derived, "_words", None)
+    assert found(spam_filter().run(both, cores=1)["results"]) == found(by_time)
+    with pytest.raises(TypeError):
+        spam_filter().run(both, order="event_time", cores=1)
 
 
 def test_messages_without_words_are_counted():

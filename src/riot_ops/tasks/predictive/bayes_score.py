@@ -325,23 +325,24 @@ class BayesScore(KeyedTask):
     def update_derived(
         self, rows: Derived, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch | None:
-        different, counts = rows.shared(self.different), [rows.told.get(name) for name in ("count_bad", "count_good")]
+        different, bad, good = rows.shared(self.different), rows.told.get("count_bad"), rows.told.get("count_good")
         texts = np.flatnonzero(rows.times)
         size = rows.times[texts] - 1
         whole = rows.headed and rows.word == self.word and self.by == ("seq",)  # which rises, and so is told apart
-        if not whole or different is None or any(one is None for one in counts):
+        if not whole or different is None or bad is None or good is None:
             return None
         if not np.array_equal(count_column(different)[texts], size):
             return None
         shares = np.empty(len(rows.words))
-        _shares(*map(readonly, counts), self.unknown, self.least, self.ham_weight, shares)
+        _shares(readonly(bad), readonly(good), self.unknown, self.least, self.ham_weight, shares)
         odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, ranks_of(rows.words))
-        heads = rows.heads(texts)
-        if not self.emit_empty and not size.all():
-            dead.reject(heads, size == 0, "no_words", "the message has no word")
-            heads, odds, size = heads.filter(pa.array(size > 0)), odds[size > 0], size[size > 0]
+        if not self.emit_empty and not (worded := size > 0).all():
+            empty = rows.heads(texts[~worded])
+            dead.reject(empty, np.arange(empty.num_rows), "no_words", "the message has no word")
+            texts, odds, size = texts[worded], odds[worded], size[worded]
         schema = self.output_schema(rows.schema)
-        return self._judged(schema, [heads.column(name) for name in schema.names[:-2]], odds, size > 0)
+        heads = rows.heads(texts, schema.names[:-2])
+        return self._judged(schema, heads.columns, odds, size > 0)
 
     def _odds(
         self,
