@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from riot_ops.bench.data import Discard, needs
@@ -46,6 +46,8 @@ class Sizes:
 
 
 FULL, QUICK = Sizes(200_000, 4, 3, 6.0, 100.0), Sizes(50_000, 4, 1, 1.0, 30.0)
+#: On Spark: micro-batches so large that what each costs, however little is in it, is no longer most of it.
+FULL_SPARK = replace(FULL, batch=1_000_000, batches=3)
 #: The suites whose applications it measures.
 SUITES = ("dspbench", "neptune")
 
@@ -68,10 +70,9 @@ def measures(
     needs("this benchmark", "bench", "orjson", "psutil")
     needs("drawing the results", "plot", "matplotlib")
     chosen = [_known(label) for label in app] or [one for one in APPLICATIONS.values() if one.suite in SUITES]
-    sizes = QUICK if quick else FULL
     found, before = list[Measure](), load()
     try:
-        for measure in _parts(chosen, sizes, runner, quick):
+        for measure in _parts(chosen, runner, quick):
             found.append(measure)
             yield measure
     finally:
@@ -79,15 +80,17 @@ def measures(
             print(f"page: {write(out or FOLDER, found, before, quick)}", file=sys.stderr)
 
 
-def _parts(chosen: Sequence[Application], sizes: Sizes, runner: str, quick: bool) -> Iterator[Measure]:
+def _parts(chosen: Sequence[Application], runner: str, quick: bool) -> Iterator[Measure]:
     """In process first, where no JVM is there yet; then on Spark, with one core last."""
     if runner != "spark":
+        sizes = QUICK if quick else FULL
         for data, _ in _data(chosen, sizes):
             yield from in_process(data, sizes)
             yield from local_runs(data, sizes.repetitions, sizes.paced_s)
             with one_core():
                 yield from operator_measures(data.first(sizes.batch))
     if runner != "local":
+        sizes = QUICK if quick else FULL_SPARK
         rates = {}
         with spark_session(jvm="full") as spark:
             for data, base in _data(chosen, sizes):
