@@ -76,7 +76,7 @@ def test_names_are_checked():
 
 
 def test_many_dataflows_over_one_stream(monkeypatch):
-    monkeypatch.setattr(reuse_many, "WARM", (10.0, 0.5))
+    monkeypatch.setitem(reuse_many.WARM, "local", (10.0, 0.5))
     monkeypatch.setattr(reuse_many, "COUNTED", (30.0, 1.5))
     found = {m.measure: m for m in reuse.measures(quick=True, many=4)}
     assert set(found) == {f"reuse/many/4/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}

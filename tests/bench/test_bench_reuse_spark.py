@@ -258,7 +258,6 @@ def test_a_trace_on_spark(measured):
 @pytest.mark.spark
 @pytest.mark.integration
 def test_many_dataflows_are_measured_as_in_process(monkeypatch):
-    monkeypatch.setattr(reuse_many, "WARM", (30.0, 5.0))
     monkeypatch.setattr(reuse_many, "COUNTED", (30.0, 4.0))
     found = {m.measure: m for m in reuse.measures(quick=True, many=5, backend="spark")}
     assert set(found) == {f"reuse/many/5/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
