@@ -71,3 +71,26 @@ def test_a_key_that_comes_back_too_late_has_a_new_slot(keys):
     assert found[times == 20].tolist() == np.flatnonzero(times == 20).tolist()
     assert index.live(21).tolist() == sorted(found.tolist())
     assert index.last_seen[found].tolist() == times.tolist()
+
+
+@pytest.mark.parametrize("ttl", [0, 7])
+def test_keys_that_come_and_go_in_a_large_table_beside_a_dictionary(ttl):
+    rng = np.random.default_rng(3)
+    numbers = np.concatenate([np.arange(30_000), (rng.pareto(0.6, 60_000) * 40).astype(np.int64) % 60_000])
+    h1, h2 = hashes(numbers)
+    times = np.arange(numbers.size) // 10_000 * 3 - rng.integers(0, 4, numbers.size)
+    slot_of, last, wanted = {}, [], []
+    for number, time in zip(numbers.tolist(), times.tolist(), strict=True):
+        slot = slot_of.get(number)
+        if slot is None or (ttl and time - last[slot] > ttl):
+            slot = slot_of[number] = len(last)
+            last.append(time)
+        last[slot] = max(last[slot], time)
+        wanted.append(slot)
+    index, found = KeyIndex(ttl), []
+    for start in range(0, numbers.size, 25_000):
+        part = slice(start, start + 25_000)
+        found += index.resolve(h1[part], h2[part], *[times[part]] * bool(ttl)).tolist()
+    assert found == wanted
+    assert index.last_seen.tolist() == (last if ttl else [])
+    assert ttl == 0 or len(last) > len(slot_of) > 30_000

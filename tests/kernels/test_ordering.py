@@ -7,7 +7,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_of, order_within, ranks_of
+from riot_ops.kernels.ordering import (
+    are_sorted,
+    by_number_within,
+    edges_of,
+    order_within,
+    ranks_of,
+    standing_before,
+)
 
 few = st.integers(-2, 2)
 
@@ -21,13 +28,11 @@ def test_whether_rows_are_in_the_order_of_any_number_of_columns(rows, prepare):
         assert are_sorted(columns[:used], len(rows)) == (keys == sorted(keys))
 
 
-@given(st.lists(st.lists(st.tuples(few, few), max_size=8), min_size=1, max_size=3), st.booleans())
-def test_parts_in_order_are_merged_and_others_sorted(parts, prepare):
-    parts = [sorted(part) if prepare else part for part in parts]
-    rows = [row for part in parts for row in part]
-    columns = [np.array([row[c] for row in rows], np.int64) for c in range(2)]
-    wanted = sorted(range(len(rows)), key=lambda i: (*rows[i], i))
-    assert order_of(columns, [len(part) for part in parts]).tolist() == wanted
+@given(st.lists(st.tuples(few, few), max_size=8), st.lists(st.tuples(few, few), max_size=8), st.sampled_from([1, 2]))
+def test_rows_of_one_part_that_stand_before_those_of_another(first, second, used):
+    first, second = (sorted(row[:used] for row in part) for part in (first, second))
+    columns = [[np.array([row[c] for row in part], np.int64) for c in range(used)] for part in (first, second)]
+    assert standing_before(*columns).tolist() == [sum(row <= other for row in first) for other in second]
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from([-1.5, 0.0, 2.0]), few), max_size=90), max_size=4), st.booleans())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ _ENCODED = {str, int, type(None)}
 _NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "None": "null"}
 #: Records that are written one by one: of so few, each call of Arrow's costs more than they do.
 FEW = 256
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
 
 
@@ -146,6 +145,9 @@ def _times(batch: pa.RecordBatch) -> pa.Array:
 
 def _all_in_range(times: pa.Array) -> bool:
     """Whether Python can hold all times that are there."""
+    if not times.null_count and len(times):
+        micros = np.frombuffer(times.buffers()[1], np.int64, len(times), 8 * times.offset)
+        return bool(micros.min() >= EARLIEST and micros.max() <= LATEST)
     least, most = pc.min_max(times.view(pa.int64())).values()
     return not least.is_valid or (least.as_py() >= EARLIEST and most.as_py() <= LATEST)
 
@@ -201,11 +203,7 @@ def _tokens(column: pa.Array) -> Any:
         texts = column.cast(pa.string())
         return texts.fill_null("null") if column.null_count else texts
     if kind == TIMESTAMP and _all_in_range(column):
-        if few:  # as Python does
-            micros = column.view(pa.int64()).to_pylist()
-            return ["null" if n is None else f'"{_EPOCH + timedelta(microseconds=n)}"' for n in micros]
-        texts = pc.replace_substring_regex(column.cast(pa.string()), r"(\.000000)?Z$", '+00:00"')
-        return pc.binary_join_element_wise('"', texts, "").fill_null("null")
+        return _time_tokens(column)
     if pa.types.is_binary(kind):
         with contextlib.suppress(pa.ArrowInvalid):  # what is no UTF-8 is looked at one by one
             column = column.cast(pa.string())
@@ -217,3 +215,17 @@ def _tokens(column: pa.Array) -> Any:
     if not {*map(type, values)} <= _ENCODED:
         values = [value if type(value) in _ENCODED else _plain(value) for value in values]
     return ENCODER.encode_lines(values).decode().split("\n")[:-1]
+
+
+def _time_tokens(column: pa.Array) -> list[str]:
+    """Times as Python writes them; NumPy takes a fifth of what Python or Arrow take."""
+    micros = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+    if column.null_count:
+        micros = np.where(column.is_valid().to_numpy(zero_copy_only=False), micros, 0)
+    unit = "us" if (micros % 1_000_000).any() else "s"
+    texts = np.datetime_as_string(micros.view("datetime64[us]"), unit=unit).tolist()
+    tokens = [f'"{text[:10]} {text[11:].removesuffix(".000000")}+00:00"' for text in texts]
+    if column.null_count:
+        known = column.is_valid().to_pylist()
+        tokens = [token if there else "null" for token, there in zip(tokens, known, strict=True)]
+    return tokens

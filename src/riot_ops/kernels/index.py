@@ -15,7 +15,7 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.ordering import edges_of
 from riot_ops.kernels.rows import repeated_words
 
-__all__ = ["KeyIndex", "distinct", "first_rows", "key_numbers"]
+__all__ = ["KeyIndex", "distinct", "first_rows", "key_numbers", "mark"]
 
 
 #: A place of the table that holds no key.
@@ -56,37 +56,6 @@ def _enter(a: Any, slot: Any, table: Any, p: Any) -> None:
 
 
 @kernel
-def _known(h1: Any, h2: Any, table: Any, keys: Any, start: Any, slots: Any) -> Any:
-    """The slots of keys from row ``start`` on; returns the row reached, behind which one is not known.
-
-    Each pass does so little for a row that the processor waits for the memory of many rows at once.
-    """
-    low = np.uint32(table.size - 1)
-    for first in range(start, h1.size, TOGETHER):
-        end = min(h1.size, first + TOGETHER)
-        met = EMPTY
-        for i in range(first, end):  # brings near what the next pass reads, where a row may wait for the one before
-            met &= table[h1[i] & np.uint64(low)]
-        missing = met == EMPTY
-        for i in range(first, end):
-            tag = np.uint32(h1[i] >> np.uint64(32)) & ~low
-            p = h1[i] & np.uint64(low)
-            e = table[p]
-            while e & ~low != tag and e != EMPTY:
-                p = (p + np.uint64(1)) & np.uint64(low)
-                e = table[p]
-            missing |= e == EMPTY
-            slots[i] = 0 if e == EMPTY else np.int64(e & low)
-        other = np.uint64(0)
-        for i in range(first, end):
-            s = slots[i]
-            other |= (keys[s, 0] ^ h1[i]) | (keys[s, 1] ^ h2[i])
-        if missing or other != 0:
-            return first
-    return h1.size
-
-
-@kernel
 def _lookup(
     h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, n: Any, start: Any, end: Any, slots: Any
 ) -> Any:
@@ -117,20 +86,62 @@ def _lookup(
 
 
 @kernel
+def _seek(
+    h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, start: Any, end: Any, slots: Any
+) -> Any:
+    """The slots of those keys of some rows that are known, -1 of others; returns whether one was not seen for too long.
+
+    Each pass does so little for a row that the processor waits for the memory of many rows at once.
+    """
+    low = np.uint32(table.size - 1)
+    met = EMPTY
+    for i in range(start, end):  # brings near what the next pass reads, where a row may wait for the one before
+        met &= table[h1[i] & np.uint64(low)]
+    if met == EMPTY:
+        for i in range(start, end):
+            slots[i] = -1
+        return False
+    for i in range(start, end):
+        tag = np.uint32(h1[i] >> np.uint64(32)) & ~low
+        p = h1[i] & np.uint64(low)
+        e = table[p]
+        while e & ~low != tag and e != EMPTY:
+            p = (p + np.uint64(1)) & np.uint64(low)
+            e = table[p]
+        slots[i] = -1 if e == EMPTY else np.int64(e & low)
+    ended = False
+    for i in range(start, end):
+        s = max(slots[i], 0)
+        other = (keys[s, 0] ^ h1[i]) | (keys[s, 1] ^ h2[i])
+        if ttl > 0:
+            ended |= (slots[i] >= 0) & (times[i] - last[s] > ttl)
+        slots[i] = slots[i] if other == 0 else -1
+    return ended
+
+
+@kernel
 def _resolve(
     h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, n: Any, start: Any, slots: Any
 ) -> Any:
-    """The same from row ``start`` on. What is near is found as fast row by row, and what can die has to be."""
-    if ttl > 0 or table.size <= NEAR:
+    """The same as :func:`_lookup` from row ``start`` on; of what is far away, for many rows together."""
+    if table.size <= NEAR:
         return _lookup(h1, h2, times, ttl, table, keys, last, n, start, h1.size, slots)
-    row = start
-    while row < h1.size:
-        row = _known(h1, h2, table, keys, row, slots)
-        end = min(h1.size, row + TOGETHER)
-        n, row = _lookup(h1, h2, times, ttl, table, keys, last, n, row, end, slots)
-        if row < end:
-            break
-    return n, row
+    for first in range(start, h1.size, TOGETHER):
+        end = min(h1.size, first + TOGETHER)
+        if _seek(h1, h2, times, ttl, table, keys, last, first, end, slots):  # rows of its key may get another slot
+            n, row = _lookup(h1, h2, times, ttl, table, keys, last, n, first, end, slots)
+            if row < end:
+                return n, row
+            continue
+        for i in range(first, end):
+            s = slots[i]
+            if s < 0:
+                n, row = _lookup(h1, h2, times, ttl, table, keys, last, n, i, i + 1, slots)
+                if row == i:
+                    return n, i
+            elif ttl > 0 and times[i] > last[s]:
+                last[s] = times[i]
+    return n, h1.size
 
 
 @kernel
@@ -159,6 +170,13 @@ def _mark_entered(table: Any, entered: Any) -> None:
     low = np.uint32(table.size - 1)
     for i in range(table.size):
         entered[table[i] & low] = True
+
+
+@kernel
+def mark(slots: Any, marks: Any) -> None:
+    """Set the marks of some slots."""
+    for i in range(slots.size):
+        marks[np.uint64(slots[i])] = True
 
 
 @kernel

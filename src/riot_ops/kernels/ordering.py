@@ -20,10 +20,10 @@ __all__ = [
     "by_number_within",
     "edges_of",
     "grouped",
-    "order_of",
     "order_within",
     "places_within",
     "ranks_of",
+    "standing_before",
 ]
 
 
@@ -81,40 +81,32 @@ def are_sorted(columns: Iterable[npt.NDArray[np.int64]], n: int) -> bool:
 
 
 @kernel
-def _merge(columns: Any, middle: Any, rows: Any) -> None:
-    """The order of two parts, each in order by the columns ``columns[:, i]``; of equals the first part's come first."""
+def _stand_before(first: Any, second: Any, before: Any) -> None:
     a = 0
-    b = middle
-    for k in range(rows.size):
-        take_b = a == middle
-        if not take_b and b < rows.size:
-            for c in range(columns.shape[0]):
-                if columns[c, a] != columns[c, b]:
-                    take_b = columns[c, b] < columns[c, a]
+    for b in range(before.size):
+        while a < first.shape[1]:
+            behind = False
+            for c in range(first.shape[0]):
+                if first[c, a] != second[c, b]:
+                    behind = first[c, a] > second[c, b]
                     break
-        if take_b:
-            rows[k] = b
-            b += 1
-        else:
-            rows[k] = a
+            if behind:
+                break
             a += 1
+        before[b] = a
 
 
-def order_of(columns: list[npt.NDArray[np.int64]], sizes: list[int]) -> npt.NDArray[np.int64]:
-    """The order of rows by columns, of which the first counts most; of equal rows the first comes first.
+def standing_before(first: list[npt.NDArray[np.int64]], second: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """How many rows of a first part stand before each of a second; both are in order by these columns.
 
-    The rows come in parts of these sizes: two that are each in order are merged.
+    Of equal rows those of the first part come first.
 
-    >>> order_of([np.array([1, 3, 2, 3])], [2, 2]).tolist()
-    [0, 2, 1, 3]
+    >>> standing_before([np.array([1, 3, 5])], [np.array([0, 3, 9])]).tolist()
+    [0, 2, 3]
     """
-    if len(sizes) == 2:
-        all_ = np.stack(columns)
-        if all(are_sorted(part, part.shape[1]) for part in np.split(all_, sizes[:1], axis=1)):
-            rows = np.empty(sum(sizes), np.int64)
-            _merge(readonly(all_), sizes[0], rows)
-            return rows
-    return np.lexsort(columns[::-1])
+    before = np.empty(second[0].size, np.int64)
+    _stand_before(*(readonly(np.stack(part) if len(part) > 1 else part[0][None]) for part in (first, second)), before)
+    return before
 
 
 @kernel

@@ -12,7 +12,7 @@ from riot_ops.kernels.arrow import FLOAT64, INT64, bits_of, int_column, present,
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import load8, store8
 
-__all__ = ["filtered", "repeated", "repeated_words", "spread", "taken", "taken_or_null", "taken_rows"]
+__all__ = ["filtered", "interleaved", "repeated", "repeated_words", "spread", "taken", "taken_or_null", "taken_rows"]
 
 #: Kinds whose values lie in one run of bytes with 32-bit offsets.
 TEXTS = (pa.string().id, pa.binary().id)
@@ -99,8 +99,8 @@ def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would go bit by bit
         return truth_column(column.to_numpy(zero_copy_only=False)[rows])
     kind = column.type
-    if kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind):  # NumPy is faster, with nulls by far
-        words = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)[rows]
+    if _is_of_words(kind):  # NumPy is faster, with nulls by far
+        words = _words(column)[rows]
         bits = bits_of(present(column)[rows]) if column.null_count else None
         return pa.Array.from_buffers(kind, rows.size, [bits, pa.py_buffer(words)], -1 if column.null_count else 0)
     if kind.id in TEXTS and len(column) and (texts := _taken_text(column, rows)) is not None:
@@ -182,10 +182,74 @@ def spread(column: pa.Array, places: npt.NDArray[np.int64], n: int) -> pa.Array:
         offsets[0] = ends[0]
         np.cumsum(offsets, out=offsets)
         return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(offsets), data], n - places.size)
-    if not column.null_count and len(column) and (pa.types.is_int64(kind) or pa.types.is_float64(kind)):
+    if not column.null_count and _is_of_words(kind):
         words = np.zeros(n, np.int64)
-        words[places] = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+        words[places] = _words(column)
         return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(words)], n - places.size)
     rows = np.zeros(n, np.int64)
     rows[places] = np.arange(places.size)
     return column.take(pa.array(rows, mask=~present))
+
+
+@kernel
+def _interleave(first: Any, second: Any, before: Any, out: Any) -> None:
+    a = 0
+    k = 0
+    for b in range(before.size):
+        for _ in range(a, before[b]):
+            out[np.uint64(k)] = first[np.uint64(a)]
+            a += 1
+            k += 1
+        out[np.uint64(k)] = second[np.uint64(b)]
+        k += 1
+    for i in range(a, first.size):
+        out[np.uint64(k)] = first[np.uint64(i)]
+        k += 1
+
+
+def interleaved(first: pa.RecordBatch, second: pa.RecordBatch, before: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Two batches of one schema as one, where so many rows of the first stand before each of the second.
+
+    Numbers are copied to where they belong; a field that only one of them has values of is spread among nulls.
+
+    >>> made = interleaved(pa.record_batch({"n": [1, 5]}), pa.record_batch({"n": [3]}), np.array([1]))
+    >>> made.to_pylist()
+    [{'n': 1}, {'n': 3}, {'n': 5}]
+    """
+    n = first.num_rows + second.num_rows
+    places = before + np.arange(before.size)
+    of_second = np.zeros(n, np.bool_)
+    of_second[places] = True
+    others = np.flatnonzero(~of_second)
+    rows: npt.NDArray[np.int64] | None = None
+    columns = []
+    for a, b, field in zip(first.columns, second.columns, first.schema, strict=True):
+        if _is_nothing(a) and _is_nothing(b):
+            columns.append(pa.nulls(n, field.type))
+        elif _is_nothing(a):
+            columns.append(spread(b, places, n))
+        elif _is_nothing(b):
+            columns.append(spread(a, others, n))
+        elif not a.null_count and not b.null_count and _is_of_words(field.type):
+            words = np.empty(n, np.int64)
+            _interleave(_words(a), _words(b), readonly(before), words)
+            columns.append(pa.Array.from_buffers(field.type, n, [None, pa.py_buffer(words)], 0))
+        else:
+            if rows is None:
+                rows = np.empty(n, np.int64)
+                rows[others] = np.arange(others.size)
+                rows[places] = np.arange(others.size, n)
+            columns.append(taken(pa.concat_arrays([a, b]), rows))
+    return pa.RecordBatch.from_arrays(columns, schema=first.schema)
+
+
+def _is_of_words(kind: pa.DataType) -> bool:
+    """Whether values are of 64 bits each."""
+    return kind.id in (INT64, FLOAT64) or pa.types.is_timestamp(kind)
+
+
+def _words(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The values of such a column, as they are kept."""
+    if not len(column):
+        return readonly(np.empty(0, np.int64))
+    return readonly(np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset))

@@ -6,12 +6,13 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.order import is_sub, subs
 from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.ordering import are_sorted, order_of
-from riot_ops.kernels.rows import spread, taken
+from riot_ops.kernels.ordering import are_sorted, standing_before
+from riot_ops.kernels.rows import interleaved, spread, taken
 
 __all__ = [
     "ARRIVAL",
@@ -29,6 +30,8 @@ __all__ = [
 ARRIVAL = ("seq",)
 #: Order by event time, ties by arrival.
 EVENT_TIME = ("event_time", "seq")
+
+Keys = list[npt.NDArray[np.int64]]
 
 
 def numbered(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
@@ -71,47 +74,68 @@ def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = 
     """Batches as one, in order; a field that only one of them has values of is spread among nulls, not sorted."""
     if len(batches) == 1:
         return in_order(batches[0], order)
-    batches = aligned(batches)
-    columns = [
-        np.concatenate([int_column(b.column(name)) for b in batches]) for name in _order_fields(batches[0], order)
-    ]
-    n = sum(b.num_rows for b in batches)
-    if are_sorted(columns, n):
-        return pa.concat_batches(batches)
-    rows = order_of(columns, [b.num_rows for b in batches])
-    places = np.empty(n, np.int64)
-    places[rows] = np.arange(n)
-    own = np.split(places, np.cumsum([b.num_rows for b in batches])[:-1])  # where the rows of each go
-    rising = [are_sorted([one], one.size) for one in own]
+    runs = _runs(aligned(batches), order)
+    if len(runs) == 1:
+        return runs[0][0]
+    if len(runs) == 2:
+        (first, before), (second, behind) = runs
+        return interleaved(first, second, standing_before(before, behind))
+    rows = np.lexsort([np.concatenate(parts) for parts in zip(*(keys for _, keys in runs), strict=True)][::-1])
+    places = np.empty(rows.size, np.int64)
+    places[rows] = np.arange(rows.size)
+    own = np.split(places, np.cumsum([run.num_rows for run, _ in runs])[:-1])  # where the rows of each go
     made = []
-    for i, field in enumerate(batches[0].schema):
-        parts = [b.column(i) for b in batches]
+    for i, field in enumerate(runs[0][0].schema):
+        parts = [run.column(i) for run, _ in runs]
         full = [k for k, part in enumerate(parts) if part.null_count < len(part)]
         if not full:
-            made.append(pa.nulls(n, field.type))
-        elif len(full) == 1 and rising[full[0]]:
-            made.append(spread(parts[full[0]], own[full[0]], n))
+            made.append(pa.nulls(rows.size, field.type))
+        elif len(full) == 1:
+            made.append(spread(parts[full[0]], own[full[0]], rows.size))
         else:
             made.append(taken(pa.concat_arrays(parts), rows))
-    return pa.RecordBatch.from_arrays(made, schema=batches[0].schema)
+    return pa.RecordBatch.from_arrays(made, schema=runs[0][0].schema)
+
+
+def _runs(batches: Sequence[pa.RecordBatch], order: tuple[str, ...]) -> list[tuple[pa.RecordBatch, Keys]]:
+    """What is in order, as long as it goes through several batches, and by what; a batch that is not is sorted."""
+    runs: list[list[tuple[pa.RecordBatch, Keys]]] = []
+    last: list[int] = []
+    for batch in [b for b in batches if b.num_rows] or batches[:1]:
+        keys = _keys(batch, order)
+        if not are_sorted(keys, batch.num_rows):
+            batch = _sorted(batch, keys)
+            keys = _keys(batch, order)
+        if not runs or [int(key[0]) for key in keys] < last:
+            runs.append([])
+        runs[-1].append((batch, keys))
+        last = [int(key[-1]) for key in keys] if batch.num_rows else []
+    return [run[0] if len(run) == 1 else _joined(run) for run in runs]
+
+
+def _joined(run: list[tuple[pa.RecordBatch, Keys]]) -> tuple[pa.RecordBatch, Keys]:
+    batches, keys = zip(*run, strict=True)
+    return pa.concat_batches(batches), [np.concatenate(parts) for parts in zip(*keys, strict=True)]
+
+
+def _keys(batch: pa.RecordBatch, order: tuple[str, ...]) -> Keys:
+    return [int_column(batch.column(name)) for name in _ordering(tuple(batch.schema.names), order)]
+
+
+def _sorted(batch: pa.RecordBatch, keys: Keys) -> pa.RecordBatch:
+    return batch.take(pa.array(np.lexsort(keys[::-1])))
 
 
 def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
     """The rows sorted (stably) by the fields of the order that the batch has, and by their places in messages."""
-    if is_in_order(batch, order):
-        return batch
-    columns = [int_column(batch.column(name)) for name in _order_fields(batch, order)]
-    return batch.take(pa.array(np.lexsort(columns[::-1])))
+    keys = _keys(batch, order)
+    return batch if not keys or are_sorted(keys, batch.num_rows) else _sorted(batch, keys)
 
 
 def is_in_order(batch: pa.RecordBatch, order: tuple[str, ...]) -> bool:
     """Whether the rows are so."""
-    columns = [int_column(batch.column(name)) for name in _order_fields(batch, order)]
-    return not columns or are_sorted(columns, batch.num_rows)
-
-
-def _order_fields(batch: pa.RecordBatch, order: tuple[str, ...]) -> tuple[str, ...]:
-    return _ordering(tuple(batch.schema.names), order)
+    keys = _keys(batch, order)
+    return not keys or are_sorted(keys, batch.num_rows)
 
 
 @functools.lru_cache(maxsize=1024)

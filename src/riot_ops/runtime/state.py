@@ -25,7 +25,7 @@ from riot_ops.kernels.arrow import joined
 from riot_ops.kernels.codes import decoded
 from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers
+from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers, mark
 from riot_ops.kernels.selection import Draft, Rows, names_of, picked, whole
 from riot_ops.runtime.due import due_records, seen_at, still, with_fields
 from riot_ops.runtime.snapshot import (
@@ -180,7 +180,7 @@ class KeyedState:
             slots = self.index.resolve(*hashes, *seen)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
-        self._touched[slots[rows]] = True
+        mark(slots[rows], self._touched)
         return slots
 
     def derived(self, rows: Derived, dead: DeadLetters) -> pa.RecordBatch | Derived | None:
