@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -222,7 +222,7 @@ def _time_tokens(column: pa.Array) -> list[str]:
     micros = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
     if column.null_count:
         micros = np.where(column.is_valid().to_numpy(zero_copy_only=False), micros, 0)
-    unit = "us" if (micros % 1_000_000).any() else "s"
+    unit: Literal["us", "s"] = "us" if (micros % 1_000_000).any() else "s"
     texts = np.datetime_as_string(micros.view("datetime64[us]"), unit=unit).tolist()
     tokens = [f'"{text[:10]} {text[11:].removesuffix(".000000")}+00:00"' for text in texts]
     if column.null_count:

@@ -105,8 +105,12 @@ def standing_before(first: list[npt.NDArray[np.int64]], second: list[npt.NDArray
     [0, 2, 3]
     """
     before = np.empty(second[0].size, np.int64)
-    _stand_before(*(readonly(np.stack(part) if len(part) > 1 else part[0][None]) for part in (first, second)), before)
+    _stand_before(_stacked(first), _stacked(second), before)
     return before
+
+
+def _stacked(columns: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    return readonly(np.stack(columns) if len(columns) > 1 else columns[0][None])
 
 
 @kernel
