@@ -23,7 +23,7 @@ from riot_ops.runtime.spark import adapters, runner, transform
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.session import (
-    APART,
+    OF_STATE,
     ARROW_BYTES,
     ARROW_RECORDS,
     NO_BOUND,
@@ -237,7 +237,7 @@ def test_stages_with_state_have_workers_of_their_own(spark):
     """So that they are few, and a bucket often finds its state where it is."""
 
     def place():
-        return {"pid": os.getpid(), "apart": os.environ.get(APART)}
+        return {"pid": os.getpid(), "apart": os.environ.get(OF_STATE)}
 
     fields = {"pid": "int64", "apart": "string"}
     flow = ro.Dataflow("apart")
@@ -254,7 +254,7 @@ def test_stages_with_state_have_workers_of_their_own(spark):
     assert {row["apart"] for row in query["counted"].to_pylist()} == {"1"}
     pids = [set(query[name]["pid"].to_pylist()) for name in ("plain", "counted")]
     assert not pids[0] & pids[1]
-    assert APART not in spark.sparkContext.environment
+    assert OF_STATE not in spark.sparkContext.environment
 
 
 def test_dataflows_of_several_threads_leave_the_environment_whole():
@@ -275,7 +275,7 @@ def test_dataflows_of_several_threads_leave_the_environment_whole():
         time.sleep(0.005)
     for thread in threads:
         thread.join()
-    assert seen == [{**kept, APART: "1"}] * 4
+    assert seen == [{**kept, OF_STATE: "1"}] * 4
     assert spark.sparkContext.environment == kept == {"A": "1", "B": "2"}
 
 

@@ -27,7 +27,7 @@ __all__ = ["Batches", "Engine"]
 
 Batches = dict[str, list[pa.RecordBatch]]
 #: Kinds of steps that take the batches of a stream one by one.
-APART = ("stateless", "filter", "plumbing")
+BATCHWISE = ("stateless", "filter", "plumbing")
 
 
 class Engine:
@@ -124,7 +124,7 @@ class Engine:
             if time is not None:
                 time.ending = True
             try:
-                if len(batches) > len(reads) and self._kinds[step.id] in APART:
+                if len(batches) > len(reads) and self._kinds[step.id] in BATCHWISE:
                     out = [b for given in reads for b in _together(self._run(step, given))]
                 else:
                     out = self._run(step, batches, marks)

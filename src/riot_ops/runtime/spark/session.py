@@ -86,7 +86,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 DAEMON = "spark.python.daemon.module"
 _PARTITIONING = threading.Lock()
 #: Workers with another environment are others; and who may change it.
-APART = "RIOT_OPS_STATE"
+OF_STATE = "RIOT_OPS_STATE"
 _APART = threading.Lock()
 
 _log = logging.getLogger("riot_ops")
@@ -255,7 +255,7 @@ def workers_apart(spark: Any) -> Iterator[None]:
     context = spark.sparkContext
     with _APART:
         before = context.environment
-        context.environment = {**before, APART: "1"}  # another thread may be reading that of before
+        context.environment = {**before, OF_STATE: "1"}  # another thread may be reading that of before
         try:
             yield
         finally:
