@@ -68,7 +68,7 @@ def test_what_is_parted_keeps_its_times_and_ends_with_its_offset():
 @pytest.mark.parametrize("apart", [1, 300, 1 << 40])
 def test_long_lines_are_read_where_they_lie(cores, apart, tmp_path, monkeypatch):
     """However many pieces of files a batch has, steps behind the first see one, and results are the same."""
-    monkeypatch.setattr(inbound, "LARGE_BYTES", apart)
+    monkeypatch.setattr(inbound, "LARGE", apart)
     lines = [f"{'ab c'[i % 4]},{i}" if i % 11 else f"?{i}" for i in range(200)]
     for number, begin in enumerate((0, 3, 60, 61, 140)):
         end = (3, 60, 61, 140, 200)[number]

@@ -23,10 +23,10 @@ from riot_ops.runtime.spark import adapters, runner, transform
 from riot_ops.runtime.spark.blocks import Packer
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
 from riot_ops.runtime.spark.session import (
-    OF_STATE,
     ARROW_BYTES,
     ARROW_RECORDS,
     NO_BOUND,
+    OF_STATE,
     PARTITIONS,
     arrow_batches,
     block_batches,

@@ -24,7 +24,7 @@ UNCOMMITTED = 8
 
 #: From so many bytes on, what was read at once is not copied to be one with what came before and after it: each batch
 #: has a price of its own, but here copying has a greater one.
-LARGE_BYTES = 8 << 20
+LARGE = 8 << 20
 
 #: Memory of the C library, which keeps what a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
 KEPT = pa.system_memory_pool()
@@ -266,7 +266,7 @@ def _joined(arrival: Arrival) -> Arrival:
     for stream, batches in arrival.inputs.items():
         if len(batches) > 1:
             arrival.inputs[stream] = []
-            for (small, _), alike in groupby(batches, key=lambda b: (0 < b.num_rows and b.nbytes < LARGE_BYTES, b.schema)):
+            for (small, _), alike in groupby(batches, key=lambda b: (b.num_rows > 0 and b.nbytes < LARGE, b.schema)):
                 run = list(alike)
                 arrival.inputs[stream] += [pa.concat_batches(run, KEPT)] if small and len(run) > 1 else run
     return arrival
