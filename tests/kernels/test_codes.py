@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from riot_ops.kernels import index
 from riot_ops.kernels.arrow import truths
 from riot_ops.kernels.codes import appearing, coded, decoded, followed
 from riot_ops.kernels.hashing import hash_columns
@@ -42,18 +43,31 @@ def test_codes_are_the_values(column):
 def test_slots_of_codes_are_those_of_the_values(parts):
     ours, wanted = KeyIndex(), KeyIndex()
     for part in parts:
-        slots, rows = ours.resolve_coded(part)
+        slots, rows = ours.resolve_coded([part], len(part))
         plain = part.dictionary_decode()
         assert slots.tolist() == wanted.resolve(*hash_columns([plain], len(plain))).tolist()
         assert set(slots[rows].tolist()) == set(slots.tolist())
     assert [h.tolist() for h in ours.hashes] == [h.tolist() for h in wanted.hashes]
 
 
-@given(st.lists(st.integers(-1, 4), max_size=12))
+@given(st.lists(columns(), max_size=3), st.sampled_from([0, 1, 1024]))
+def test_slots_of_several_columns_of_codes(columns, room):
+    n = min(map(len, columns), default=7)
+    columns = [column.slice(0, n) for column in columns]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "ROOM", room)
+        slots, rows = KeyIndex().resolve_coded(columns, n)
+    plain = [column.dictionary_decode() for column in columns]
+    assert slots.tolist() == KeyIndex().resolve(*hash_columns(plain, n)).tolist()
+    firsts = [i for i, slot in enumerate(slots.tolist()) if slot not in slots[:i]]
+    assert np.arange(n)[rows].tolist() in (firsts, list(range(n)))
+
+
+@given(st.lists(st.integers(0, 4), max_size=12))
 def test_where_codes_appear_first(codes):
     found = appearing(np.array(codes, np.int32), 5)
     assert found.tolist() == [i for i, c in enumerate(codes) if c not in codes[:i]]
-    assert followed(np.array(codes, np.int32), np.arange(6) * 7).tolist() == [7 * c + 7 for c in codes]
+    assert followed(np.array(codes, np.int32), np.arange(5) * 7).tolist() == [7 * c for c in codes]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us", "UTC"), pa.bool_(), pa.string()], ids=str)

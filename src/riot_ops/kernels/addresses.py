@@ -113,7 +113,11 @@ def _locate(
             if left > FEW_BEHIND:
                 low = np.int64(behind[leaves[page, next8], address & 255])
                 left = 0
-        while left > 0:  # how many begin at it or before; without a branch, as which way it goes cannot be guessed
+        # how many begin at it or before; without a branch, as which way it goes cannot be guessed: mostly one may
+        half = (left + 1) >> 1
+        low += half * np.int64(begins[low + half - 1] <= address)
+        left -= half
+        while left > 0:
             half = (left + 1) >> 1
             low += half * np.int64(begins[low + half - 1] <= address)
             left -= half
@@ -144,6 +148,7 @@ class Networks:
             net = ipaddress.ip_network(text)
             found[net.version][int(net.network_address), int(net.broadcast_address) + 1] = place
         begins, places = _disjoint(found[4])
+        begins, places = [*begins, 1 << 32], [*places, NOWHERE]  # so that there is one to look at
         self._begins = readonly(np.array(begins, np.int64))
         self._places = readonly(np.array(places, np.int64))
         before = np.searchsorted(self._begins, np.arange(65537) << 16)

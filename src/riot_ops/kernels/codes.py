@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import present, readonly, replace_column
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.rows import taken
 
-__all__ = ["appearing", "coded", "decoded", "followed"]
+__all__ = ["appearing", "coded", "decoded", "followed", "values_of"]
 
 
 def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
@@ -33,6 +34,18 @@ def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
     return readonly(np.where(present(indices), codes, np.int32(-1)) if indices.null_count else codes), known
 
 
+def values_of(column: pa.Array) -> pa.Array:
+    """The values themselves of a dictionary column.
+
+    >>> values_of(pa.array(["b", None, "b"]).dictionary_encode()).to_pylist()
+    ['b', None, 'b']
+    """
+    if column.null_count or column.dictionary.null_count:
+        return column.dictionary_decode()
+    codes, known = coded(column)
+    return taken(known, codes.astype(np.int64))
+
+
 def decoded(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with the values themselves in dictionary columns' place.
 
@@ -41,7 +54,7 @@ def decoded(rows: pa.RecordBatch) -> pa.RecordBatch:
     """
     for name, kind in zip(rows.schema.names, rows.schema.types, strict=True):
         if pa.types.is_dictionary(kind):
-            rows = replace_column(rows, name, rows.column(name).dictionary_decode())
+            rows = replace_column(rows, name, values_of(rows.column(name)))
     return rows
 
 
@@ -49,12 +62,12 @@ def decoded(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _appear(codes: Any, seen: Any, rows: Any) -> Any:
     n = 0
     for i in range(codes.size):
-        c = np.int64(codes[i]) + 1
+        c = np.uint64(codes[i])
         if not seen[c]:
             seen[c] = True
             rows[n] = i
             n += 1
-            if n == seen.size:
+            if n == rows.size:
                 break
     return n
 
@@ -62,13 +75,13 @@ def _appear(codes: Any, seen: Any, rows: Any) -> Any:
 @kernel
 def _follow(codes: Any, slot_of: Any, slots: Any) -> None:
     for i in range(codes.size):
-        slots[i] = slot_of[np.int64(codes[i]) + 1]
+        slots[i] = slot_of[np.uint64(codes[i])]
 
 
 def followed(codes: npt.NDArray[np.int32], slot_of: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The slot of each of some codes, of which -1 has the first one.
+    """The slot of each of some codes.
 
-    >>> followed(np.array([1, -1], np.int32), np.array([7, 8, 9])).tolist()
+    >>> followed(np.array([2, 0], np.int32), np.array([7, 8, 9])).tolist()
     [9, 7]
     """
     slots = np.empty(codes.size, np.int64)
@@ -77,10 +90,10 @@ def followed(codes: npt.NDArray[np.int32], slot_of: npt.NDArray[np.int64]) -> np
 
 
 def appearing(codes: npt.NDArray[np.int32], known: int) -> npt.NDArray[np.int64]:
-    """The first row of each of some codes, from -1 to below ``known``, in order.
+    """The first row of each of some codes, from 0 to below ``known``, in order.
 
-    >>> appearing(np.array([1, 1, -1, 0, 1], np.int32), 3).tolist()
+    >>> appearing(np.array([2, 2, 0, 1, 2], np.int32), 4).tolist()
     [0, 2, 3]
     """
-    rows = np.empty(known + 1, np.int64)
-    return rows[: _appear(readonly(codes), np.zeros(known + 1, np.bool_), rows)]
+    rows = np.empty(min(known, codes.size), np.int64)
+    return rows[: _appear(readonly(codes), np.zeros(known, np.bool_), rows)]

@@ -155,6 +155,8 @@ def _hash_column(column: pa.Array) -> tuple[U64, U64]:
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return hash_strings(column)
     if pa.types.is_dictionary(kind):
+        if len(column.dictionary) > len(column):
+            return _hash_column(column.dictionary_decode())
         codes, known = coded(column)
         return tuple(np.append(part, _NULL)[codes] for part in _hash_column(known))  # type: ignore[return-value]
     h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)

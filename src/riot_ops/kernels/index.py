@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ PLACES = 4
 NEAR = 1 << 16
 #: Rows that are looked up together: what they need of the table and the keys fits into a core's own cache.
 TOGETHER = 512
+#: Values of codes, beside four for each row, up to which they are looked for by value.
+ROOM = 1024
 
 
 @kernel(inline=True)
@@ -239,16 +242,24 @@ class KeyIndex:
                 self._grow(2 * self.size)
         return slots
 
-    def resolve_coded(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The slot of each row of a dictionary column, of which each value is looked for once; without a time to live.
+    def resolve_coded(self, columns: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.int64], Any]:
+        """The slots of n rows of dictionary columns, of which each value is looked for once; without a time to live.
 
-        Also the first row of each value, in order: the slots of these come in order of appearance.
+        Also rows in which all of these slots are: the first one of each value, in order, so that slots come in order of
+        appearance. Of several columns values are put together; should there be too many, all rows are looked for.
         """
-        codes, known = coded(column)
-        rows = appearing(codes, len(known))
-        first = codes[rows]
-        slot_of = np.empty(len(known) + 1, np.int64)
-        slot_of[first + 1] = self.resolve(*hash_columns([known.take(pa.array(first, mask=first < 0))], rows.size))
+        found = [coded(column) for column in columns]
+        codes, many = np.zeros(n, np.int32), 1
+        for more, known in found:
+            many *= len(known) + 1
+            if many > ROOM + 4 * n:
+                return self.resolve(*hash_columns(list(columns), n)), slice(None)
+            codes = codes * np.int32(len(known) + 1) + (more + np.int32(1))
+        rows = appearing(codes, many)
+        heads = [(known, part[rows]) for part, known in found]
+        keys = [known.take(pa.array(part, mask=part < 0)) for known, part in heads]
+        slot_of = np.empty(many, np.int64)
+        slot_of[codes[rows]] = self.resolve(*hash_columns(keys, rows.size))
         return followed(codes, slot_of), rows
 
     def find(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:

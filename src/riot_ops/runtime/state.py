@@ -171,9 +171,8 @@ class KeyedState:
         """The slots of a batch's keys, with room in the arrays for them."""
         before = self.index.size
         rows: Any = slice(None)
-        key = self.key_fields[0] if len(self.key_fields) == 1 and not self.index.ttl else None
-        if key is not None and pa.types.is_dictionary(batch.schema.field(key).type):
-            slots, rows = self.index.resolve_coded(batch.column(key))
+        if not self.index.ttl and all(pa.types.is_dictionary(batch.schema.field(name).type) for name in self.key_fields):
+            slots, rows = self.index.resolve_coded([batch.column(name) for name in self.key_fields], batch.num_rows)
         else:
             hashes = (self._memo or HashMemo()).of(batch, self.key_fields)
             seen = [seen_at(batch, ticks, self.task.ttl is not None)] if self.index.ttl and ticks is not None else []

@@ -73,6 +73,5 @@ def click_analytics(
     totals = t.RunningTotals(totals={"total_count": None, "total_unique": "unique"}, emit=emit)
     visits = flags.one().to(totals, id="visits")
 
-    places = (clicks >> t.Project(fields=("ip",))).shuffle().to(t.GeoLookup(table=geo), id="locate")
-    locations = located_counts(places >> t.Project(fields=("country", "city")), "locations", emit)
+    locations = located_counts(clicks >> t.Project(fields=("ip",)), geo, "locations", emit)
     return flow.sink("visits_sink", visits).sink("locations_sink", locations)

@@ -81,18 +81,22 @@ def log_processing(
     volume = minutes.hash("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")
     answers = lines >> _only("response", *keep)
     status = answers.hash("response").to(t.RunningCount(by=("response",), emit=emit), id="status")
-    visits = (lines >> _only("ip", *keep)).shuffle().to(t.GeoLookup(table=geo), id="locate")
-    countries = located_counts(visits >> _only("country", "city", *keep), "countries", emit)
+    countries = located_counts(lines >> _only("ip", *keep), geo, "countries", emit, keep)
     for name, stream in (("volume", volume), ("status", status), ("countries", countries)):
         flow.sink(f"{name}_sink", stream)
     return flow
 
 
-def located_counts(places: Stream, id: str, emit: Literal["each", "update"]) -> Stream:
-    """The running counts by country, and by city in it, of records with both."""
+def located_counts(
+    addresses: Stream, geo: str | None, id: str, emit: Literal["each", "update"], keep: tuple[str, ...] = ()
+) -> Stream:
+    """The running counts of addresses by country, and by city in it, where both are known."""
+    places = addresses.shuffle().to(t.GeoLookup(table=geo, keep=keep, coded=True), id="locate")
     totals = places.hash("country").to(t.RunningCount(by=("country",), output="country_total"), id=f"{id}_total")
-    cities = t.RunningCount(by=("country", "city"), output="city_total", emit=emit)
-    return totals.hash("country").to(cities, id=id)
+    counts = t.RunningCount(by=("country", "city"), output="city_total", emit=emit)
+    counted = totals.hash("country").to(counts, id=f"{id}_cities")
+    names = ("country", "city", *keep, "country_total", "city_total")
+    return counted.to(t.Project(fields=names, decoded=True), id=id)
 
 
 def _only(*fields: str) -> t.Project:

@@ -7,7 +7,7 @@ import functools
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,9 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, excerpt
 from riot_ops.core.paths import local_path
+from riot_ops.core.order import carried
 from riot_ops.kernels.addresses import NOWHERE, Networks
+from riot_ops.kernels.codes import coded
 from riot_ops.kernels.rows import filtered, taken_or_null
 from riot_ops.streams.dspbench.networks import networks
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
@@ -26,8 +28,19 @@ __all__ = ["GeoLookup"]
 #: Most bytes of a table in text.
 MOST_BYTES = 512 << 20
 
+CODED = pa.dictionary(pa.int32(), pa.string())
+
+
+class Names(NamedTuple):
+    """A name of each place: as text, and as a number into a list of those that differ."""
+
+    texts: pa.Array
+    codes: npt.NDArray[np.int32]
+    known: pa.Array
+
+
 #: Of a column of addresses the number of the place of each, -1 for none; and codes, countries and cities by number.
-Places = tuple[pa.Array, pa.Array, pa.Array]
+Places = tuple[Names, Names, Names]
 Atlas = Callable[[pa.Array], tuple[npt.NDArray[np.int64], Places]]
 
 
@@ -53,6 +66,11 @@ class GeoLookup(StatelessTask):
     missing : "drop", "null" or "reject", default "drop"
         What becomes of a record whose address is in no network, or is none: it is left out, gets nulls, or goes to the
         errors stream.
+    keep : tuple of str or None, default None
+        Fields of the record that are kept, besides its order and time; None: all.
+    coded : bool, default False
+        Whether names are numbers into a list of those that differ (dictionary columns of Arrow): the same names, which
+        cost those less who look at each once, such as :class:`RunningCount` by them.
 
     Shapes and rates
     ----------------
@@ -91,6 +109,8 @@ class GeoLookup(StatelessTask):
     city: str = "city"
     country_code: str | None = None
     missing: Literal["drop", "null", "reject"] = "drop"
+    keep: tuple[str, ...] | None = None
+    coded: bool = False
 
     def validate(self) -> None:
         if len(set(self._names)) < len(self._names):
@@ -107,16 +127,20 @@ class GeoLookup(StatelessTask):
         return _standard() if self.table is None else _stored(self.table)
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {self.field: "text"}
+        return {self.field: "text", **{name: "any" for name in self.keep or () if name != self.field}}
 
     def writes(self) -> frozenset[str] | None:
         return frozenset(self._names)
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
+        schema = pa.schema([schema.field(name) for name in self._kept(schema.names)])
         for name in self._names:
-            schema = with_field(schema, pa.field(name, pa.string()))
+            schema = with_field(schema, pa.field(name, CODED if self.coded else pa.string()))
         return schema
+
+    def _kept(self, names: list[str]) -> list[str]:
+        return names if self.keep is None else list(dict.fromkeys([*carried(names), *self.keep]))
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         column = batch.column(self.field)
@@ -125,11 +149,14 @@ class GeoLookup(StatelessTask):
         if not known.all():
             if self.missing == "reject":
                 dead.reject(batch, ~known, "unknown_address", f"{self.field} is in no network of the table")
+        batch = batch.select(self._kept(batch.schema.names))
+        if not known.all():
             if self.missing != "null":
                 batch, numbers, known = filtered(batch, known), numbers[known], known[known]
         for name, names in zip((self.country_code, self.country, self.city), places, strict=True):
             if name is not None:
-                batch = replace_column(batch, name, taken_or_null(names, numbers, known))
+                column = _numbered(names, numbers, known) if self.coded else taken_or_null(names.texts, numbers, known)
+                batch = replace_column(batch, name, column)
         return batch
 
     @classmethod
@@ -150,14 +177,29 @@ class GeoLookup(StatelessTask):
         yield Case(cls(), batch)
         yield Case(cls(missing="null", country="ip", country_code="code"), batch, "null")
         yield Case(cls(missing="reject"), batch, "reject")
+        yield Case(cls(missing="null", coded=True, keep=()), batch, "as numbers")
 
 
 def _atlas(rows: Iterable[tuple[str, str, str, str]]) -> Atlas:
     """An atlas of networks, with code, country and city of each."""
     numbers: dict[tuple[str, str, str], int] = {}
     table = Networks((row[0], numbers.setdefault(row[1:], len(numbers))) for row in rows)
-    codes, countries, cities = (pa.array([place[i] for place in numbers], pa.string()) for i in range(3))
+    codes, countries, cities = (_names([place[i] for place in numbers]) for i in range(3))
     return lambda column: (table.find(column), (codes, countries, cities))
+
+
+def _names(names: list[str]) -> Names:
+    texts = pa.array(names, pa.string())
+    return Names(texts, *coded(texts))
+
+
+def _numbered(names: Names, numbers: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
+    """The names of some places, none of what is not known, as numbers."""
+    if known.all():
+        codes = pa.array(names.codes[numbers])
+    else:  # also where there is no place at all
+        codes = pa.array(np.append(names.codes, np.int32(0))[numbers], mask=~known)
+    return pa.DictionaryArray.from_arrays(codes, names.known, safe=False)
 
 
 @functools.cache
@@ -218,7 +260,7 @@ def _database(path: str, modified: int, size: int) -> Atlas:
         found = [_record(reader, address) for address in unique.dictionary.to_pylist()]
         numbers = np.append([NOWHERE if one is None else i for i, one in enumerate(found)], NOWHERE)
         kept = [one or ("", "", "") for one in found]
-        codes, countries, cities = (pa.array([one[i] for one in kept], pa.string()) for i in range(3))
+        codes, countries, cities = (_names([one[i] for one in kept]) for i in range(3))
         places = unique.indices.cast(pa.int64()).fill_null(len(found)).to_numpy(zero_copy_only=False)
         return numbers.astype(np.int64)[places], (codes, countries, cities)
 

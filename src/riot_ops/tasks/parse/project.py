@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried, is_sub
+from riot_ops.kernels.codes import values_of
 from riot_ops.task import Case, Requirement, StatelessTask, register
 from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
 
@@ -33,10 +34,12 @@ class Project(StatelessTask):
         Names and texts of fields to add, such as the name of the analytic; not those that stay anyway.
     nulls : mapping of str to type, or pyarrow Schema, default none
         Fields to add that are null, and their Arrow types: what other streams have and this one lacks.
+    decoded : bool, default False
+        Whether fields that are numbers into a list of values (dictionary columns of Arrow) become these values.
 
     Shapes and rates
     ----------------
-    1:1; columns are passed on without copying.
+    1:1; columns are passed on without copying, but for those that are decoded.
 
     Missing values
     --------------
@@ -64,6 +67,7 @@ class Project(StatelessTask):
     fields: tuple[str, ...]
     constants: tuple[tuple[str, str], ...] = ()
     nulls: Any = ()
+    decoded: bool = False
 
     def validate(self) -> None:
         object.__setattr__(self, "nulls", canonical_schema(self.name(), self.nulls) if len(self.nulls) else ())
@@ -87,6 +91,8 @@ class Project(StatelessTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         kept = [schema.field(name) for name in self._kept(schema)]
+        if self.decoded:
+            kept = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in kept]
         if not kept and not self.constants and not self.nulls:
             raise ConfigError(f"{self.name()} would leave no field; name some of {', '.join(schema.names)}")
         texts = [pa.field(name, pa.string()) for name, _ in self.constants]
@@ -94,6 +100,8 @@ class Project(StatelessTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         columns = [batch.column(name) for name in self._kept(batch.schema)]
+        if self.decoded:
+            columns = [values_of(c) if pa.types.is_dictionary(c.type) else c for c in columns]
         columns += [_repeated(text, batch.num_rows) for _, text in self.constants]
         columns += [pa.nulls(batch.num_rows, arrow_type(kind)) for _, kind in self.nulls]
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema(batch.schema))
@@ -108,6 +116,8 @@ class Project(StatelessTask):
         yield Case(cls(fields=("value",), constants=(("analytic", "AVG"),)), batch)
         yield Case(cls(fields=("key", "value")), batch)
         yield Case(cls(fields=("key",), nulls={"model": "string", "error": "double"}), batch, "nulls")
+        coded = batch.set_column(1, "key", batch.column("key").dictionary_encode())
+        yield Case(cls(fields=("key", "value"), decoded=True), coded, "decoded")
 
 
 def _repeated(text: str, rows: int) -> pa.Array:
