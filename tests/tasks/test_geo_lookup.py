@@ -231,3 +231,38 @@ def test_without_the_library_for_databases(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'riot_ops[geo]'" in done.stderr
+
+
+def test_what_is_kept_of_a_record():
+    records = pa.record_batch({"seq": [4], "ip": ["198.18.0.1"], "n": [7], "m": [8]})
+    places = {"country": "United States", "city": ""}
+    every = {"ip": "198.18.0.1", "n": 7, "m": 8}
+    for keep, wanted in ((None, every), ((), {}), (("m", "ip"), {"m": 8, "ip": "198.18.0.1"})):
+        task = t.GeoLookup(keep=keep)
+        (row,) = (made := task.session().push_batch(records)).to_pylist()
+        assert row == {"seq": 4, **wanted, **places} and [*row] == ["seq", *wanted, *places]
+        assert made.schema == task.output_schema(records.schema)
+    with pytest.raises(ConfigError, match="gone"):
+        t.GeoLookup(keep=("gone",)).output_schema(records.schema)
+
+
+@pytest.mark.parametrize("missing", ["drop", "null", "reject"])
+def test_names_as_numbers_are_the_names(missing):
+    texts = ["198.18.0.1", "10.0.0.1", None, "198.18.7.1", "198.18.0.2", "203.0.113.9"]
+    for given in (texts, texts[1:3], texts[:1], []):
+        records = pa.record_batch({"ip": pa.array(given, pa.string())})
+        plain, numbered = (t.GeoLookup(missing=missing, country_code="iso", coded=c).session() for c in (False, True))
+        wanted, made = plain.push_batch(records), numbered.push_batch(records)
+        assert made.to_pylist() == wanted.to_pylist() and len(plain.errors) == len(numbered.errors)
+        for name in ("iso", "country", "city"):
+            column = made.column(name)
+            assert pa.types.is_dictionary(column.type) and column.dictionary.unique().equals(column.dictionary)
+
+
+def test_a_database_that_knows_none_of_the_addresses(tmp_path):
+    pytest.importorskip("maxminddb")
+    path = tmp_path / "city.mmdb"
+    database(path, [("10.0.0.0/8", {"city": {}})])
+    session = t.GeoLookup(table=str(path), missing="null", coded=True).session()
+    assert session.push({"ip": "1.2.3.4"}) == [{"ip": "1.2.3.4", "country": None, "city": None}]
+    assert session.push({"ip": None}) == [{"ip": None, "country": None, "city": None}]

@@ -169,3 +169,14 @@ def test_a_constant_may_take_the_place_of_a_field_that_goes():
 def test_records_without_fields_are_refused():
     with pytest.raises(ConfigError, match="no field; name some of value"):
         Project(fields=()).output_schema(pa.schema([("value", pa.float64())]))
+
+
+@given(batches())
+def test_numbers_into_a_list_become_what_they_stand_for(batch):
+    assume(batch.num_columns)
+    task = Project(fields=tuple(batch.schema.names), decoded=True)
+    out = apply(task, batch)
+    assert out.schema == task.output_schema(batch.schema)
+    assert not any(pa.types.is_dictionary(kind) for kind in out.schema.types)
+    for name in batch.schema.names:
+        assert exact(out.column(name).to_pylist()) == exact(batch.column(name).to_pylist())
