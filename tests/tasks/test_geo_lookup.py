@@ -249,8 +249,8 @@ def test_what_is_kept_of_a_record():
 @pytest.mark.parametrize("missing", ["drop", "null", "reject"])
 def test_names_as_numbers_are_the_names(missing):
     texts = ["198.18.0.1", "10.0.0.1", None, "198.18.7.1", "198.18.0.2", "203.0.113.9"]
-    for given in (texts, texts[1:3], texts[:1], []):
-        records = pa.record_batch({"ip": pa.array(given, pa.string())})
+    for some in (texts, texts[1:3], texts[:1], []):
+        records = pa.record_batch({"ip": pa.array(some, pa.string())})
         plain, numbered = (t.GeoLookup(missing=missing, country_code="iso", coded=c).session() for c in (False, True))
         wanted, made = plain.push_batch(records), numbered.push_batch(records)
         assert made.to_pylist() == wanted.to_pylist() and len(plain.errors) == len(numbered.errors)

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, excerpt
-from riot_ops.core.paths import local_path
 from riot_ops.core.order import carried
+from riot_ops.core.paths import local_path
 from riot_ops.kernels.addresses import NOWHERE, Networks
 from riot_ops.kernels.codes import coded
 from riot_ops.kernels.rows import filtered, taken_or_null
@@ -146,13 +146,11 @@ class GeoLookup(StatelessTask):
         column = batch.column(self.field)
         numbers, places = self.atlas(column)
         known = numbers != NOWHERE
-        if not known.all():
-            if self.missing == "reject":
-                dead.reject(batch, ~known, "unknown_address", f"{self.field} is in no network of the table")
+        if not known.all() and self.missing == "reject":
+            dead.reject(batch, ~known, "unknown_address", f"{self.field} is in no network of the table")
         batch = batch.select(self._kept(batch.schema.names))
-        if not known.all():
-            if self.missing != "null":
-                batch, numbers, known = filtered(batch, known), numbers[known], known[known]
+        if not known.all() and self.missing != "null":
+            batch, numbers, known = filtered(batch, known), numbers[known], known[known]
         for name, names in zip((self.country_code, self.country, self.city), places, strict=True):
             if name is not None:
                 column = _numbered(names, numbers, known) if self.coded else taken_or_null(names.texts, numbers, known)
