@@ -171,9 +171,8 @@ class KeyedState:
         """The slots of a batch's keys, with room in the arrays for them."""
         before = self.index.size
         rows: Any = slice(None)
-        if not self.index.ttl and all(
-            pa.types.is_dictionary(batch.schema.field(name).type) for name in self.key_fields
-        ):
+        kinds = [batch.schema.field(name).type for name in self.key_fields]
+        if not self.index.ttl and all(map(pa.types.is_dictionary, kinds)):
             slots, rows = self.index.resolve_coded([batch.column(name) for name in self.key_fields], batch.num_rows)
         else:
             hashes = (self._memo or HashMemo()).of(batch, self.key_fields)
