@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import string
 
@@ -43,10 +44,17 @@ def defined(text, *, split="words", unicode=False, lowercase=False, prefix=None,
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
 @pytest.mark.parametrize("split", ["words", "spaces", "punctuation"])
-@given(st.lists(texts, max_size=12), st.booleans(), st.booleans(), st.sampled_from([None, "a", "Z"]), st.booleans())
-def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowercase, prefix, trim):
+@given(
+    st.lists(texts, max_size=12),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, "a", "Z"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowercase, prefix, trim, coded):
     how = {"split": split, "unicode": unicode, "lowercase": lowercase, "prefix": prefix, "trim": trim}
-    task = t.Tokenize(field="text", **how)
+    task = t.Tokenize(field="text", coded=coded, **how)
     batch = pa.RecordBatch.from_pydict(
         {
             "seq": pa.array([3 * i for i in range(len(column))], pa.int64()),
@@ -61,6 +69,24 @@ def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowerc
     ]
     assert made.to_pylist() == wanted
     assert made.schema.names == ["seq", "word", "sub"]
+    assert made.schema.field("word").type == (pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())
+    if coded:
+        assert made["word"].dictionary.to_pylist() == list(dict.fromkeys(row["word"] for row in wanted))
+
+
+@pytest.mark.parametrize("prefix", [None, "#"])
+def test_many_different_tokens_and_long_ones(prefix):
+    """More than there is room for at first, of texts and of tokens; some agree in many of their first bytes."""
+    rng = random.Random(7)
+    words = [f"#{'x' * rng.choice([0, 0, 5, 7, 8, 40, 200])}{rng.randrange(6000)}" for _ in range(9000)]
+    column = [" ".join(words[i : i + n]) for i, n in zip(range(0, 9000, 90), [90, 30, 0, 90, 1] * 20, strict=True)]
+    batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(len(column)), pa.int64()), "text": column})
+    plain, coded = (
+        t.Tokenize(field="text", split="spaces", prefix=prefix, coded=coded).session().push_batch(batch)
+        for coded in (False, True)
+    )
+    assert coded.to_pylist() == plain.to_pylist()
+    assert plain["word"].to_pylist() == [word for text in column for word in text.split()]
 
 
 def test_by_hand():
@@ -98,10 +124,11 @@ def test_binary_that_is_no_text_is_rejected():
     assert [(e["reason"], e["message"]) for e in session.errors] == [("invalid_utf8", "payload is no UTF-8")]
 
 
-def test_large_batches_are_worked_on_in_pieces(monkeypatch):
-    monkeypatch.setattr(tokenize, "pieces", lambda sizes: [(i, i + 1) for i in range(len(sizes))])
+@pytest.mark.parametrize("coded", [False, True])
+def test_large_batches_are_worked_on_in_pieces(monkeypatch, coded):
+    monkeypatch.setattr(tokenize, "text_pieces", lambda texts: [(i, i + 1) for i in range(len(texts))])
     flow = ro.Dataflow("pieces")
-    flow.sink("out", flow.source("in", schema={"text": "string"}).to(t.Tokenize(field="text"), id="words"))
+    flow.sink("out", flow.source("in", schema={"text": "string"}).to(t.Tokenize(field="text", coded=coded), id="words"))
     found = flow.run([{"text": "a b"}, {"text": None}, {"text": "c"}])["words"]
     assert found.select(["seq", "word", "sub"]).to_pylist() == [
         {"seq": 0, "word": "a", "sub": 0},

@@ -24,6 +24,7 @@ __all__ = [
     "present",
     "readonly",
     "strings_from_spans",
+    "text_pieces",
     "text_sizes",
     "truth_column",
     "truths",
@@ -299,6 +300,17 @@ def pieces(sizes: npt.NDArray[np.int64], most: int = PIECE_BYTES) -> list[tuple[
         found.append((start, stop))
         start, before = stop, int(total[stop - 1])
     return found or [(0, 0)]
+
+
+def text_pieces(column: pa.Array, most: int = PIECE_BYTES) -> list[tuple[int, int]]:
+    """The same of a column of text, without a look at each where all together are few.
+
+    >>> text_pieces(pa.array(["abc", "def"])), text_pieces(pa.array(["abc", "def"]), 4)
+    ([(0, 2)], [(0, 1), (1, 2)])
+    """
+    if not pa.types.is_dictionary(column.type) and column.nbytes <= most:
+        return [(0, len(column))]
+    return pieces(text_sizes(column), most)
 
 
 def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = None) -> pa.RecordBatch:

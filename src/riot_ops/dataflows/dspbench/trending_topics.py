@@ -74,7 +74,14 @@ def trending_topics(
     flow = Dataflow("trending_topics")
     tweets = flow.source("tweets").to(t.ParseJSON(fields=TWEET), id="parse").shuffle()
     extract = t.Tokenize(
-        field="text", output="topic", split="spaces", prefix="#", lowercase=normalise, unicode=normalise, trim=normalise
+        field="text",
+        output="topic",
+        split="spaces",
+        prefix="#",
+        lowercase=normalise,
+        unicode=normalise,
+        trim=normalise,
+        coded=True,
     )
     count = t.SlidingTotals(
         by=("topic",), totals={"count": None}, every=period, slots=max(2, length // period), partial=partial

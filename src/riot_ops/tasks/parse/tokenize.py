@@ -16,11 +16,12 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import byte_spans, joined, pieces, readonly, text_sizes
+from riot_ops.kernels.arrow import byte_spans, joined, text_pieces
 from riot_ops.kernels.rows import taken
 from riot_ops.kernels.strings import not_utf8
 from riot_ops.kernels.tokens import BETWEEN, NO_TRIM, tokens
 from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
+from riot_ops.tasks.parse.bag_of_words import CODED
 
 __all__ = ["Tokenize"]
 
@@ -57,6 +58,9 @@ class Tokenize(StatelessTask):
         left there is no token.
     keep : tuple of str, default ()
         Fields of the record that its tokens carry, besides its order and time.
+    coded : bool, default False
+        Whether the tokens are numbers into a list of the different ones of a batch (a dictionary column of Arrow): the
+        same tokens, which cost those less who look at one once, such as keyed tasks that hash it.
 
     Shapes and rates
     ----------------
@@ -97,6 +101,7 @@ class Tokenize(StatelessTask):
     prefix: str | None = None
     trim: bool = False
     keep: tuple[str, ...] = ()
+    coded: bool = False
 
     def validate(self) -> None:
         if self.prefix is not None and (len(self.prefix) != 1 or not self.prefix.isascii() or not self._in_token()):
@@ -117,7 +122,7 @@ class Tokenize(StatelessTask):
         self.check_input(schema)
         fields = dict.fromkeys([*carried(schema.names), *self.keep])
         out = pa.schema([schema.field(name) for name in fields if name != self.output])
-        return with_next_sub(out.append(pa.field(self.output, pa.string())))
+        return with_next_sub(out.append(pa.field(self.output, CODED if self.coded else pa.string())))
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.output})
@@ -147,7 +152,7 @@ class Tokenize(StatelessTask):
             dead.reject(batch, spoiled, "invalid_utf8", f"{self.field} is no UTF-8")
             batch = batch.filter(pa.array(~spoiled))
         schema = self.output_schema(batch.schema)
-        for start, stop in pieces(text_sizes(batch.column(self.field))):
+        for start, stop in text_pieces(batch.column(self.field)):
             part = batch.slice(start, stop - start)
             rows, places, words = self._tokens(part.column(self.field))
             made = {self.output: words, next_sub(batch.schema.names): pa.array(places)}
@@ -165,9 +170,12 @@ class Tokenize(StatelessTask):
             table = np.arange(256, dtype=np.uint8)
             table[ord(CUT)], first = BETWEEN, -1
         trim = PUNCTUATION if self.trim and table is self._table else NO_TRIM
-        rows, places, offsets, text = tokens(data, starts, ends, valid, readonly(table), first, trim)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-        return rows, places, pa.Array.from_buffers(pa.string(), rows.size, buffers, 0)
+        found = tokens(data, starts, ends, valid, table, first, trim, self.coded)
+        buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
+        words = pa.Array.from_buffers(pa.string(), found.offsets.size - 1, buffers, 0)
+        if self.coded:
+            words = pa.DictionaryArray.from_arrays(pa.array(found.codes), words, safe=False)
+        return found.rows, found.places, words
 
     def _cut(self, text: str | bytes | None) -> str | None:
         """The tokens of a text by the rules of Unicode, with one separator between them."""
@@ -194,6 +202,7 @@ class Tokenize(StatelessTask):
         yield Case(cls(field="text", keep=("key",)), batch)
         yield Case(cls(field="text", split="spaces", prefix="#", output="text"), batch, "tags")
         yield Case(cls(field="text", split="spaces", trim=True), batch, "trimmed")
+        yield Case(cls(field="text", coded=True), batch, "as numbers")
         yield Case(cls(field="text", split="punctuation", unicode=True, lowercase=True), batch, "unicode")
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.core.casting import plain
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
@@ -146,7 +147,7 @@ class TopK(KeyedTask):
         fields = [pa.field("event_time", TIMESTAMP), *(schema.field(name) for name in self.by)]
         made = [pa.field("tick_time", TIMESTAMP), pa.field("rank", pa.int64())]
         for field in (*fields, *made, schema.field(self.item), schema.field(self.value)):
-            out = out if field.name in out.names else out.append(field)
+            out = out if field.name in out.names else out.append(field.with_type(plain(field.type)))
         return out
 
     def writes(self) -> frozenset[str] | None:
@@ -170,7 +171,7 @@ class TopK(KeyedTask):
             passed = LAST if self.partial else -1
         # by tick and key, of each item the last
         order = _by_tick(tick, slot, len(state["held"]))
-        codes, known = coded(_plain(rows.column(self.item)))
+        codes, known = coded(_alike(rows.column(self.item)))
         edges, order = latest_within(edges_of(tick[order], slot[order]), order, codes, len(known))
         closed = int(np.searchsorted(tick[order], passed, side="right"))
         if closed < order.size:
@@ -244,7 +245,7 @@ class TopK(KeyedTask):
         columns = {
             "tick_time": from_microseconds(times),
             "rank": pa.array(rank),
-            self.item: taken(rows.column(self.item), order),
+            self.item: taken(known, codes[order].astype(np.int64)),
             self.value: taken(rows.column(self.value), order),
         }
         return Due(int_column(rows.column(SLOT))[order], pa.RecordBatch.from_pydict(columns), times)
@@ -275,6 +276,6 @@ def _by_tick(tick: Numbers, slot: Numbers, keys: int) -> Numbers:
     return np.lexsort((slot, tick))
 
 
-def _plain(items: pa.Array) -> pa.Array:
-    """Items of which equal ones look alike: -0.0 is 0.0."""
+def _alike(items: pa.Array) -> pa.Array:
+    """Items of which equal ones are the same to the last bit: -0.0 is 0.0."""
     return pc.add(items, 0.0) if pa.types.is_floating(items.type) else items
