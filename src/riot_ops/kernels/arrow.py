@@ -28,6 +28,7 @@ __all__ = [
     "text_sizes",
     "truth_column",
     "truths",
+    "words",
 ]
 
 #: Text that is worked on at a time: far from the 2 GiB that an Arrow array of text holds.
@@ -102,6 +103,16 @@ def masked(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pa.Array
     kind = pa.float64() if values.dtype == np.float64 else pa.int64()
     data = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(kind, values.size, [bits_of(~missing), data], nulls)
+
+
+def words(values: npt.NDArray[np.int64], kind: pa.DataType | None = None) -> pa.Array:
+    """Whole numbers as a column of them or of another type of 64 bits, such as times, over their memory.
+
+    >>> words(np.array([1]), pa.timestamp("us")).to_pylist()
+    [datetime.datetime(1970, 1, 1, 0, 0, 0, 1)]
+    """
+    kind = pa.int64() if kind is None else kind
+    return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
 def bits_of(values: npt.NDArray[np.bool_]) -> pa.Buffer:

@@ -1,67 +1,82 @@
-"""The rows of each run that matter to a ranking: of each item the last one, and those with the largest values."""
+"""Rows by tick and key: of each item the last one, and of these the ones with the largest values."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["largest_within", "latest_within"]
-
-Numbers = npt.NDArray[np.int64]
+__all__ = ["best", "first_places", "ticks_to_come"]
 
 
 @kernel
-def _latest(edges: Any, order: Any, codes: Any, seen: Any, found: Any, ends: Any) -> Any:
-    """Each run's last row of each item, in order; returns how many there are. ``seen`` has zeros for room."""
+def ticks_to_come(
+    times: Any, timed: Any, values: Any, there: Any, origin: Any, every: Any, rows: Any, passed: Any, tick: Any,
+    late: Any, good: Any,
+) -> Any:  # fmt: skip
+    """The tick behind the time of each row; whether it has been; and whether row and item are good to be ranked.
+
+    Before row ``rows[m]`` there come to be ``passed[m + 1]`` ticks. Returns how many rows are not good.
+    """
+    m = 0
+    bad = 0
+    known = False
+    at = origin
+    behind: Any = 0
+    for i in range(times.size):
+        while m < rows.size and rows[m] <= i:
+            m += 1
+        if not known or times[i] != at:  # of one tick above, all have one time
+            at = times[i]
+            behind = (at - origin) // every + 1
+            known = True
+        tick[i] = behind
+        late[i] = timed[i] and behind <= passed[m]
+        good[i] = timed[i] and not late[i] and there[i] and values[i] == values[i]
+        bad += not good[i]
+    return bad
+
+
+@kernel
+def best(
+    order: Any, tick: Any, slot: Any, codes: Any, values: Any, passed: Any, k: Any, zeros: Any, seen: Any, used: Any,
+    heap: Any, found: Any, ends: Any,
+) -> Any:  # fmt: skip
+    """Of rows in the order of ticks and slots, of each item the last; up to the tick ``passed`` those that matter.
+
+    These have the k largest values, more where several have the least, and none is 0 unless ``zeros`` count. ``seen``
+    has zeros for room, the heap room for k values or for all. ``used`` tells which codes these rows have; ``ends``
+    where the rows of each tick and slot end. Returns ``(ticks and slots, rows that matter, all rows)``.
+    """
     n = 0
-    ends[0] = 0
-    for r in range(edges.size - 1):
-        low, high = edges[r], edges[r + 1]
-        place = high  # from the end on, then moved up to what is there
+    run = 0
+    closed = 0
+    low = 0
+    while low < order.size:
+        row = order[low]
+        of, key = tick[row], slot[row]
+        high = low + 1
+        while high < order.size and tick[order[high]] == of and slot[order[high]] == key:
+            high += 1
+        run += 1
+        open_ = of > passed
+        place = high  # from the end on, where they are read from next
+        size = 0
         for j in range(high - low):
             row = order[np.uint64(high - 1 - j)]
             c = np.uint64(codes[np.uint64(row)])
-            if seen[c] != r + 1:
-                seen[c] = r + 1
-                place -= 1
-                found[np.uint64(place)] = row
-        for j in range(place, high):
-            found[np.uint64(n)] = found[np.uint64(j)]
-            n += 1
-        ends[r + 1] = n
-    return n
-
-
-def latest_within(edges: Numbers, order: Numbers, codes: npt.NDArray[np.int32], known: int) -> tuple[Numbers, Numbers]:
-    """``(edges, order)`` of the rows of each run behind which no row has the same code; codes are below ``known``.
-
-    >>> edges, order = latest_within(np.array([0, 3, 4]), np.arange(4), np.array([1, 0, 1, 1], np.int32), 2)
-    >>> edges.tolist(), order.tolist()
-    ([0, 2, 3], [1, 2, 3])
-    """
-    found, ends = np.empty(order.size, np.int64), np.empty(edges.size, np.int64)
-    n = _latest(readonly(edges), readonly(order), readonly(codes), np.zeros(known, np.int64), found, ends)
-    return ends, found[:n]
-
-
-@kernel
-def _largest(edges: Any, order: Any, values: Any, k: Any, heap: Any, found: Any, ends: Any) -> Any:
-    """Each run's rows with no more than k - 1 larger values; returns how many there are.
-
-    The heap has the k largest values so far, of which the least is at the root.
-    """
-    n = 0
-    ends[0] = 0
-    for r in range(edges.size - 1):
-        low, high = edges[r], edges[r + 1]
-        size = 0
-        for j in range(low, high):
-            v = values[np.uint64(order[np.uint64(j)])]
+            if seen[c] == run:
+                continue
+            seen[c] = run
+            v = values[np.uint64(row)]
+            if v == 0 and not zeros and not open_:
+                continue
+            place -= 1
+            order[np.uint64(place)] = row
+            if open_:
+                continue
             if size < k:
                 p = size
                 size += 1
@@ -80,25 +95,33 @@ def _largest(edges: Any, order: Any, values: Any, k: Any, heap: Any, found: Any,
                     heap[np.uint64(p)] = heap[np.uint64(child)]
                     p = child
                 heap[np.uint64(p)] = v
-        for j in range(low, high):
+        for j in range(place, high):
             row = order[np.uint64(j)]
-            if size < k or values[np.uint64(row)] >= heap[0]:
+            if open_ or size < k or values[np.uint64(row)] >= heap[0]:
                 found[np.uint64(n)] = row
                 n += 1
-        ends[r + 1] = n
+                used[np.uint64(codes[np.uint64(row)])] |= not open_
+        if not open_:
+            ends[run] = n
+            closed = run
+        low = high
+    return closed, ends[closed], n
+
+
+@kernel
+def first_places(
+    ends: Any, order: Any, k: Any, tick: Any, slot: Any, codes: Any, origin: Any, every: Any, rows: Any, ranks: Any,
+    times: Any, slots: Any, items: Any,
+) -> Any:  # fmt: skip
+    """The first k rows of each tick and slot: row, rank, time of the tick, slot and item; returns how many."""
+    n = 0
+    for r in range(ends.size - 1):
+        for j in range(ends[r], min(ends[r + 1], ends[r] + k)):
+            row = order[j]
+            rows[n] = row
+            ranks[n] = j - ends[r] + 1
+            times[n] = origin + tick[row] * every
+            slots[n] = slot[row]
+            items[n] = codes[row]
+            n += 1
     return n
-
-
-def largest_within(edges: Numbers, order: Numbers, values: npt.NDArray[np.float64], k: int) -> tuple[Numbers, Numbers]:
-    """``(edges, order)`` of the rows of each run that have its k largest values, more where several have the least.
-
-    O(n log k). Values are no NaN.
-
-    >>> edges, order = largest_within(np.array([0, 3, 4]), np.arange(4), np.array([1.0, 7.0, 7.0, 2.0]), 1)
-    >>> edges.tolist(), order.tolist()
-    ([0, 2, 3], [1, 2, 3])
-    """
-    longest = int(np.diff(edges).max(initial=0))
-    found, ends, heap = np.empty(order.size, np.int64), np.empty(edges.size, np.int64), np.empty(min(k, longest))
-    n = _largest(readonly(edges), readonly(order), readonly(values), k, heap, found, ends)
-    return ends, found[:n]

@@ -44,6 +44,8 @@ def numbered(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 def as_others(out: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """What came of no record at hand, with the fields of what does."""
+    if out.schema.equals(schema):
+        return out
     columns = [
         out.column(f.name).cast(f.type) if f.name in out.schema.names else _missing(out.num_rows, f) for f in schema
     ]

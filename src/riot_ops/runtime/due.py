@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -10,7 +12,9 @@ from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_within, places_within
+from riot_ops.kernels.arrow import readonly, words
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_within
 from riot_ops.kernels.rows import taken
 from riot_ops.kernels.selection import Rows
 from riot_ops.kernels.timestamps import microseconds
@@ -36,25 +40,45 @@ def due_records(
     """
     assert due.times is not None
     n = due.slots.size
-    reached = due.times + delay
-    if ticks.seq.size:
-        runs = edges_of(reached)  # many are due at one time
-        moves = np.minimum(np.searchsorted(ticks.times, reached[runs[:-1]]), ticks.seq.size - 1)
-        seq = np.repeat(ticks.seq[moves], np.diff(runs))
-    else:
-        seq = np.full(n, last)
-    by_key = hashes.view(np.int64)
-    order = np.arange(n) if are_sorted([seq, reached], n) else np.lexsort((reached, seq))
-    order = _by_key(edges_of(seq[order], reached[order]), order, due.slots, by_key)
-    slots, reached = due.slots[order], reached[order]
-    edges = edges_of(slots, reached)
-    ranks = places_within(edges)
-    columns = {"seq": pa.array(seq[order])}
-    columns |= dict(zip(TICK_PLACES, map(pa.array, (place_of(reached + ticks.lag), by_key[slots], ranks)), strict=True))
-    columns["event_time"] = pa.array(due.times[order] - 1).cast(TIMESTAMP)
-    if keys.num_columns:
-        columns |= _taken(keys, slots)
-    return pa.RecordBatch.from_pydict(columns | _taken(due.rows, order))
+    rising = are_sorted([due.times], n)
+    order = np.arange(n) if rising else np.argsort(due.times, kind="stable")
+    by_key = readonly(hashes.view(np.int64))
+    order = _by_key(edges_of(due.times if rising else due.times[order]), order, due.slots, by_key)
+    slots, seq, places, keyed, ranks, times = (np.empty(n, np.int64) for _ in range(6))
+    _placed(
+        readonly(order), readonly(due.slots), readonly(due.times), by_key, delay, ticks.lag, readonly(ticks.times),
+        readonly(ticks.seq), last, slots, seq, places, keyed, ranks, times,
+    )  # fmt: skip
+    columns = {"seq": words(seq)}
+    columns |= dict(zip(TICK_PLACES, map(words, (place_of(places), keyed, ranks)), strict=True))
+    columns["event_time"] = words(times, TIMESTAMP)
+    columns |= _taken(keys, slots) | _taken(due.rows, order)
+    return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
+
+
+@kernel
+def _placed(
+    order: Any, slots: Any, due: Any, hashes: Any, delay: Any, lag: Any, moments: Any, messages: Any, last: Any,
+    slot: Any, seq: Any, place: Any, key: Any, rank: Any, time: Any,
+) -> None:  # fmt: skip
+    """Key, message and places of what is due, in the order of times and keys.
+
+    The message is the first that moves time as far as that, or else the last that moves it, where there is one.
+    """
+    m = 0
+    n = 0
+    for i in range(order.size):
+        row = np.uint64(order[i])
+        s, t = slots[row], due[row]
+        while m + 1 < moments.size and moments[np.uint64(m)] < t + delay:
+            m += 1
+        n = n + 1 if i > 0 and slot[i - 1] == s and time[i - 1] == t - 1 else 0
+        slot[i] = s
+        seq[i] = messages[np.uint64(m)] if moments.size > 0 else last
+        place[i] = t + delay + lag
+        key[i] = hashes[np.uint64(s)]
+        rank[i] = n
+        time[i] = t - 1
 
 
 def still(now: int, of: Ticks | StepClock | None) -> Ticks:

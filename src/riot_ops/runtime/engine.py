@@ -205,7 +205,8 @@ class Engine:
             results = [] if made is None else [made]
             if due is not None and due.num_rows:
                 full = [whole(b) for b in results if b.num_rows]
-                results = [in_order(merged([*full, self._as_others(step, due)]), self.order)]
+                due = self._as_others(step, due)
+                results = [in_order(merged([*full, due]), self.order)] if full or self.order != ARRIVAL else [due]
         taken = sum(b.num_rows for b in batches)
         self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
         return [_without_instance(operator, out) for out in results]

@@ -20,20 +20,12 @@ from riot_ops.core.operator import Due
 from riot_ops.core.order import subs, with_tick_places
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import float_column, int_column, joined, present
+from riot_ops.kernels.arrow import float_column, int_column, joined, present, readonly, words
 from riot_ops.kernels.codes import coded, decoded
-from riot_ops.kernels.index import distinct
-from riot_ops.kernels.ordering import (
-    are_sorted,
-    by_number_within,
-    edges_of,
-    order_within,
-    places_within,
-    ranks_of,
-)
-from riot_ops.kernels.ranking import largest_within, latest_within
+from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_within
+from riot_ops.kernels.ranking import best, first_places, ticks_to_come
 from riot_ops.kernels.rows import filtered, taken
-from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
+from riot_ops.kernels.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
 __all__ = ["TopK"]
@@ -166,19 +158,41 @@ class TopK(KeyedTask):
         if rows is None:
             return None, None
         slot, tick = (int_column(rows.column(name)) for name in (SLOT, TICK))
-        passed = self._passed(np.array([ticks.end]), ticks)[0]
+        passed = int(self._passed(np.array([ticks.end]), ticks)[0])
         if ticks.end >= END:
             passed = LAST if self.partial else -1
-        # by tick and key, of each item the last
-        order = _by_tick(tick, slot, len(state["held"]))
+        values, _ = float_column(rows.column(self.value))
         codes, known = coded(_alike(rows.column(self.item)))
-        edges, order = latest_within(edges_of(tick[order], slot[order]), order, codes, len(known))
-        closed = int(np.searchsorted(tick[order], passed, side="right"))
-        if closed < order.size:
-            held = np.sort(order[closed:])
+        order = _by_tick(tick, slot, len(state["held"]))
+        # only those which reach the k-th value are told apart by their names
+        found, ends, used = (
+            np.empty(order.size, np.int64),
+            np.zeros(order.size + 1, np.int64),
+            np.zeros(len(known), bool),
+        )
+        runs, n, all_ = best(
+            order, tick, slot, codes, values, passed, self.k, self.zeros, np.zeros(len(known), np.int64), used,
+            np.empty(min(self.k, order.size)), found, ends,
+        )  # fmt: skip
+        if n < all_:
+            held = np.sort(found[n:all_])
             self._hold(rows.take(pa.array(held)), slot[held], state)
-        edges = np.append(edges[edges < closed], closed)
-        return None, self._due(rows, edges, order[:closed], codes, known, ticks)
+        if not n:
+            return None, None
+        ends, order = ends[: runs + 1], found[:n]
+        order = order[order_within(ends, np.arange(n), -values[order], _names(known, used)[codes[order]])]
+        row, rank, times, key, item = (np.empty(n, np.int64) for _ in range(5))
+        n = first_places(
+            ends, order, self.k, tick, slot, codes, ticks.origin, in_us(self.every), row, rank, times, key, item
+        )  # fmt: skip
+        columns = [
+            words(times[:n], TIMESTAMP),
+            words(rank[:n]),
+            taken(known, item[:n]),
+            taken(rows.column(self.value), row[:n]),
+        ]
+        names = ["tick_time", "rank", self.item, self.value]
+        return None, Due(key[:n], pa.RecordBatch.from_arrays(columns, names=names), times[:n])
 
     def _passed(self, times: Numbers, ticks: Ticks) -> Numbers:
         """How many ticks there were up to each time."""
@@ -201,54 +215,26 @@ class TopK(KeyedTask):
 
     def _ranked_later(self, batch: pa.RecordBatch, slots: Numbers, ticks: Ticks, dead: DeadLetters) -> pa.RecordBatch:
         """The rows that are ranked at a tick to come, with slot and tick."""
+        n = batch.num_rows
         times, timed = microseconds(batch.column("event_time"))
-        tick = self._passed(times, ticks) + 1
-        late = timed & (tick <= ticks.at_rows(batch.num_rows, self._passed(ticks.moments, ticks)))
+        values, _ = float_column(batch.column(self.value))
+        tick, late, good = np.empty(n, np.int64), np.empty(n, np.bool_), np.empty(n, np.bool_)
+        bad = ticks_to_come(
+            times, timed, values, readonly(present(batch.column(self.item))), ticks.origin, in_us(self.every),
+            readonly(ticks.rows), self._passed(ticks.moments, ticks), tick, late, good,
+        )  # fmt: skip
+        columns = [batch.column(self.item), batch.column(self.value), words(tick), words(slots)]
+        rows = pa.RecordBatch.from_arrays(columns, names=[self.item, self.value, TICK, SLOT])
+        if not bad:
+            return rows
         dead.reject(batch, ~timed, "no_event_time", "a ranking needs an event time")
         dead.reject(batch, late, "late", "the tick of its event time has been")
-        values, _ = float_column(batch.column(self.value))
-        good = timed & ~late & ~np.isnan(values) & present(batch.column(self.item))
-        columns = [batch.column(self.item), batch.column(self.value), pa.array(tick), pa.array(slots)]
-        rows = pa.RecordBatch.from_arrays(columns, names=[self.item, self.value, TICK, SLOT])
-        return rows if good.all() else filtered(rows, good)
+        return filtered(rows, good)
 
     def _hold(self, rows: pa.RecordBatch, slots: Numbers, state: State) -> None:
         kept = rows.drop_columns([SLOT])
         for slot in np.unique(slots).tolist():
             state["held"][slot] = kept.filter(pa.array(slots == slot))
-
-    def _due(
-        self,
-        rows: pa.RecordBatch,
-        edges: Numbers,
-        order: Numbers,
-        codes: npt.NDArray[np.int32],
-        known: pa.Array,
-        ticks: Ticks,
-    ) -> Due | None:
-        """The best of each key at each tick, of rows that are in the order of these."""
-        values, _ = float_column(rows.column(self.value))
-        if not self.zeros and not (some := values[order] != 0).all():
-            order, edges = order[some], np.append(0, np.cumsum(some))[edges]
-        if not order.size:
-            return None
-        # only those which reach the k-th value are told apart by their names
-        edges, order = largest_within(edges, order, values, self.k)
-        names = np.zeros(len(known), np.int64)
-        used = distinct(codes[order].astype(np.int64), len(known))
-        names[used] = ranks_of(known.take(pa.array(used)))
-        order = order[order_within(edges, np.arange(order.size), -values[order], names[codes[order]])]
-        rank = places_within(edges) + 1
-        best = rank <= self.k
-        order, rank = order[best], rank[best]
-        times = ticks.origin + int_column(rows.column(TICK))[order] * in_us(self.every)
-        columns = {
-            "tick_time": from_microseconds(times),
-            "rank": pa.array(rank),
-            self.item: taken(known, codes[order].astype(np.int64)),
-            self.value: taken(rows.column(self.value), order),
-        }
-        return Due(int_column(rows.column(SLOT))[order], pa.RecordBatch.from_pydict(columns), times)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -274,6 +260,13 @@ def _by_tick(tick: Numbers, slot: Numbers, keys: int) -> Numbers:
     if keys <= tick.size and are_sorted([tick], tick.size):
         return by_number_within(edges_of(tick), np.arange(tick.size), slot, keys)
     return np.lexsort((slot, tick))
+
+
+def _names(known: pa.Array, used: npt.NDArray[np.bool_]) -> Numbers:
+    """The places of the items that are used among each other."""
+    places, some = np.empty(used.size, np.int64), np.flatnonzero(used)
+    places[some[np.asarray(pc.sort_indices(taken(known, some)))]] = np.arange(some.size)
+    return places
 
 
 def _alike(items: pa.Array) -> pa.Array:
