@@ -113,19 +113,20 @@ def _count(
         for j in range(length, length + np.uint64(WIDTH)):
             mapped[j] = 0
         total = 0
-        begin: Any = -1  # of the word that goes on
-        carry = _NOUGHT
+        begin: Any = 0  # of the word that goes on, if one does
+        goes_on = _NOUGHT
         for q in range(0, np.int64(length) + 1, WIDTH):
             inside = ~equal64(mapped, q, 0)
-            edges = inside ^ (inside << _ONE | carry)
-            carry = inside >> _LAST
-            while edges != _NOUGHT:
-                end = q + np.int64(trailing_zeros(edges))
-                edges &= edges - _ONE
-                if begin < 0:
-                    begin = end
-                    continue
-                size = end - begin
+            behind = inside << _ONE | goes_on
+            begins = inside & ~behind
+            stops = behind & ~inside
+            if goes_on == _NOUGHT:
+                begin = q + np.int64(trailing_zeros(begins))
+                begins &= begins - _ONE
+            goes_on = inside >> _LAST
+            while stops != _NOUGHT:
+                size = q + np.int64(trailing_zeros(stops)) - begin
+                stops &= stops - _ONE
                 w = load8(mapped, begin) & first(8 * size)
                 v = load8(mapped, begin + 8) & first(max(8 * size - 64, 0))
                 h = (w * _ODD ^ v) * _ODD
@@ -152,16 +153,18 @@ def _count(
                         store8(text, o + j, load8(mapped, begin + j))
                     o += size
                     offsets[np.uint64(known)] = o
-                # no branch, as nobody can foretell which words come again
+                # no branch, as nobody can foretell which words come again: what is there is read in any case
                 e = last[np.uint64(k)]
                 again = e >= before
                 e = e if again else n
                 u = np.uint64(e)
                 last[np.uint64(k)] = e
                 codes[u] = k
-                counts[u] = (counts[u] if again else 0) + 1
+                times = counts[u]
+                counts[u] = (times if again else 0) + 1
                 n += not again
-                begin = -1
+                begin = q + np.int64(trailing_zeros(begins))
+                begins &= begins - _ONE
         if with_whole:
             counts[np.uint64(head)] = total
         entries[i] = n - head
