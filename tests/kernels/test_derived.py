@@ -74,16 +74,19 @@ def test_judgements_are_those_of_a_batch(known, asked, emit_empty, words):
     assert here == there
 
 
-@given(mails, st.randoms(use_true_random=False))
-def test_first_records(pairs, choose):
-    rows = derived(messages(pairs))
+@given(mails, st.booleans(), st.booleans(), st.randoms(use_true_random=False))
+def test_first_records(pairs, headed, coded, choose):
+    rows = derived(messages(pairs), BAG.replace(coded=coded, whole=("id",) if headed else None))
+    rows = rows.telling(rows.schema.append(pa.field("told", pa.int64())), {"told": np.arange(7, 7 + len(rows.keys()))})
     have = np.flatnonzero(rows.times)
     some = np.array(sorted(choose.sample(have.tolist(), choose.randint(0, have.size))), np.int64)
     whole = rows.whole()
     wanted = whole.take(pa.array(rows.starts[some]))
     assert rows.heads(some).to_pylist() == wanted.to_pylist()
-    assert rows.heads(some, ["id", "n_words"]).to_pylist() == wanted.select(["id", "n_words"]).to_pylist()
-    assert [row["word"] is None for row in whole.to_pylist()] == [row["sub"] == 0 for row in whole.to_pylist()]
+    assert rows.heads(some).schema.equals(whole.schema)
+    assert rows.heads(some, ["n_words", "told"]).to_pylist() == wanted.select(["n_words", "told"]).to_pylist()
+    empty = [row["word"] is None for row in whole.to_pylist()]
+    assert empty == [headed and row["sub"] == 0 for row in whole.to_pylist()]
 
 
 def test_what_is_shared():

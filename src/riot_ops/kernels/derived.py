@@ -18,7 +18,7 @@ from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import bits_of, int_column, readonly
 from riot_ops.kernels.codes import followed
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.rows import repeated, spread, taken, taken_rows
+from riot_ops.kernels.rows import repeated, spread, taken
 
 __all__ = ["Derived"]
 
@@ -121,11 +121,21 @@ class Derived:
     def heads(self, texts: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The first record of each of some texts, which have one, with all fields or these."""
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
-        rows = self.starts[texts]
-        own = {name: taken(column, rows) for name, column in self.own.items() if name in schema.names}
-        of = taken_rows(self.of.select([name for name in self.of.schema.names if name in schema.names]), texts)
-        given = (np.ones(texts.size, np.int64), self.codes[rows], self.words, self.word, self.place, own)
-        return Derived(schema, of, *given, self.headed, self.first, self.told).whole()
+        return pa.RecordBatch.from_arrays([self._first(field, texts) for field in schema], schema=schema)
+
+    def _first(self, field: pa.Field, texts: npt.NDArray[np.int64]) -> pa.Array:
+        """A field of these."""
+        name, rows = field.name, self.starts[texts]
+        if name == self.place:
+            return pa.array(np.zeros(texts.size, np.int64))
+        if name == self.word and self.headed:
+            return pa.nulls(texts.size, field.type)
+        if name == self.word:
+            return taken(self.words, self.codes[rows].astype(np.int64)).cast(field.type)
+        if name in self.told:
+            told = self.told[name]
+            return pa.array(np.full(texts.size, told[0]) if self.headed else told[self.codes[rows]])
+        return taken(self.own[name], rows) if name in self.own else taken(self.of.column(name), texts)
 
     def whole(self) -> pa.RecordBatch:
         """A batch of the records."""
