@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.bench.data import Discard
-from riot_ops.bench.dspbench_lines import PARTS, Lines
+from riot_ops.bench.dspbench_lines import PARTS, Lines, write_lines
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.opponents.dspbench_spark.opponent import Opponent
 from riot_ops.bench.sparks import durations, progress, timed_query
@@ -18,6 +18,8 @@ from riot_ops.core.errors import RiotError
 
 __all__ = ["counted", "on_one_core", "on_spark", "opponent", "packed", "text"]
 
+#: Over so many lines of each source the sides are held against each other, before either is timed.
+CHECKED = 50_000
 OPPONENTS = "riot_ops.bench.opponents.dspbench_spark"
 #: State of Spark's own aggregations is fastest in its store in memory; state in Python needs the other one.
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -54,8 +56,9 @@ def on_spark(spark: Any, data: Lines, base: Path, batch: int, limit_s: float) ->
     if found is None:
         return
     given, build = found
-    _, ours = packed(spark, data.first(batch), given.parameters, data.each)
-    theirs = counted(spark, data.first(batch), base / "counted", given, build)
+    few = write_lines(one, base / "few", CHECKED, CHECKED)
+    _, ours = packed(spark, few, given.parameters, few.each)
+    theirs = counted(spark, few, base / "counted", given, build)
     wanted = sum(ours.get(stream, 0) for stream in one.results)
     if wanted != theirs and not (given.open_end and wanted > theirs):
         raise RiotError(f"the sides do not agree on the number of results of {one.name}: {wanted} and {theirs}")

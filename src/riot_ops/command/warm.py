@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from riot_ops.core.errors import RiotError
 from riot_ops.core.source import Source
-from riot_ops.dataflows import RIOTBENCH
+from riot_ops.dataflows.applications import APPLICATIONS, RIOTBENCH, application
+from riot_ops.streams import generate
 from riot_ops.streams.catalog import CATALOG
 from riot_ops.task import KeyedTask, find_task, tasks
 
 __all__ = ["UNITS", "warm", "warm_unit"]
 
-#: Applications that run on nothing but a stream; the tasks of the others are warmed one by one.
-APPLICATIONS = ("stats", "etl")
+#: Applications that run on nothing but streams; the tasks of the others are warmed one by one.
+ALONE = ("stats", "etl", *(one.code for one in APPLICATIONS.values() if one.inputs))
 #: Enough that windows close.
 MESSAGES = 500
 
@@ -31,7 +32,7 @@ def _units() -> tuple[str, ...]:
         "task XML",
         *(f"stream {name}" for name in CATALOG),
         *(f"task {kind.code}" for kind in tasks() if kind.code not in ("SML", "XML")),
-        *(f"application {name}" for name in APPLICATIONS if name != "stats"),
+        *(f"application {name}" for name in ALONE if name != "stats"),
     )
 
 
@@ -104,5 +105,9 @@ def _read(source: Source) -> list[pa.RecordBatch]:
 
 
 def _application(name: str) -> None:
+    one = application(name)
+    if one.inputs:
+        one.builder().run({source: generate(stream, messages=MESSAGES) for source, stream in one.inputs.items()})
+        return
     for stream, entry in CATALOG.items():
         RIOTBENCH[name](stream).run(entry.generator(messages=MESSAGES))
