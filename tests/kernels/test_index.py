@@ -1,8 +1,10 @@
 """Keys to slots: beside a dictionary, small and large, with hashes that meet in the table, and with a time to live."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.index import KeyIndex
 
 
@@ -71,6 +73,24 @@ def test_a_key_that_comes_back_too_late_has_a_new_slot(keys):
     assert found[times == 20].tolist() == np.flatnonzero(times == 20).tolist()
     assert index.live(21).tolist() == sorted(found.tolist())
     assert index.last_seen[found].tolist() == times.tolist()
+
+
+@pytest.mark.parametrize("ttl", [0, 3])
+@pytest.mark.parametrize("keys", [3, 2000])
+def test_numbers_of_keys_have_the_slots_of_the_keys_whether_these_die_or_not(keys, ttl):
+    rng = np.random.default_rng(keys + ttl)
+    plain, numbered = KeyIndex(ttl), KeyIndex(ttl)
+    names, start = pa.array([None, *map(str, range(keys))]), 0
+    for rows in (1, 0, 50, 9000):
+        column = names.take(pa.array(rng.integers(0, keys + 1, rows)))
+        times = [start + np.cumsum(rng.choice([0, 0, 0, 1, 4], rows))] if ttl else []
+        start += rows
+        wanted = plain.resolve(*hash_columns([column], rows), *times)
+        found, some = numbered.resolve_coded([column.dictionary_encode()], rows, *times)
+        assert found.tolist() == wanted.tolist()
+        assert set(found[some]) == set(wanted)
+        assert numbered.last_seen.tolist() == plain.last_seen.tolist()
+    assert (numbered.hashes[0] == plain.hashes[0]).all()
 
 
 @pytest.mark.parametrize("ttl", [0, 7])

@@ -125,41 +125,45 @@ def _moves(
 
 @kernel
 def _among(
-    numbers: Any, places: Any, dues: Any, moved: Any, until: Any, now: Any, rows: Any, times: Any, seq: Any
+    numbers: Any, places: Any, begin: Any, moved: Any, until: Any, now: Any, rows: Any, times: Any, seq: Any
 ) -> Any:  # fmt: skip
-    """Moves of stream time among rows, which have the numbers of messages; returns how many.
+    """Moves of stream time among rows, which have the numbers of messages, in order; returns how many.
 
     A move comes before the first record of its message, and so behind what tasks above gave because of it, whose
-    ``places`` (of none: empty) are negative. But each of these was due at a time of its own: until then stream time has
-    only come to just before that.
+    ``places`` (of none: empty) are negative. But each of these was due at a time of its own, its place and ``begin``
+    together: until then stream time has only come to just before that.
     """
     n = 0
-    m = 0
-    for i in range(numbers.size):
-        while m < moved.size and moved[m] < numbers[i]:
-            rows[n], times[n], seq[n] = i, until[m], moved[m]
-            n += 1
-            m += 1
-        if m == moved.size:
-            break
-        if moved[m] > numbers[i]:
-            continue
-        if places.size == 0 or places[i] >= 0 or dues[i] > until[m]:
-            rows[n], times[n], seq[n] = i, until[m], moved[m]
-            n += 1
-            m += 1
-            continue
-        t = dues[i] - 1
-        k = n
-        while k > 0 and rows[k - 1] == i and times[k - 1] > t:
-            k -= 1
-        if t > (times[k - 1] if k > 0 else now):
-            for j in range(n, k, -1):
-                rows[j], times[j], seq[j] = rows[j - 1], times[j - 1], seq[j - 1]
-            rows[k], times[k], seq[k] = i, t, moved[m]
-            n += 1
-    for j in range(m, moved.size):
-        rows[n], times[n], seq[n] = numbers.size, until[j], moved[j]
+    low = 0
+    for m in range(moved.size):
+        high = numbers.size
+        step = 1  # the first row of the message or behind it, which is mostly not far
+        while low + step < high:
+            if numbers[low + step] >= moved[m]:
+                high = low + step
+            else:
+                low += step
+                step *= 2
+        while low < high:
+            middle = (low + high) >> 1
+            if numbers[middle] < moved[m]:
+                low = middle + 1
+            else:
+                high = middle
+        while low < numbers.size and numbers[low] == moved[m] and places.size > 0 and places[low] < 0:
+            t = places[low] + begin - 1
+            if t >= until[m]:
+                break
+            k = n
+            while k > 0 and rows[k - 1] == low and times[k - 1] > t:
+                k -= 1
+            if t > (times[k - 1] if k > 0 else now):
+                for j in range(n, k, -1):
+                    rows[j], times[j], seq[j] = rows[j - 1], times[j - 1], seq[j - 1]
+                rows[k], times[k], seq[k] = low, t, moved[m]
+                n += 1
+            low += 1
+        rows[n], times[n], seq[n] = low, until[m], moved[m]
         n += 1
     return n
 
@@ -276,6 +280,6 @@ def _placed(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tu
     places = int_column(batch.column(names[0])) if names and times.size else _NONE
     room = times.size + np.count_nonzero(places < 0)
     found = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-    n = _among(readonly(numbers), readonly(places), readonly(due(places)), readonly(seq), readonly(times), now, *found)
+    n = _among(readonly(numbers), readonly(places), due(0), readonly(seq), readonly(times), now, *found)
     rows, times, seq = (one[:n] for one in found)
     return rows, times, seq

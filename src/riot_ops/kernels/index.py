@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrow import int_column, readonly
 from riot_ops.kernels.codes import appearing, coded, followed
 from riot_ops.kernels.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
@@ -120,6 +120,36 @@ def _seek(
             ended |= (slots[i] >= 0) & (times[i] - last[s] > ttl)
         slots[i] = slots[i] if other == 0 else -1
     return ended
+
+
+@kernel
+def _lookup_coded(
+    codes: Any, h1: Any, h2: Any, times: Any, ttl: Any, slot_of: Any, table: Any, keys: Any, last: Any, n: Any,
+    start: Any, slots: Any,
+) -> Any:  # fmt: skip
+    """The same of numbers of keys, with a hash for each number, of which the slot is known until it dies."""
+    low = np.uint32(table.size - 1)
+    for i in range(start, codes.size):
+        c = np.uint64(codes[i])
+        s = slot_of[c]
+        if s < 0 or times[i] - last[s] > ttl:
+            p = _place(h1[c], h2[c], table, keys)
+            e = table[p]
+            s = np.int64(e & low)
+            if e == EMPTY or times[i] - last[s] > ttl:
+                if n == keys.shape[0]:
+                    return n, i
+                _enter(h1[c], n, table, p)
+                keys[n, 0] = h1[c]
+                keys[n, 1] = h2[c]
+                s = n
+                n += 1
+                last[s] = times[i]
+            slot_of[c] = s
+        slots[i] = s
+        if times[i] > last[s]:
+            last[s] = times[i]
+    return n, codes.size
 
 
 @kernel
@@ -242,8 +272,10 @@ class KeyIndex:
                 self._grow(2 * self.size)
         return slots
 
-    def resolve_coded(self, columns: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.int64], Any]:
-        """The slots of n rows of dictionary columns, of which each value is looked for once; without a time to live.
+    def resolve_coded(
+        self, columns: Sequence[pa.Array], n: int, times: npt.NDArray[np.int64] = _NO_TIMES
+    ) -> tuple[npt.NDArray[np.int64], Any]:
+        """The slots of n rows of dictionary columns, of which each value is looked for once; again where its key dies.
 
         Also rows in which all of these slots are: the first one of each value, in order, so that slots come in order of
         appearance. Of several columns values are put together; should there be too many, all rows are looked for.
@@ -253,14 +285,27 @@ class KeyIndex:
         for more, known in found:
             many *= len(known) + 1
             if many > ROOM + 4 * n:
-                return self.resolve(*hash_columns(list(columns), n)), slice(None)
+                return self.resolve(*hash_columns(list(columns), n), times), slice(None)
             codes = codes * np.int32(len(known) + 1) + (more + np.int32(1))
         rows = appearing(codes, many)
         heads = [(known, part[rows]) for part, known in found]
         keys = [known.take(pa.array(part, mask=part < 0)) for known, part in heads]
-        slot_of = np.empty(many, np.int64)
-        slot_of[codes[rows]] = self.resolve(*hash_columns(keys, rows.size))
-        return followed(codes, slot_of), rows
+        hashes, first = hash_columns(keys, rows.size), codes[rows]
+        slot_of = np.full(many, -1)
+        if not self.ttl:
+            slot_of[first] = self.resolve(*hashes)
+            return followed(codes, slot_of), rows
+        h1, h2, slots = np.empty(many, np.uint64), np.empty(many, np.uint64), np.empty(n, np.int64)
+        h1[first], h2[first] = hashes
+        row = 0
+        while row < n:
+            self.size, row = _lookup_coded(
+                readonly(codes), h1, h2, times, self.ttl, slot_of, self._table, self._keys, self._last, self.size, row,
+                slots,
+            )  # fmt: skip
+            if row < n:
+                self._grow(2 * self.size)
+        return slots, slice(None)
 
     def find(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """The slot of each key, -1 of those that are unknown; without a time to live."""

@@ -46,11 +46,14 @@ def as_others(out: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """What came of no record at hand, with the fields of what does."""
     if out.schema.equals(schema):
         return out
-    columns = [
-        out.column(f.name).cast(f.type) if f.name in out.schema.names else _missing(out.num_rows, f) for f in schema
-    ]
+    own = set(out.schema.names)
+    columns = [_as(out.column(f.name), f.type) if f.name in own else _missing(out.num_rows, f) for f in schema]
     schema = pa.schema([f.with_nullable(f.nullable or c.null_count > 0) for f, c in zip(schema, columns, strict=True)])
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
 
 
 def _missing(rows: int, field: pa.Field) -> pa.Array:

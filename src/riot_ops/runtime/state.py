@@ -172,12 +172,12 @@ class KeyedState:
         before = self.index.size
         rows: Any = slice(None)
         kinds = [batch.schema.field(name).type for name in self.key_fields]
-        if not self.index.ttl and all(map(pa.types.is_dictionary, kinds)):
-            slots, rows = self.index.resolve_coded([batch.column(name) for name in self.key_fields], batch.num_rows)
+        seen = [seen_at(batch, ticks, self.task.ttl is not None)] if self.index.ttl and ticks is not None else []
+        if all(map(pa.types.is_dictionary, kinds)):
+            columns = [batch.column(name) for name in self.key_fields]
+            slots, rows = self.index.resolve_coded(columns, batch.num_rows, *seen)
         else:
-            hashes = (self._memo or HashMemo()).of(batch, self.key_fields)
-            seen = [seen_at(batch, ticks, self.task.ttl is not None)] if self.index.ttl and ticks is not None else []
-            slots = self.index.resolve(*hashes, *seen)
+            slots = self.index.resolve(*(self._memo or HashMemo()).of(batch, self.key_fields), *seen)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
         mark(slots[rows], self._touched)
