@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.kernels.strings import code_of, not_utf8
+from riot_ops.kernels.strings import are, code_of, not_utf8
 from tests.search import depth
 
 NAMES = ["temperature", "ü", "", "light", "lighT"]
@@ -25,6 +25,8 @@ def test_codes_are_places(values, cut, kind):
     expected = [NAMES.index(v) if v in NAMES else -1 for v in values]
     assert code_of(column, NAMES).tolist() == expected
     assert code_of(column.slice(cut), NAMES).tolist() == expected[cut:]
+    for name in [*NAMES, "ligh", "lightt"]:
+        assert are(column.slice(cut), name).tolist() == [v == name for v in values[cut:]]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.null()])

@@ -16,7 +16,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import int_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.ordering import are_sorted
-from riot_ops.kernels.timestamps import microseconds
+from riot_ops.kernels.timestamps import from_microseconds, microseconds
 
 __all__ = ["Marks", "StreamTime", "marks_of"]
 
@@ -58,7 +58,7 @@ def marks_of(batch: pa.RecordBatch, resolution: int, guarded: bool, lag: int = 0
     found = rows[:n]
     if "seq" in batch.schema.names:
         found = int_column(batch.column("seq"))[found]
-    return pa.RecordBatch.from_arrays([pa.array(found), pa.array(floors[:n] + lag).cast(TIMESTAMP)], schema=MARKS)
+    return pa.RecordBatch.from_arrays([pa.array(found), from_microseconds(floors[:n] + lag, TIMESTAMP)], schema=MARKS)
 
 
 @kernel

@@ -15,6 +15,7 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import HIGH, byte, load8
 
 __all__ = [
+    "are",
     "code_of",
     "contain",
     "is_utf8",
@@ -30,6 +31,9 @@ _NOUGHT = np.uint64(0)
 #: A byte in each of eight.
 _ONES = np.uint64(0x0101010101010101)
 _SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
+
+#: Kinds of text with 32-bit offsets.
+_SHORT = (pa.string().id, pa.binary().id)
 
 Table = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -191,6 +195,37 @@ def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
         return decoded
     out = np.empty(len(column), np.int32)
     span_codes(*byte_spans(column), *name_table(names), out)
+    return out
+
+
+@kernel
+def _are(data: Any, offsets: Any, word: Any, size: Any, out: Any) -> None:
+    """Whether texts are one of up to eight bytes, which can be read of each; without a branch, as nobody can guess."""
+    rest = np.uint64(64 - 8 * size)
+    for i in range(out.size):
+        u = np.uint64(i)
+        start = np.int64(offsets[u])
+        same = (load8(data, start) << rest) == word
+        out[u] = same & (np.int64(offsets[u + np.uint64(1)]) - start == size)
+
+
+def are(column: pa.Array, name: str) -> npt.NDArray[np.bool_]:
+    """Which values of a text column are a name.
+
+    >>> are(pa.array(["light", "dust", None]), "dust").tolist()
+    [False, True, False]
+    """
+    size, rows = len(name.encode()), len(column)
+    if not 0 < size <= 8 or column.null_count or not rows or column.type.id not in _SHORT:
+        return code_of(column, [name]) >= 0
+    _, begins, text = column.buffers()
+    offsets = readonly(np.frombuffer(begins, np.int32, rows + 1, 4 * column.offset))
+    data = readonly(np.frombuffer(text, np.uint8) if text is not None and text.size else np.empty(0, np.uint8))
+    inside = int(np.searchsorted(offsets[:-1], data.size - 7))  # of the last texts no eight bytes can be read
+    out = np.empty(rows, np.bool_)
+    word = np.uint64(int.from_bytes(name.encode().rjust(8, b"\0"), "little"))
+    _are(data, offsets, word, size, out[:inside])
+    out[inside:] = code_of(column.slice(inside), [name]) >= 0
     return out
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrow import present, readonly
+from riot_ops.kernels.arrow import present, readonly, words
 
 __all__ = ["check_time_field", "from_microseconds", "microseconds"]
 
@@ -38,4 +38,6 @@ def microseconds(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 def from_microseconds(times: npt.NDArray[np.int64], kind: pa.DataType = _MICROSECONDS) -> pa.Array:
     """Times as a column of a timestamp type."""
     kind = kind if pa.types.is_timestamp(kind) else _MICROSECONDS
+    if kind.unit == "us":
+        return words(times, kind)
     return pa.array(times).cast(pa.timestamp("us", tz=kind.tz)).cast(kind, safe=False)

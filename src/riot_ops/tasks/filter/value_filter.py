@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
-from riot_ops.kernels.strings import code_of
+from riot_ops.kernels.strings import are, code_of
 from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["ValueFilter"]
@@ -99,7 +99,7 @@ class ValueFilter(FilterTask):
         if pa.types.is_null(column.type):
             return np.full(batch.num_rows, self.keep_null)
         if self._of_text and len(self.values) <= FEW:
-            found = code_of(column, self.values) >= 0
+            found = are(column, self.values[0]) if len(self.values) == 1 else code_of(column, self.values) >= 0
             return found | np.asarray(column.is_null()) if self.keep_null and column.null_count else found
         passes = pc.is_in(column, value_set=self._value_set(column.type))
         if self.keep_null and column.null_count:

@@ -121,7 +121,7 @@ class TimeWindows(Windows):
         ends = ends * self.every
         schema = None if batch is None else batch.schema
         columns = window_columns(task.readings(schema), cells, ends - self.panes * self.every, ends, time_type(batch))
-        return Due(slots[order[first]], pa.RecordBatch.from_pydict(columns), ends)
+        return Due(slots[order[first]], pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]), ends)
 
     def _each(
         self, updates: Updates, work: Groups, groups: Numbers, columns: list[Any], times: Numbers, ticks: Ticks,
