@@ -33,6 +33,11 @@ def test_the_order_is_that_of_moves_times_and_hashes(rows, keys):
     assert made["seq"].to_pylist() == [seq[i] for i in wanted]
     assert made["key"].to_pylist() == [slots[i] for i in wanted]
     assert made[TICK_PLACES[1]].to_pylist() == [signed[slots[i]] for i in wanted]
+    numbered = due_records(
+        due, moves, 5, 0, pa.record_batch({"key": pa.array([*map(str, range(keys))])}), hashes, {"key"}
+    )
+    assert pa.types.is_dictionary(numbered["key"].type)
+    assert numbered["key"].to_pylist() == [str(slots[i]) for i in wanted]
     if keys == 40:  # what a key gives at one time, one after the other
         last = [(times[i], slots[i]) for i in wanted]
         assert made[TICK_PLACES[2]].to_pylist() == [

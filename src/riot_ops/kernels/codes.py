@@ -58,6 +58,17 @@ def decoded(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
+def taken_coded(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """The values at some rows, as numbers into the list of those that differ.
+
+    >>> taken_coded(pa.array(["a", None, "a"]), np.array([2, 1, 0])).to_pylist()
+    ['a', None, 'a']
+    """
+    codes, known = coded(column if len(column) <= rows.size else column.take(pa.array(rows)))
+    codes = codes[rows] if len(column) <= rows.size else codes
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), known, safe=False)
+
+
 @kernel
 def _appear(codes: Any, seen: Any, rows: Any) -> Any:
     n = 0

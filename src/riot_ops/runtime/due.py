@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrow import readonly, words
+from riot_ops.kernels.codes import taken_coded
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_within
 from riot_ops.kernels.rows import taken
@@ -25,7 +27,13 @@ NOTHING = np.empty(0, np.int64)
 
 
 def due_records(
-    due: Due, ticks: Ticks, delay: int, last: int, keys: pa.RecordBatch, hashes: npt.NDArray[np.uint64]
+    due: Due,
+    ticks: Ticks,
+    delay: int,
+    last: int,
+    keys: pa.RecordBatch,
+    hashes: npt.NDArray[np.uint64],
+    coded: Collection[str] = (),
 ) -> pa.RecordBatch:
     """The records, in order; see :mod:`riot_ops.core.order`.
 
@@ -37,6 +45,8 @@ def due_records(
         The message that they have where time does not move, at the end of a stream.
     keys, hashes
         Key fields and hash by slot.
+    coded
+        Key fields that are put out as numbers into the list of their values.
     """
     assert due.times is not None
     n = due.slots.size
@@ -52,7 +62,8 @@ def due_records(
     columns = {"seq": words(seq)}
     columns |= dict(zip(TICK_PLACES, map(words, (place_of(places), keyed, ranks)), strict=True))
     columns["event_time"] = words(times, TIMESTAMP)
-    columns |= _taken(keys, slots) | _taken(due.rows, order)
+    columns |= {name: (taken_coded if name in coded else taken)(keys.column(name), slots) for name in keys.schema.names}
+    columns |= {name: taken(due.rows.column(name), order) for name in due.rows.schema.names}
     return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
 
 
@@ -109,10 +120,6 @@ def _by_key(
     ranks = np.empty(hashes.size, np.int64)
     ranks[rising] = np.cumsum(np.diff(hashes[rising], prepend=hashes[rising[:1]]) != 0)
     return by_number_within(edges, order, ranks[slots], hashes.size)
-
-
-def _taken(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
-    return {name: taken(column, rows) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
 
 
 def seen_at(batch: Rows, ticks: Ticks, exact: bool) -> npt.NDArray[np.int64]:

@@ -64,6 +64,7 @@ class KeyedState:
         self.key_fields = task.by if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
         self._names: list[str] = []  # fields of the output
+        self._coded: set[str] = set()  # key fields that come as numbers
         self._who: dict[str, bytes] = {}  # by kind of snapshot, whose it is
         self._reset()
 
@@ -160,7 +161,7 @@ class KeyedState:
 
     def _due(self, due: Due, ticks: Ticks) -> pa.RecordBatch:
         assert self.time is not None
-        return due_records(due, ticks, self._delay, self.time.seq, self.keys(), self.index.hashes[0])
+        return due_records(due, ticks, self._delay, self.time.seq, self.keys(), self.index.hashes[0], self._coded)
 
     def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
         given: Any = batch if self.task.selects else whole(batch)
@@ -173,7 +174,8 @@ class KeyedState:
         rows: Any = slice(None)
         kinds = [batch.schema.field(name).type for name in self.key_fields]
         seen = [seen_at(batch, ticks, self.task.ttl is not None)] if self.index.ttl and ticks is not None else []
-        if all(map(pa.types.is_dictionary, kinds)):
+        self._coded = {name for name, kind in zip(self.key_fields, kinds, strict=True) if pa.types.is_dictionary(kind)}
+        if len(self._coded) == len(kinds):
             columns = [batch.column(name) for name in self.key_fields]
             slots, rows = self.index.resolve_coded(columns, batch.num_rows, *seen)
         else:

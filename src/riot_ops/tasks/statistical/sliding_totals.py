@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.casting import plain
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
@@ -215,7 +214,7 @@ class SlidingTotals(KeyedTask):
         out = out.append(pa.field("event_time", TIMESTAMP))
         for name in self.by:
             if name not in out.names:
-                out = out.append(schema.field(name).with_type(plain(schema.field(name).type)))
+                out = out.append(schema.field(name))
         for name in (*self.totals, LENGTH):
             out = out.append(pa.field(name, pa.int64()))
         return out
