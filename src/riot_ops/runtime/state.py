@@ -170,14 +170,12 @@ class KeyedState:
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """The slots of a batch's keys, with room in the arrays for them."""
-        before = self.index.size
-        rows: Any = slice(None)
+        before, rows = self.index.size, slice(None)
         kinds = [batch.schema.field(name).type for name in self.key_fields]
         seen = [seen_at(batch, ticks, self.task.ttl is not None)] if self.index.ttl and ticks is not None else []
         self._coded = {name for name, kind in zip(self.key_fields, kinds, strict=True) if pa.types.is_dictionary(kind)}
         if len(self._coded) == len(kinds):
-            columns = [batch.column(name) for name in self.key_fields]
-            slots, rows = self.index.resolve_coded(columns, batch.num_rows, *seen)
+            slots, rows = self.index.resolve_coded([*map(batch.column, self.key_fields)], batch.num_rows, *seen)
         else:
             slots = self.index.resolve(*(self._memo or HashMemo()).of(batch, self.key_fields), *seen)
         if self.index.size > before:
