@@ -19,7 +19,6 @@ from riot_ops.command import cli, cli_reuse
 from riot_ops.command.job import Job
 from riot_ops.command.train_job import TrainJob
 from riot_ops.core.errors import ConfigError
-from riot_ops.runtime.local import BATCH_SIZE
 
 HERE = Path(__file__).parent
 
@@ -227,7 +226,7 @@ def test_a_run_in_process_has_its_options(tmp_path, monkeypatch):
     args = ["--runner", "local", "--messages", 200, "--out", tmp_path / "out", "--no-plot"]
     assert "picture" not in invoked("run", "stats", *args).output
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
-        *(BATCH_SIZE, None, None, None, False),
+        *(None, None, None, None, False)
     ]
     more = ["--batch", 77, "--cores", 2, "--buffering", "latency", "--checkpoint", tmp_path / "kept", "--overwrite"]
     result = invoked("run", "stats", *args, *more)

@@ -12,6 +12,7 @@ from riot_ops import tasks as t
 from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import ConfigError
 from riot_ops.intake.memory_source import MemorySource
+from riot_ops.runtime import local
 from riot_ops.runtime.state_table import _live
 
 READINGS = {"device": "string", "value": "double"}
@@ -25,6 +26,10 @@ def flow(task=None):
 
 def rows(n):
     return [{"device": "a", "value": float(i)} for i in range(n)]
+
+
+def rows_batch(n):
+    return pa.RecordBatch.from_pylist([{"seq": i, **row} for i, row in enumerate(rows(n))])
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"buffering": "late"}, {"order": "seq"}])
@@ -51,6 +56,25 @@ def test_a_batch_waits_for_more_records():
         result = flow().run(Trickle(rows(12)), batch_size=4, buffering=ro.Buffering(flush_ms=flush_ms))
         assert result.summary.batches == batches
         assert result["step"]["value"].to_pylist() == [float(i) for i in range(12)]
+
+
+@pytest.mark.parametrize(("task", "cores", "most"), [(None, 1, 8), (None, 2, 4), (t.MapFunction(function=dict), 1, 4)])
+def test_a_batch_is_longer_where_it_is_alone_and_waits_for_nobody(monkeypatch, task, cores, most):
+    monkeypatch.setattr(local, "BATCH_SIZE", 4)
+    monkeypatch.setattr(local, "BATCH_ALONE", 8)
+    for given, batches in ((None, 24 // most), (3, 8)):
+        buffering = ro.Buffering(flush_ms=60_000.0)
+        summary = flow(task).run(rows(24), batch_size=given, cores=cores, buffering=buffering).summary
+        assert summary.batches == batches
+
+
+@pytest.mark.parametrize(("cores", "bytes_of_a_batch"), [(1, 1024), (2, 512)])
+def test_bytes_of_a_batch_where_nothing_is_said(monkeypatch, cores, bytes_of_a_batch):
+    monkeypatch.setattr(local, "GATHERED", ro.Buffering(capacity=512, queue=1024, flush_ms=60_000.0))
+    monkeypatch.setattr(local, "GATHERED_ALONE", ro.Buffering(capacity=1024, queue=2048, flush_ms=60_000.0))
+    summary = flow().run(rows(500), cores=cores).summary
+    total = rows_batch(500).nbytes
+    assert summary.batches == pytest.approx(total / bytes_of_a_batch, rel=0.5)
 
 
 def test_the_latency_of_a_run():

@@ -37,7 +37,6 @@ from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.measure.metrics import Summary
-from riot_ops.runtime.local import BATCH_SIZE
 
 __all__ = ["Job"]
 
@@ -314,7 +313,7 @@ class Job:
                 sinks=ParquetSink(self.folder),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
-                batch_size=self.batch or BATCH_SIZE,
+                batch_size=self.batch,
                 buffering=self.buffering or self.gathering,
                 cores=self.cores,
                 progress=show,

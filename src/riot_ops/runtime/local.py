@@ -28,7 +28,7 @@ from riot_ops.runtime.identity import difference, identity
 from riot_ops.runtime.inbound import WAKE, Arrival, Inbound
 from riot_ops.runtime.memory import keep_freed
 from riot_ops.runtime.merging import merged
-from riot_ops.runtime.parallel import KEEPING_UP, Pipeline, Wave, engine_for
+from riot_ops.runtime.parallel import KEEPING_UP, Pipeline, Wave, engine_for, reentrant
 from riot_ops.runtime.reader import Reader
 
 __all__ = ["BATCH_SIZE", "Result", "run"]
@@ -36,6 +36,9 @@ __all__ = ["BATCH_SIZE", "Result", "run"]
 #: Where nothing is said: most records in a batch, and its bytes. A batch has a price of its own, a step some
 #: microseconds to milliseconds; beyond this little is gained, and memory grows.
 BATCH_SIZE, GATHERED = 131_072, Buffering(capacity=16 << 20, queue=32 << 20)
+#: The same on one core, where no other batch is under way nor another core waits for it; but where a step may wait for
+#: others, such as stores, a batch is as long as on several.
+BATCH_ALONE, GATHERED_ALONE = 262_144, Buffering(capacity=24 << 20, queue=48 << 20)
 #: Most records that a step should take at once. Where records become many, as texts that become their words, what is
 #: made of a batch is else more memory than one batch leaves for the next, see :mod:`riot_ops.runtime.memory`. And how
 #: many records are done at first, when it is not known what becomes of them.
@@ -73,7 +76,7 @@ def run(
     *,
     sinks: Any = None,
     out: str | Path | None = None,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     buffering: Buffering | str | None = None,
     epoch_rows: int = 4_000_000,
     epoch_s: float = 10.0,
@@ -92,12 +95,13 @@ def run(
         See ``docs/howto/data_in.md``.
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` where that is given, else memory.
-    batch_size : int, default 131072
-        Most records in a batch. Where steps make so many of one that a step would take more than 524,288 it is done in
-        parts.
+    batch_size : int, optional
+        Most records in a batch; by default 131,072, with one core 262,144. Where steps make so many of one that a step
+        would take more than 524,288 it is done in parts.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         How many bytes make a batch, how long it waits for them, and how many may wait between the source and the tasks
-        before the source is held back; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB.
+        before the source is held back; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB;
+        with one core half as much again.
     epoch_rows, epoch_s : int and float
         Output is committed (and the checkpoint written) after so many records or seconds.
     cores : int, >= 1, optional
@@ -116,9 +120,9 @@ def run(
     probe : Probe, optional
         Measures the run, see :class:`riot_ops.Probe`.
     """
-    if batch_size < 1:
+    if batch_size is not None and batch_size < 1:
         raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
-    buffering = as_buffering(GATHERED if buffering is None else buffering)
+    given = None if buffering is None else as_buffering(buffering)
     if cores is not None and cores < 1:
         raise ConfigError(f"cores must be >= 1, got {cores}")
     if order not in ("arrival", "event_time"):
@@ -129,6 +133,8 @@ def run(
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
     targets, routes = bind_sinks(flow, sinks, out)
     engine, least = engine_for(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
+    alone = isinstance(engine, Engine) and all(map(reentrant, engine.steps))
+    size, usual = (BATCH_ALONE, GATHERED_ALONE) if alone else (BATCH_SIZE, GATHERED)
     watched_sources, watched_sinks = (bound, targets) if probe is None else probe.attach(flow, bound, targets)
     job = _Job(
         flow,
@@ -149,7 +155,7 @@ def run(
         folders.append(job.checkpoint.folder)
     try:
         with Claim(folders):
-            job.run(batch_size, buffering)
+            job.run(batch_size or size, usual if given is None else given)
     finally:
         if probe is not None:
             probe.stop()
@@ -178,7 +184,7 @@ class _Job:
     halfway: set[str] = field(default_factory=set)  # sources of which a part of a range has been processed
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
-        keep_freed(self.engine.most if isinstance(self.engine, Pipeline) else 1)
+        keep_freed(self.engine.most if isinstance(self.engine, Pipeline) else 2)
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
         self._restore()
         self.started = time.time()

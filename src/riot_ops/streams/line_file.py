@@ -44,8 +44,8 @@ class LineFile:
         self._map(size)
         self._header = header
         self._begin()
-        # a first place and the ends of lines behind it, which are about to be read
-        self._passed = (-1, np.empty(0, np.int64))
+        # by a first place the ends of lines behind it, which are about to be read
+        self._passed: dict[int, npt.NDArray[np.int64]] = {}
         # a range and how many lines begin in it
         self._counted = (0, 0, 0)
 
@@ -110,9 +110,9 @@ class LineFile:
         """Ends and starts of lines from a line's start on; a last line without break counts unless ``whole``."""
         left = end if limit is None else limit
         while start < end and left > 0:
-            ends = self._passed[1]
-            if self._passed[0] == start and ends.size <= left and ends[-1] <= end:
-                n = ends.size
+            known = self._passed.get(start)
+            if known is not None and known.size <= left and known[-1] <= end:
+                ends, n = known, known.size
             else:
                 ends = np.empty(min(BATCH_LINES, left), np.int64)
                 n = self._scan(start, end, ends)
@@ -140,9 +140,11 @@ class LineFile:
         if lines is None and not whole:
             return self.size, self.count(start, self.size)
         passed, byte = 0, start
+        found = {}
         for ends, starts in self.chunks(start, self.size, lines, whole):
             passed, byte = passed + ends.size, int(ends[-1])
-            self._passed = (int(starts[0]), ends)
+            found[int(starts[0])] = ends
+        self._passed = found
         self._counted = (start, byte, passed)
         return byte, passed
 
