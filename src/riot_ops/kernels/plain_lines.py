@@ -126,15 +126,14 @@ def plain_lines(
     the bytes the first is that in place ``before``; :data:`riot_ops.kernels.plain_values.ROOM` more than those of the
     lines can be read.
 
-    Field f stands from cell ``firsts[f]`` to ``lasts[f]``. If that is empty, or the first cell a byte of ``nulls``, it
-    is not there. What it is, and where it goes, is as in
+    Field f stands from cell ``firsts[f]`` to ``lasts[f]``. If that is empty, or the first cell a byte of ``nulls`` (of
+    none: empty), it is not there. What it is, and where it goes, is as in
     :func:`riot_ops.kernels.plain_values.put_values`; ``begins``, ``sizes``, ``rows`` and ``fine`` are room for some
     lines.
     """
     j = 0
     for i in range(row, stop):
         u = np.uint64(i)
-        plain[u] = False
         good = valid.size == 0 or bool(valid[u])
         if good:
             p = starts[u] - before
@@ -162,19 +161,22 @@ def plain_lines(
                 while how == SPACED and byte(data, b) == 32:
                     b += 1
                 n = cell_stops[np.uint64(lasts[f])] - b
-                if n <= 0 or (cell_stops[c] - b == 1 and nulls[data[np.uint64(b)]]):
+                if n <= 0 or (nulls.size > 0 and cell_stops[c] - b == 1 and nulls[data[np.uint64(b)]]):
                     n = NOTHING
                     good = good and optional[f] >= 0
                 begins[f, v] = b
                 sizes[f, v] = n
             rows[v] = i
             j += int(good)
+        plain[u] = good
         if j == AT_ONCE or i == stop - 1:
+            before_these = k
             k = put_values(
                 data, begins, sizes, j, k, fine, kinds, columns, units, optional, memo,
                 texts, offsets, integers, doubles, flags, present,
             )  # fmt: skip
-            for m in range(j):
-                plain[rows[m]] = fine[m]
+            if k < before_these + j:
+                for m in range(j):
+                    plain[rows[m]] = fine[m]
             j = 0
     return k

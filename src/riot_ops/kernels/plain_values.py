@@ -175,6 +175,10 @@ def put_values(
             _integers(data, begins[f], sizes[f], rows, k, kind, units[f], integers[c], good)
     m = 0
     for j in range(rows):
+        m += int(good[j])
+    every = m == rows
+    m = m if every else 0
+    for j in range(0 if every else rows):
         if not good[j]:
             continue
         if m < j:

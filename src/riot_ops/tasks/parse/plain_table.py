@@ -49,7 +49,7 @@ class PlainTable:
         self._names = {name: read.index(field) for name, field in fields.items()}
         self._columns = PlainColumns([tuple(rest) for _, *rest in read])
         self._cells = 1 + max(span[1] for span, *_ in read)
-        empty = np.zeros(256, np.bool_)
+        empty = np.zeros(256 if nulls else 0, np.bool_)
         empty[list(nulls)] = True
         between = readonly(np.frombuffer(delimiters, np.uint8))
         spans = (readonly(np.array([span[side] for span, *_ in read])) for side in (0, 1))
