@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from riot_ops.command import warm
+from riot_ops.dataflows.applications import APPLICATIONS
 from riot_ops.command.cli import app
 from riot_ops.task import tasks
 
@@ -25,6 +26,8 @@ from riot_ops.command.cli import app
 for name, stream in (("stats", "city"), ("stats", "taxi"), ("etl", "grid")):
     app(["run", name, "--runner", "local", "--stream", stream, "--messages", "2000", "--out", f"{name}-{stream}"],
         standalone_mode=False)
+for code in ("tt", "sf", "ca", "sm", "identity", "equipment"):
+    app(["run", code, "--runner", "local", "--messages", "2000", "--out", code], standalone_mode=False)
 print("compiled:", *compiled)
 """
 
@@ -34,6 +37,8 @@ def test_every_task_stream_and_application_has_a_unit():
     assert {u for u in warm.UNITS if u.startswith("stream ")} == {
         f"stream {s}" for s in ("city", "taxi", "fit", "grid")
     }
+    alone = {one.code for one in APPLICATIONS.values() if one.suite != "riotbench"}
+    assert {u.split()[1] for u in warm.UNITS if u.startswith("application ")} == {"stats", "etl"} | alone
     assert len(set(warm.UNITS)) == len(warm.UNITS)
 
 
