@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from riot_ops.command import warm
-from riot_ops.dataflows.applications import APPLICATIONS
 from riot_ops.command.cli import app
+from riot_ops.dataflows.applications import APPLICATIONS
 from riot_ops.task import tasks
 
 #: Prints what is compiled after warming, by an application and the command.
