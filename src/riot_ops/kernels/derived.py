@@ -152,8 +152,8 @@ class Derived:
             _number(readonly(self.times), places)
             return pa.array(places)
         if name in self.told:
-            codes = np.where(self._headless(), self.codes, np.int32(-1))
-            return pa.array(followed(codes, self.told[name] if self.headed else np.append(0, self.told[name])))
+            codes = np.where(self._headless(), self.codes + np.int32(1), np.int32(0)) if self.headed else self.codes
+            return pa.array(followed(codes, self.told[name]))
         if name in self.own:
             return self.own[name]
         if name in self.first:

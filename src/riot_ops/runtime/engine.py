@@ -45,6 +45,8 @@ class Engine:
         Fields that order the records of a keyed step within what is processed at once.
     memo : HashMemo, optional
         Key hashes that are known of what comes next; it is emptied behind each call of :meth:`process`.
+    whole : bool, default True
+        Whether all that comes out is a batch; else another engine reads it, and may do with a :class:`Derived`.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Engine:
         entries: Mapping[str, set[str]] | None = None,
         order: tuple[str, ...] = ARRIVAL,
         memo: HashMemo | None = None,
+        whole: bool = True,
     ) -> None:
         self.steps: list[Step] = []
         self.outputs = outputs
@@ -63,6 +66,7 @@ class Engine:
         self.broken: dict[str, Exception] | None = None
         self.entries = entries
         self.order = order
+        self._whole = whole
         self._memo = HashMemo() if memo is None else memo
         self.states: dict[str, KeyedState] = {}
         self._dead: dict[str, DeadLetters] = {}
@@ -147,7 +151,7 @@ class Engine:
         for stream in self.outputs:
             found = made.get(stream, []) if stream in made else [b for b in inputs.get(stream, []) if b.num_rows]
             if found:
-                results[stream] = [whole(b) for b in found]
+                results[stream] = [b if isinstance(b, Derived) and not self._whole else whole(b) for b in found]
         errors = [b for dead in self._dead.values() for b in dead.take()]
         if errors:
             results[ERRORS_STREAM] = errors

@@ -27,7 +27,9 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import BEATS, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
+from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.hashing import HashMemo
+from riot_ops.kernels.selection import whole
 from riot_ops.runtime.batches import merged_in_order, numbered
 from riot_ops.runtime.engine import Batches, Engine
 
@@ -82,7 +84,7 @@ class Wave:
         self.flush = flush
         self.made: Batches = {}
         #: By station of that kind: what keyed steps read.
-        self.gathered: dict[int, pa.RecordBatch] = {}
+        self.gathered: dict[int, pa.RecordBatch | Derived] = {}
         #: Rejected records by station.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
         #: Key hashes of the columns that steps hand on.
@@ -127,8 +129,11 @@ class _Gather(_Station):
         if not batches:
             return
         if self._numbered:
-            batches = [numbered(b, self._numbered) for b in batches]
-        batch = merged_in_order(batches, self._order)
+            batches = [numbered(whole(b), self._numbered) for b in batches]
+        if len(batches) == 1 and isinstance(batches[0], Derived):  # the step looks whether it can do with that
+            wave.gathered[self.index] = batches[0]
+            return
+        batch = merged_in_order([whole(b) for b in batches], self._order)
         for key in self.keys:
             wave.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)
         wave.gathered[self.index] = batch
@@ -150,7 +155,7 @@ class _Run(_Station):
 
     def _engine(self) -> tuple[Engine, HashMemo]:
         memo = HashMemo()
-        engine = Engine([self.step], {*_given_by(self.step)}, None, self._order, memo)
+        engine = Engine([self.step], {*_given_by(self.step)}, None, self._order, memo, whole=False)
         self.engines.append(engine)
         return engine, memo
 
@@ -264,7 +269,7 @@ class Pipeline:
     def _results(self, wave: Wave) -> Batches:
         self._came += sum(b.num_rows for batches in wave.inputs.values() for b in batches)
         self._given.update({name: sum(b.num_rows for b in batches) for name, batches in wave.made.items()})
-        results = {stream: wave.made[stream] for stream in self.outputs if wave.made.get(stream)}
+        results = {name: [whole(b) for b in wave.made[name]] for name in self.outputs if wave.made.get(name)}
         errors = [batch for run in self._runs for batch in wave.errors.get(run.index, [])]
         return {**results, ERRORS_STREAM: errors} if errors else results
 

@@ -133,16 +133,17 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
     assert found(tail.run(both, **kept)["results"]) == wanted
 
 
-def test_nothing_is_put_beside_each_word(monkeypatch):
+@pytest.mark.parametrize("cores", [1, 2])
+def test_nothing_is_put_beside_each_word(cores, monkeypatch):
     both = {
         "training": table(['{"id": "1", "message": "win cash", "spam": true}']),
         "analysis": table(['{"id": "2", "message": "win we"}', '{"id": "3", "message": "we"}']),
     }
-    by_time = spam_filter().run(both, order="event_time", cores=1)["results"]  # for that order they are batches
+    by_time = spam_filter().run(both, order="event_time", cores=cores)["results"]  # for that order they are batches
     monkeypatch.setattr(Derived, "_words", None)
-    assert found(spam_filter().run(both, cores=1)["results"]) == found(by_time)
+    assert found(spam_filter().run(both, cores=cores)["results"]) == found(by_time)
     with pytest.raises(TypeError):
-        spam_filter().run(both, order="event_time", cores=1)
+        spam_filter().run(both, order="event_time", cores=cores)
 
 
 def test_messages_without_words_are_counted():
