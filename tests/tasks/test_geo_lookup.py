@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.kernels import addresses as kernel_of_addresses
 from riot_ops.kernels.addresses import Networks
 
 networks = st.one_of(
@@ -103,6 +104,32 @@ def test_numbers_of_an_address_have_up_to_three_digits():
             return -1
 
     assert found.tolist() == [*map(known, texts), -1]
+
+
+SHORT = ["", "1.2.3.4", "1.2.3.4\0", "1.2.3.4\0" + "\0" * 7, "1.2.3.5", "255.255.255.255", "255.255.255.2555", "::1", "x"]
+
+
+@pytest.mark.parametrize("room", [0, 1, 12])
+@given(st.lists(st.sampled_from([*SHORT, None]) | st.builds("{}.2.3.4".format, st.integers(0, 300)), max_size=40))
+def test_addresses_that_come_again(room, texts):
+    table = Networks([("1.2.3.0/24", 0), ("1.2.3.5/32", 1), ("255.0.0.0/8", 2), ("::/0", 3), ("128.0.0.0/2", 4)])
+    column = pa.array([*texts, "x" * 24], pa.string())  # behind the last ones there is room
+    wanted = [int(table.find(column.slice(k, 1))[0]) for k in range(len(texts))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_of_addresses, "REMEMBERED", room)
+        assert table.find(column)[:-1].tolist() == wanted
+    for text, place in zip(texts, wanted, strict=True):
+        try:
+            assert (place == 3) == (ipaddress.ip_address(text).version == 6)
+        except ValueError:
+            assert place == -1
+
+
+def test_addresses_of_which_few_come_again():
+    table = Networks((f"10.{k}.0.0/16", k) for k in range(16))
+    numbers = [*range(3000), *range(2900, 3000), *[7] * 3000, *range(3000)]
+    found = table.find(pa.array([f"10.{k >> 8}.{k & 255}.4" for k in numbers]))
+    assert found.tolist() == [k >> 8 for k in numbers]
 
 
 def addresses(*texts):

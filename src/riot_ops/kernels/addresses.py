@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.masks import first
 from riot_ops.kernels.numbers import HIGH, byte, digits_of, load8, lowest
 
 __all__ = ["Networks"]
@@ -22,9 +23,14 @@ NOWHERE = -1
 OTHER = -2
 #: So many ranges with 16, or 24, bits alike are looked for one among the other; of more there is a table.
 FEW, FEW_BEHIND = 4, 16
+#: Most addresses of a column that are known by their text, by bits.
+REMEMBERED = 13
+#: So many are looked for before it is told whether enough come again.
+TRIED = 1024
 
 _ZEROS = np.uint64(0x3030303030303030)
-_NOUGHT, _U8, _U16, _BYTE = np.uint64(0), np.uint64(8), np.uint64(16), np.uint64(255)
+_NOUGHT, _U8, _U16, _U32, _U56, _BYTE = (np.uint64(n) for n in (0, 8, 16, 32, 56, 255))
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
@@ -80,49 +86,78 @@ def _plain_ipv4(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def _locate(
-    data: Any, starts: Any, ends: Any, valid: Any, before: Any, pages: Any, inner: Any, leaves: Any, behind: Any,
-    begins: Any, places: Any, out: Any,
-) -> None:  # fmt: skip
-    """The place of each address: of the last range that begins at it or before.
+def _range_of(address: Any, before: Any, pages: Any, inner: Any, leaves: Any, behind: Any, begins: Any) -> Any:
+    """How many ranges begin at an address or before.
 
-    ``before[p]`` is how many ranges begin before the addresses whose upper 16 bits are p. Where many begin among
-    these, ``inner[pages[p]]`` tells the same by the next eight bits, and where many begin among such,
+    ``before[p]`` is how many begin before the addresses whose upper 16 bits are p. Where many begin among these,
+    ``inner[pages[p]]`` tells the same by the next eight bits, and where many begin among such,
     ``behind[leaves[pages[p]]]`` how many begin at an address or before, by its last eight.
     """
+    upper = np.uint64(address >> 16)
+    low = np.int64(before[upper])
+    left = before[upper + np.uint64(1)] - low
+    page = pages[upper]
+    if page >= 0:
+        next8 = address >> 8 & 255
+        low = np.int64(inner[page, next8])
+        left = inner[page, next8 + 1] - low
+        if left > FEW_BEHIND:
+            return np.int64(behind[leaves[page, next8], address & 255])
+    # how many begin at it or before; without a branch, as which way it goes cannot be guessed: mostly one may
+    half = (left + 1) >> 1
+    low += half * np.int64(begins[low + half - 1] <= address)
+    left -= half
+    while left > 0:
+        half = (left + 1) >> 1
+        low += half * np.int64(begins[low + half - 1] <= address)
+        left -= half
+    return low
+
+
+@kernel
+def _locate(
+    data: Any, starts: Any, ends: Any, valid: Any, before: Any, pages: Any, inner: Any, leaves: Any, behind: Any,
+    begins: Any, places: Any, texts: Any, known: Any, out: Any,
+) -> None:  # fmt: skip
+    """The place of each address, see :func:`_range_of`.
+
+    Who comes mostly comes again: ``texts`` and ``known`` are room for texts of up to 15 bytes, as two numbers with
+    their length in the highest byte, and their places. They are empty at first; of two that meet the later one stays.
+    """
+    mask = np.uint64(known.size - 1)
+    missed = 0
     for i in range(out.size):
         out[i] = NOWHERE
         if valid.size > 0 and not valid[i]:
             continue
-        address = NOWHERE
-        if starts[i] + 24 <= data.size:
-            address = _plain_ipv4(data, starts[i], ends[i])
+        p = starts[i]
+        n = ends[i] - p
+        near = p + 24 <= data.size
+        short = near and 0 < n < 16 and 2 * missed < i + TRIED  # where few come again they are not looked for
+        first_word = _NOUGHT
+        second_word = _NOUGHT
+        e = _NOUGHT
+        if short:
+            first_word = load8(data, p) & first(8 * n)
+            second_word = (load8(data, p + 8) & first(max(8 * n - 64, 0))) | np.uint64(n) << _U56
+            e = ((first_word ^ second_word * _FACTOR) * _FACTOR >> _U32) & mask
+            if texts[e, 0] == first_word and texts[e, 1] == second_word:
+                out[i] = known[e]
+                continue
+        address = _plain_ipv4(data, p, ends[i]) if near else NOWHERE
         if address < 0:
-            address = _ipv4(data, starts[i], ends[i])
+            address = _ipv4(data, p, ends[i])
         if address < 0:
             out[i] = address
-            continue
-        upper = np.uint64(address >> 16)
-        low = np.int64(before[upper])
-        left = before[upper + np.uint64(1)] - low
-        page = pages[upper]
-        if page >= 0:
-            next8 = address >> 8 & 255
-            low = np.int64(inner[page, next8])
-            left = inner[page, next8 + 1] - low
-            if left > FEW_BEHIND:
-                low = np.int64(behind[leaves[page, next8], address & 255])
-                left = 0
-        # how many begin at it or before; without a branch, as which way it goes cannot be guessed: mostly one may
-        half = (left + 1) >> 1
-        low += half * np.int64(begins[low + half - 1] <= address)
-        left -= half
-        while left > 0:
-            half = (left + 1) >> 1
-            low += half * np.int64(begins[low + half - 1] <= address)
-            left -= half
-        if low > 0:
-            out[i] = places[low - 1]
+        else:
+            k = _range_of(address, before, pages, inner, leaves, behind, begins)
+            if k > 0:
+                out[i] = places[k - 1]
+        if short:
+            missed += 1
+            texts[e, 0] = first_word
+            texts[e, 1] = second_word
+            known[e] = out[i]
 
 
 Range = tuple[int, int]
@@ -171,7 +206,9 @@ class Networks:
         if pa.types.is_null(column.type):
             out[:] = NOWHERE
             return out
-        _locate(*byte_spans(column), *(*self._tables, self._begins, self._places, out))
+        room = 1 << min(REMEMBERED, len(column).bit_length())
+        texts, known = np.zeros((room, 2), np.uint64), np.empty(room, np.int64)
+        _locate(*byte_spans(column), *(*self._tables, self._begins, self._places, texts, known, out))
         rest = np.flatnonzero(out == OTHER)
         if rest.size:
             texts = column.take(pa.array(rest)).to_pylist()
