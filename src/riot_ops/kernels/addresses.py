@@ -207,8 +207,8 @@ class Networks:
             out[:] = NOWHERE
             return out
         room = 1 << min(REMEMBERED, len(column).bit_length())
-        texts, known = np.zeros((room, 2), np.uint64), np.empty(room, np.int64)
-        _locate(*byte_spans(column), *(*self._tables, self._begins, self._places, texts, known, out))
+        met = np.zeros((room, 2), np.uint64), np.empty(room, np.int64)
+        _locate(*byte_spans(column), *(*self._tables, self._begins, self._places, *met, out))
         rest = np.flatnonzero(out == OTHER)
         if rest.size:
             texts = column.take(pa.array(rest)).to_pylist()
