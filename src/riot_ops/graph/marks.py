@@ -278,7 +278,7 @@ def _placed(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tu
     numbers = int_column(batch.column("seq")) if "seq" in batch.schema.names else np.arange(batch.num_rows)
     names = subs(batch.schema.names)
     places = int_column(batch.column(names[0])) if names and times.size else _NONE
-    room = times.size + np.count_nonzero(places < 0)
+    room = times.size + places.size
     found = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     n = _among(readonly(numbers), readonly(places), due(0), readonly(seq), readonly(times), now, *found)
     rows, times, seq = (one[:n] for one in found)

@@ -286,7 +286,8 @@ class KeyIndex:
             many *= len(known) + 1
             if many > ROOM + 4 * n:
                 return self.resolve(*hash_columns(list(columns), n), times), slice(None)
-            codes = codes * np.int32(len(known) + 1) + (more + np.int32(1))
+            above = more + np.int32(1)
+            codes = above if many == len(known) + 1 else codes * np.int32(len(known) + 1) + above
         rows = appearing(codes, many)
         heads = [(known, part[rows]) for part, known in found]
         keys = [known.take(pa.array(part, mask=part < 0)) for known, part in heads]

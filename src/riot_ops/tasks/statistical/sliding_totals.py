@@ -246,7 +246,7 @@ class SlidingTotals(KeyedTask):
         rows = 0 if batch is None else batch.num_rows
         values = np.empty((len(self.totals), rows), np.int64)
         for c, of in enumerate(self.totals.values()):
-            values[c] = 0 if batch is None else addends(batch, of)
+            values[c] = 1 if batch is None or of is None else addends(batch, of)
         numbers = self._numbers(ticks.times, ticks)
         at = np.array([0, 0, self._numbers(np.array([ticks.start]), ticks)[0]])
         room = state["known"].size + ROOM
