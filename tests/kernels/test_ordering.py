@@ -11,9 +11,9 @@ from riot_ops.kernels.ordering import (
     are_sorted,
     by_number_within,
     edges_of,
+    merged_order,
     order_within,
     ranks_of,
-    standing_before,
 )
 
 few = st.integers(-2, 2)
@@ -29,10 +29,11 @@ def test_whether_rows_are_in_the_order_of_any_number_of_columns(rows, prepare):
 
 
 @given(st.lists(st.tuples(few, few), max_size=8), st.lists(st.tuples(few, few), max_size=8), st.sampled_from([1, 2]))
-def test_rows_of_one_part_that_stand_before_those_of_another(first, second, used):
+def test_two_parts_in_order_are_merged_as_they_would_be_sorted(first, second, used):
     first, second = (sorted(row[:used] for row in part) for part in (first, second))
     columns = [[np.array([row[c] for row in part], np.int64) for c in range(used)] for part in (first, second)]
-    assert standing_before(*columns).tolist() == [sum(row <= other for row in first) for other in second]
+    wanted = sorted([(row, False) for row in first] + [(row, True) for row in second])
+    assert merged_order(*columns).tolist() == [of_second for _, of_second in wanted]
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from([-1.5, 0.0, 2.0]), few), max_size=90), max_size=4), st.booleans())

@@ -20,10 +20,10 @@ __all__ = [
     "by_number_within",
     "edges_of",
     "grouped",
+    "merged_order",
     "order_within",
     "places_within",
     "ranks_of",
-    "standing_before",
 ]
 
 
@@ -81,32 +81,32 @@ def are_sorted(columns: Iterable[npt.NDArray[np.int64]], n: int) -> bool:
 
 
 @kernel
-def _stand_before(first: Any, second: Any, before: Any) -> None:
+def _merge(first: Any, second: Any, of_second: Any) -> None:
     a = 0
-    for b in range(before.size):
-        while a < first.shape[1]:
-            behind = False
+    b = 0
+    for k in range(of_second.size):
+        take = a == first.shape[1]
+        if not take and b < second.shape[1]:
             for c in range(first.shape[0]):
                 if first[c, a] != second[c, b]:
-                    behind = first[c, a] > second[c, b]
+                    take = first[c, a] > second[c, b]
                     break
-            if behind:
-                break
-            a += 1
-        before[b] = a
+        of_second[k] = take
+        b += int(take)
+        a += int(not take)
 
 
-def standing_before(first: list[npt.NDArray[np.int64]], second: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """How many rows of a first part stand before each of a second; both are in order by these columns.
+def merged_order(first: list[npt.NDArray[np.int64]], second: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
+    """Which rows of two parts as one are of the second; both are in order by these columns.
 
     Of equal rows those of the first part come first.
 
-    >>> standing_before([np.array([1, 3, 5])], [np.array([0, 3, 9])]).tolist()
-    [0, 2, 3]
+    >>> merged_order([np.array([1, 3, 5])], [np.array([0, 3, 9])]).tolist()
+    [True, False, False, True, False, True]
     """
-    before = np.empty(second[0].size, np.int64)
-    _stand_before(_stacked(first), _stacked(second), before)
-    return before
+    of_second = np.empty(first[0].size + second[0].size, np.bool_)
+    _merge(_stacked(first), _stacked(second), of_second)
+    return of_second
 
 
 def _stacked(columns: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:

@@ -192,53 +192,53 @@ def spread(column: pa.Array, places: npt.NDArray[np.int64], n: int) -> pa.Array:
 
 
 @kernel
-def _interleave(first: Any, second: Any, before: Any, out: Any) -> None:
+def _interleave(first: Any, second: Any, of_second: Any, out: Any) -> None:
+    """The rows of two columns as one, 0 of a column without rows."""
     a = 0
-    k = 0
-    for b in range(before.size):
-        for _ in range(a, before[b]):
-            out[np.uint64(k)] = first[np.uint64(a)]
+    b = 0
+    for k in range(out.size):
+        if of_second[np.uint64(k)]:
+            out[np.uint64(k)] = second[np.uint64(b)] if second.size > 0 else 0
+            b += 1
+        else:
+            out[np.uint64(k)] = first[np.uint64(a)] if first.size > 0 else 0
             a += 1
-            k += 1
-        out[np.uint64(k)] = second[np.uint64(b)]
-        k += 1
-    for i in range(a, first.size):
-        out[np.uint64(k)] = first[np.uint64(i)]
-        k += 1
 
 
-def interleaved(first: pa.RecordBatch, second: pa.RecordBatch, before: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Two batches of one schema as one, where so many rows of the first stand before each of the second.
+def interleaved(first: pa.RecordBatch, second: pa.RecordBatch, of_second: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """Two batches of one schema as one, whose rows are of the second where it says so.
 
     Numbers are copied to where they belong; a field that only one of them has values of is spread among nulls.
 
-    >>> made = interleaved(pa.record_batch({"n": [1, 5]}), pa.record_batch({"n": [3]}), np.array([1]))
-    >>> made.to_pylist()
+    >>> both = np.array([False, True, False])
+    >>> interleaved(pa.record_batch({"n": [1, 5]}), pa.record_batch({"n": [3]}), both).to_pylist()
     [{'n': 1}, {'n': 3}, {'n': 5}]
     """
-    n = first.num_rows + second.num_rows
-    places = before + np.arange(before.size)
-    of_second = np.zeros(n, np.bool_)
-    of_second[places] = True
-    others = np.flatnonzero(~of_second)
+    n = of_second.size
+    no_words = readonly(np.empty(0, np.int64))
+    bits: dict[bool, pa.Buffer] = {}  # by whether it is the first that lacks values
     rows: npt.NDArray[np.int64] | None = None
     columns = []
     for a, b, field in zip(first.columns, second.columns, first.schema, strict=True):
-        if _is_nothing(a) and _is_nothing(b):
+        lacks = _is_nothing(a), _is_nothing(b)
+        if all(lacks):
             columns.append(pa.nulls(n, field.type))
-        elif _is_nothing(a):
-            columns.append(spread(b, places, n))
-        elif _is_nothing(b):
-            columns.append(spread(a, others, n))
-        elif not a.null_count and not b.null_count and _is_of_words(field.type):
+        elif _is_of_words(field.type) and all(one or not c.null_count for one, c in zip(lacks, (a, b), strict=True)):
             words = np.empty(n, np.int64)
-            _interleave(_words(a), _words(b), readonly(before), words)
-            columns.append(pa.Array.from_buffers(field.type, n, [None, pa.py_buffer(words)], 0))
+            parts = [no_words if one else _words(c) for one, c in zip(lacks, (a, b), strict=True)]
+            _interleave(parts[0], parts[1], readonly(of_second), words)
+            there = None
+            if any(lacks):
+                there = bits.get(lacks[0]) or bits_of(of_second if lacks[0] else ~of_second)
+                bits[lacks[0]] = there
+            nulls = len(a) * lacks[0] + len(b) * lacks[1]
+            columns.append(pa.Array.from_buffers(field.type, n, [there, pa.py_buffer(words)], nulls))
+        elif any(lacks):
+            columns.append(spread(b if lacks[0] else a, np.flatnonzero(of_second == lacks[0]), n))
         else:
             if rows is None:
                 rows = np.empty(n, np.int64)
-                rows[others] = np.arange(others.size)
-                rows[places] = np.arange(others.size, n)
+                rows[~of_second], rows[of_second] = np.arange(len(a)), np.arange(len(a), n)
             columns.append(taken(pa.concat_arrays([a, b]), rows))
     return pa.RecordBatch.from_arrays(columns, schema=first.schema)
 

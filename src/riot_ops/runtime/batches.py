@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.order import is_sub, subs
 from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.ordering import are_sorted, standing_before
+from riot_ops.kernels.ordering import are_sorted, merged_order
 from riot_ops.kernels.rows import interleaved, spread, taken
 
 __all__ = [
@@ -84,7 +84,7 @@ def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = 
         return runs[0][0]
     if len(runs) == 2:
         (first, before), (second, behind) = runs
-        return interleaved(first, second, standing_before(before, behind))
+        return interleaved(first, second, merged_order(before, behind))
     rows = np.lexsort([np.concatenate(parts) for parts in zip(*(keys for _, keys in runs), strict=True)][::-1])
     places = np.empty(rows.size, np.int64)
     places[rows] = np.arange(rows.size)
