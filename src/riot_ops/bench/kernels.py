@@ -33,8 +33,8 @@ STUDENT = """    <student rollno="{i}">
         <marks>{i}</marks>
     </student>
 """
-#: Kernels that find the state of a key, whatever the task.
-LOOKUP = ("hashing.hash_spans", "hashing.hash_words", "hashing.combine", "index.lookup", "index.resolve")
+#: Kernels that find the state of a key, and note that it changes, whatever the task.
+LOOKUP = ("hashing.hash_spans", "hashing.hash_words", "hashing.combine", "index.lookup", "index.resolve", "index.mark")
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
