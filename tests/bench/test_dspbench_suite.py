@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from riot_ops.bench import dspbench
 from riot_ops.bench.dspbench_lines import PARTS, Lines, write_lines
+from riot_ops.bench.dspbench_paced import paced
 from riot_ops.bench.dspbench_page import PAPER
 from riot_ops.bench.dspbench_plots import TITLES, of_operators
 from riot_ops.bench.dspbench_spark import opponent, text
@@ -48,6 +50,13 @@ def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) 
     assert 0 < measures["dspbench/wc/local-latency-p50-one-core"].value <= on_one.value
     assert (on_one.reach, on_one.at_most, on_one.unit) == (50, True, "ms")
     assert measures["dspbench/wc/local-memory"].value > 50
+
+
+def test_a_paced_run_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", shutil.which("false"))
+    lines = write_lines(application("wc"), tmp_path, 400, 400)
+    with pytest.raises(RiotError, match="word_count at 1,000 lines/s ended with 1"):
+        list(paced(lines, 1000.0, 0.1))
 
 
 def test_operators_of_word_count(found: tuple[dict[str, Measure], Path]) -> None:

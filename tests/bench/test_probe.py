@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -23,6 +25,7 @@ from riot_ops.core.sink import MemorySink, ParquetSink
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.selectivity import declared
 from riot_ops.intake.memory_source import MemorySource
+from riot_ops.measure import processes
 from riot_ops.measure.probe import Probe, ProbedSource, _Sampling
 from riot_ops.measure.probe_report import SENT, Report
 from riot_ops.measure.processes import ProcessTree, Usage
@@ -404,6 +407,24 @@ def test_the_tree_has_the_cpu_and_memory_of_a_child() -> None:
     assert usage.cpu.max() > 0.2  # this process only waits
     # others of the tree, such as a Spark that another test left, may grow and shrink between two tests
     assert usage.memory.max() - usage.memory.min() > 40e6
+
+
+def test_one_process_alone_is_looked_at_without_walking_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(processes, "_shared_by_share", lambda pid: asked.append(pid) or 1)
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        alone = ProcessTree(every_s=60, pid=sleeper.pid)
+        with alone:
+            pass
+        assert not asked
+        assert 1e6 < alone.usage().memory[0] <= psutil.Process(sleeper.pid).memory_info().rss
+        with ProcessTree(every_s=60):
+            pass
+        assert {sleeper.pid, os.getpid()} <= set(asked)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
 
 
 def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -27,7 +28,7 @@ class Usage:
     cpu : array of float
         Cores in use since the sample before: 1 is one core, always busy.
     memory : array of float
-        Bytes; pages that processes share count by share.
+        Bytes; pages that several of these processes share count by share.
     """
 
     times: npt.NDArray[np.float64]
@@ -130,7 +131,7 @@ class ProcessTree:
         self._last = now, spent
         # a process that ended without being waited for takes its time with it
         used = max(0.0, spent - before)
-        self._samples.append((now, used / (now - then), float(sum(map(self._memory, processes)))))
+        self._samples.append((now, used / (now - then), float(self._memory(processes))))
 
     def _spent(self, processes: list[Any]) -> float:
         """CPU seconds of the processes, and of the children that they have waited for."""
@@ -143,11 +144,13 @@ class ProcessTree:
             total += t.user + t.system + getattr(t, "children_user", 0.0) + getattr(t, "children_system", 0.0)
         return total
 
-    def _memory(self, process: Any) -> int:
-        try:
-            return _shared_by_share(process.pid) or int(process.memory_info().rss)
-        except self._psutil.Error:
-            return 0
+    def _memory(self, processes: list[Any]) -> int:
+        """Bytes that they have; shares are not asked for where there is one, since that walks all of its pages."""
+        held = 0
+        for process in processes:
+            with suppress(self._psutil.Error):  # it has ended
+                held += (len(processes) > 1 and _shared_by_share(process.pid)) or int(process.memory_info().rss)
+        return held
 
 
 def _shared_by_share(pid: int) -> int:
