@@ -19,6 +19,7 @@ from pyspark.daemon import manager
 
 from riot_ops.kernels.latest import latest_rows
 from riot_ops.runtime.spark import adapters, source, stage  # noqa: F401
+from riot_ops.runtime.spark.garbage import settle
 
 #: What Spark's workers read for a task with state.
 OF_SPARK = ("pyspark.worker", "pyspark.sql.streaming.proto.StateMessage_pb2", "pyarrow.pandas_compat")
@@ -29,5 +30,5 @@ if __name__ == "__main__":
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()
+    settle()
     manager()

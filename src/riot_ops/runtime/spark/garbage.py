@@ -9,11 +9,17 @@ import gc
 
 __all__ = ["settle"]
 
+#: Whether this process has; forks of it inherit that. To ask the collector would take as long as to collect, as it
+#: goes through all that is out of its sight to count it.
+_settled = False
+
 
 def settle() -> None:
     """Take what there is out of the collector's sight, once per process: behind its first task it is none.
 
     Workers that are forked from a process of riot_ops' own begin so.
     """
-    if not gc.get_freeze_count():
+    global _settled
+    if not _settled:
         gc.freeze()
+        _settled = True
