@@ -5,21 +5,17 @@ It goes through all that has been read by then, modules and code above all, whic
 
 from __future__ import annotations
 
+import functools
 import gc
 
 __all__ = ["settle"]
 
-#: Whether this process has; forks of it inherit that. To ask the collector would take as long as to collect, as it
-#: goes through all that is out of its sight to count it.
-_settled = False
 
-
+@functools.cache
 def settle() -> None:
     """Take what there is out of the collector's sight, once per process: behind its first task it is none.
 
-    Workers that are forked from a process of riot_ops' own begin so.
+    Workers that are forked from a process of riot_ops' own begin so, and remember it. The collector is not asked: it
+    would go through all that is out of its sight to count it, 30 ms of each task.
     """
-    global _settled
-    if not _settled:
-        gc.freeze()
-        _settled = True
+    gc.freeze()
