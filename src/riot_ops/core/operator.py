@@ -265,6 +265,13 @@ class KeyedOperator(Operator):
         """
         return None
 
+    def asks(self, rows: Any) -> bool:
+        """Whether all that :meth:`update_derived` does with some records is telling what is known of their words.
+
+        On Spark it is then asked about the different words alone, in a ``Derived`` of one text that has them all.
+        """
+        return False
+
     def without_state(self) -> StatelessOperator | None:
         """What stands in for it in a dataflow where its parameters leave nothing to remember; None: nothing does."""
         return None

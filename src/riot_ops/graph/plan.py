@@ -17,6 +17,7 @@ from typing import Literal
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
+from riot_ops.graph.asking import Asking, asking
 from riot_ops.graph.fanout import moved_behind
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step, lower
@@ -75,12 +76,15 @@ class Plan:
     parts : dict of str to str
         Streams that are parts of another: of the output of a stateless step that merges streams
         from several stages.
+    asking : dict of str to Asking
+        Streams of stage 0 about whose words a step may be asked in place of being handed them.
     """
 
     name: str
     stages: list[Stage]
     sinks: set[str]
     parts: dict[str, str] = field(default_factory=dict)
+    asking: dict[str, Asking] = field(default_factory=dict)
 
     def readers(self, stream: str, produced_in: int) -> list[Stage]:
         """The later stages that read a stream."""
@@ -140,7 +144,10 @@ def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
         raise ConfigError(f"fuse must be 'exact' or 'coarse', got {fuse!r}")
     streams = [stream for n in flow.kind("source") for stream in (n.id, n.id + BEATS)]
     sinks = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)}
-    return planned(flow.name, lower(flow), streams, sinks, fuse)
+    found = planned(flow.name, lower(flow), streams, sinks, fuse)
+    ending = {*sinks, *(part for part, stream in found.parts.items() if stream in sinks)}
+    found.asking = asking(found.stages, ending, flow.merging)
+    return found
 
 
 def planned(

@@ -18,7 +18,7 @@ from riot_ops.core.order import carried
 from riot_ops.kernels.arrow import bits_of, int_column, readonly
 from riot_ops.kernels.codes import followed
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.rows import repeated, spread, taken
+from riot_ops.kernels.rows import repeated, spread, taken, taken_rows
 
 __all__ = ["Derived"]
 
@@ -29,6 +29,15 @@ def _number(times: Any, places: Any) -> None:
     for i in range(times.size):
         for j in range(times[i]):
             places[np.uint64(k + j)] = j
+        k += times[i]
+
+
+@kernel
+def _records(starts: Any, times: Any, rows: Any) -> None:
+    k = 0
+    for i in range(starts.size):
+        for j in range(times[i]):
+            rows[np.uint64(k + j)] = starts[i] + j
         k += times[i]
 
 
@@ -117,6 +126,26 @@ class Derived:
         """The records with more that depends on the word alone."""
         given = (self.of, self.times, self.codes, self.words, self.word, self.place, self.own, self.headed, self.first)
         return Derived(schema, *given, {**self.told, **told})
+
+    def some(self, texts: npt.NDArray[np.int64]) -> Derived:
+        """The records of some texts, of which nothing is told yet."""
+        times = self.times[texts]
+        records = np.empty(int(times.sum()), np.int64)
+        _records(self.starts[texts], times, records)
+        own = {name: taken(column, records) for name, column in self.own.items()}
+        given = (taken_rows(self.of, texts), times, self.codes[records], self.words)
+        return Derived(self.schema, *given, self.word, self.place, own, self.headed, self.first)
+
+    def question(self, numbers: npt.NDArray[np.int64]) -> Derived:
+        """A text of which some of the :meth:`keys` are the words, in order; all else is as with the first text's."""
+        headed = self.headed and bool((numbers[:1] == 0).any())
+        texts = np.flatnonzero(self.times)[:1]
+        first = np.broadcast_to(self.starts[texts], numbers.size).astype(np.int64)
+        words = taken(self.words, numbers[headed:] - self.headed)
+        codes = np.arange(-headed, len(words), dtype=np.int32)[: numbers.size].clip(0)
+        given = (taken_rows(self.of, texts), np.array([numbers.size]), codes.astype(np.int32), words)
+        own = {name: taken(column, first) for name, column in self.own.items()}
+        return Derived(self.schema, *given, self.word, self.place, own, headed, self.first)
 
     def heads(self, texts: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The first record of each of some texts, which have one, with all fields or these."""

@@ -14,20 +14,22 @@ from typing import Any
 
 import mmh3
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.payload import decode, encode
 from riot_ops.core.sink import Fan
+from riot_ops.graph.asking import Asking
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.codes import decoded
-from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.index import key_numbers
-from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.selection import whole
 from riot_ops.runtime.batches import aligned
+from riot_ops.runtime.spark.asking import questions
+from riot_ops.runtime.spark.buckets import by_bucket
 
 __all__ = [
     "BLOCKS",
@@ -137,21 +139,6 @@ def bucket_labels(n: int, partitions: int) -> list[int]:
     return labels
 
 
-@kernel
-def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any, place: Any) -> None:
-    """Row numbers grouped by bucket (a stable counting sort); ``place`` is room for as many numbers as buckets."""
-    for i in range(h1.size):
-        starts[h1[i] % n + np.uint64(1)] += 1
-    for b in range(1, starts.size):
-        starts[b] += starts[b - 1]
-    for b in range(place.size):
-        place[b] = starts[b]
-    for i in range(h1.size):
-        b = h1[i] % n
-        rows[place[b]] = i
-        place[b] += 1
-
-
 class Packer:
     """Collects what a stage puts out: packs it into blocks of a good size, or writes it.
 
@@ -175,6 +162,7 @@ class Packer:
         self._writer = writer
         self.left_over = False  # whether what comes now is what was left at the end
         self.condensing = False  # whether records come in the order in which they are handled
+        self.asking: Mapping[str, Asking] = {}  # who may be asked in place of being handed the records of a stream
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
         self._first = float("inf")
@@ -186,19 +174,23 @@ class Packer:
         self._first = min(self._first, first_us)
         self._last = max(self._last, last_us)
 
-    def add(self, outputs: dict[str, list[pa.RecordBatch]]) -> Iterator[Block]:
+    def add(self, outputs: Mapping[str, list[Any]]) -> Iterator[Block]:
         """Take the output of a stage; yields the blocks that are full."""
         for stream, batches in outputs.items():
-            for batch in batches:
+            for given in batches:
+                if isinstance(given, Derived) and (found := self._questions(stream, given)):
+                    yield from found
+                    continue
+                batch = whole(given)
                 for stage in self._plan.readers(stream, self._stage):
                     fewer = self._condensed(stage, stream, batch)
                     yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, fewer)
-                whole = self._plan.parts.get(stream, stream)
-                if whole in self._plan.sinks:
+                sink = self._plan.parts.get(stream, stream)
+                if sink in self._plan.sinks:
                     if self._writer is None:
-                        yield from self._hold(SINK, self._sink_bucket(), whole, batch)
+                        yield from self._hold(SINK, self._sink_bucket(), sink, batch)
                     else:
-                        self._writer.write(whole, batch)
+                        self._writer.write(sink, batch)
 
     def count(self, steps: Mapping[str, tuple[int, int]]) -> None:
         """Note how many records each step took and rejected."""
@@ -218,6 +210,18 @@ class Packer:
         """Throw away what was written."""
         if self._writer is not None:
             self._writer.abort()
+
+    def _questions(self, stream: str, rows: Derived) -> list[Block]:
+        """The blocks in which a question about the words crosses; none where the records have to."""
+        if (asking := self.asking.get(stream)) is None:
+            return []
+        found = questions(rows, stream, asking, self._plan, self._labels, self._buffering)
+        return [Block(*to, n, self._first, self._last, payload) for *to, n, payload in found]
+
+    def answer(self, asking: Asking, stream: str, payload: bytes) -> list[Block]:
+        """What is told of words, for all buckets that read it."""
+        labels = self._labels[asking.reader]
+        return [Block(asking.reader, label, stream, 0, self._first, self._last, payload) for label in labels]
 
     def _condensed(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The records that cross to a stage: fewer, where all that reads them there can do with these."""
@@ -247,11 +251,8 @@ class Packer:
         if len(labels) == 1:
             yield from self._hold(stage.index, labels[0], stream, batch)
             return
-        h1, _ = hash_columns([batch.column(f) for f in stage.partition], batch.num_rows)
-        rows = np.empty(batch.num_rows, np.int64)
-        starts = np.zeros(len(labels) + 1, np.int64)
-        # the low bits choose the slot in a bucket's table, the high ones the bucket
-        _by_bucket(h1 >> np.uint64(32), np.uint64(len(labels)), rows, starts, np.empty(len(labels), np.int64))
+        columns = [batch.column(name) for name in stage.partition]
+        rows, starts = by_bucket(columns, batch.num_rows, len(labels))
         grouped = batch.take(pa.array(rows))
         for i, label in enumerate(labels):
             n = int(starts[i + 1] - starts[i])

@@ -49,6 +49,7 @@ class SourceStage:
     def _records(self, split: Split) -> Iterator[pa.RecordBatch]:
         writer = self.outlet.writer(0, part_number())
         packer = Packer(self.plan, 0, self.labels, self.buffering, writer=writer)
+        packer.asking = self.plan.asking if self.order[0] == "seq" else {}
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
         inputs = self.source.inputs(self.stream, split)

@@ -29,9 +29,12 @@ from riot_ops.core.sink import Fan
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.derived import Derived
+from riot_ops.kernels.selection import whole
 from riot_ops.runtime.batches import merged
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.identity import difference
+from riot_ops.runtime.spark.asking import ANSWER, QUESTION, TEXTS, answer, heard, named
 from riot_ops.runtime.spark.blocks import (
     LEFT_OVER,
     Block,
@@ -190,14 +193,52 @@ class StageProcessor:
         for block in (*blocks, *late):
             packer.stamp(block.first_us, block.last_us)
         at_once = any(isinstance(s.operator, KeyedOperator) and s.operator.at_once for s in self._stage.steps)
-        for inputs in _in_sequence(blocks, self._order, at_once):
-            yield list(packer.add(cached.engine.process(inputs)))
+        special = [b for b in blocks if b.stream[:1] in (QUESTION, ANSWER, TEXTS)]
+        blocks = [b for b in blocks if b.stream[:1] not in (QUESTION, ANSWER, TEXTS)]
+        asked = [b for b in special if b.stream[0] == QUESTION]
+        if asked:
+            yield from self._answered(cached.engine, packer, blocks, asked)
+        else:
+            streams: dict[str, list[Any]] = {**by_stream(blocks)}
+            for stream, rows in self._heard(special):
+                streams.setdefault(stream, []).append(rows)
+            for inputs in _in_sequence(streams, self._order, at_once):
+                yield list(packer.add(cached.engine.process(inputs)))
         if flush or late:
             packer.left_over = True
             inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in by_stream(late).items()}
             yield list(packer.add(cached.engine.process(inputs, flush=flush)))
         packer.count(cached.engine.counts())
         yield list(packer.close())
+
+    def _answered(
+        self, engine: Engine, packer: Packer, blocks: list[Block], asked: list[Block]
+    ) -> Iterator[list[Block]]:
+        """Run over records and questions in the order of their messages; what is asked about has no other between."""
+        records = {stream: merged(batches) for stream, batches in by_stream(blocks).items()}
+        asked.sort(key=lambda block: named(block.stream)[1])
+        edges: list[Any] = [NEVER, *(named(block.stream)[1] for block in asked), None]
+        for question, (first, end) in zip([None, *asked], itertools.pairwise(edges), strict=True):
+            if question is not None:
+                _, at, stream = named(question.stream)
+                asking = self._plan.asking[stream]
+                told = answer(question.payload, engine.process, stream, asking.step.id, self._buffering)
+                yield packer.answer(asking, f"{ANSWER}{at}:{asking.step.id}", told)
+            between = {name: [b for b in found if b.num_rows] for name, found in _between(records, first, end).items()}
+            if any(between.values()):
+                yield list(packer.add(engine.process(between)))
+
+    def _heard(self, blocks: list[Block]) -> Iterator[tuple[str, Derived]]:
+        """Texts and the answers about their words, put together piece by piece, in order."""
+        stepping = {asking.step.id: asking for asking in self._plan.asking.values()}
+        pieces: dict[tuple[int, str], tuple[list[Any], list[Any]]] = {}
+        for block in blocks:
+            kind, *piece = named(block.stream)
+            texts, answers = pieces.setdefault((piece[0], piece[1]), ([], []))
+            (texts if kind == TEXTS else answers).append(block.payload)
+        for (_, stream), (found, answers) in sorted(pieces.items(), key=lambda item: item[0]):
+            for texts in found:  # none of a piece may be of this bucket
+                yield stream, heard(stepping[stream], texts, answers)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
         """Whether all steps, or which, give what they hold, now that these sources have ended."""
@@ -225,7 +266,8 @@ class StageProcessor:
 
     def _engine(self) -> Engine:
         stage = self._stage
-        return Engine(stage.steps, stage.outputs, stage.entries, self._order)
+        asked = any(asking.stage == stage.index for asking in self._plan.asking.values())
+        return Engine(stage.steps, stage.outputs, stage.entries, self._order, whole=not asked)
 
     def _catch_up(self, cached: Cached, head: Head) -> bool:
         """Apply the links after the cached one; False if the cached one is not on the chain."""
@@ -271,7 +313,7 @@ def stage_zero(
 ) -> Iterator[pa.RecordBatch]:
     """Run stage 0, without steps that rest, over the records of a source, by stream; yields its blocks."""
     stage = plan.stages[0]
-    engine = Engine(stage.steps, stage.outputs, None, order)
+    engine = Engine(stage.steps, stage.outputs, None, order, whole=not packer.asking)
     engine.resting = set(resting)
     packer.condensing = order[0] == "seq"
     try:
@@ -289,44 +331,56 @@ def stage_zero(
 
 
 def _in_sequence(
-    blocks: Iterable[Block], order: tuple[str, ...], at_once: bool
-) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
-    """The records of blocks, in pieces that may be processed one after the other, or all in one.
+    streams: dict[str, list[Any]], order: tuple[str, ...], at_once: bool
+) -> Iterator[Mapping[str, list[Any]]]:
+    """Records in pieces that may be processed one after the other, or all in one.
 
-    Blocks whose ranges of sequence numbers follow one another need not be merged and sorted.
+    Batches whose ranges of sequence numbers follow one another need not be merged and sorted.
     """
-    streams = by_stream(blocks)
     marks = {stream: merged(streams.pop(stream)) for stream in list(streams) if stream.endswith(AT_TIME)}
     if len(streams) == 1 and order[0] == "seq":
         ((stream, batches),) = streams.items()
         if all("seq" in b.schema.names for b in batches):
             ranges = []
             for batch in batches:
-                seq = int_column(batch.column("seq"))
+                seq = int_column((batch.of if isinstance(batch, Derived) else batch).column("seq"))
                 ranges.append((int(seq.min()), int(seq.max())))
             places = sorted(range(len(batches)), key=ranges.__getitem__)
             streams[stream] = [batches[place] for place in places]  # which are sorted once they are merged
-            if not at_once and all(ranges[a][1] < ranges[b][0] for a, b in itertools.pairwise(places)):
-                pieces = _pieces([(batches[place], ranges[place][0]) for place in places])
+            if not at_once:
+                pieces = _pieces(_apart([(*ranges[place], batches[place]) for place in places]))
                 edges: list[Any] = [NEVER, *(first for _, first in pieces[1:]), None]
                 for (piece, _), (first, end) in zip(pieces, itertools.pairwise(edges), strict=True):
                     yield {stream: [piece], **_between(marks, first, end)}
                 return
     if streams or marks:
-        yield {stream: [merged(batches)] for stream, batches in streams.items()} | _between(marks, NEVER, None)
+        every = {stream: [merged([*map(whole, batches)])] for stream, batches in streams.items()}
+        yield every | _between(marks, NEVER, None)
 
 
-def _pieces(batches: Sequence[tuple[pa.RecordBatch, int]]) -> list[tuple[pa.RecordBatch, int]]:
+def _apart(batches: Sequence[tuple[int, int, Any]]) -> list[tuple[Any, int]]:
+    """Batches, each with its first number and those that have numbers among its own; given with first and last one."""
+    found: list[tuple[list[Any], int]] = []
+    reached = NEVER
+    for first, last, batch in batches:
+        if not found or first > reached:
+            found.append(([], first))
+        found[-1][0].append(batch)
+        reached = max(reached, last)
+    return [(some[0] if len(some) == 1 else merged([*map(whole, some)]), first) for some, first in found]
+
+
+def _pieces(batches: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """Batches that follow one another, each with its first number; of small ones several are made one."""
-    found: list[tuple[list[pa.RecordBatch], int]] = []
+    found: list[tuple[list[Any], int]] = []
     rows = FEW_ROWS
     for batch, first in batches:
-        if rows + batch.num_rows > FEW_ROWS:
+        if isinstance(batch, Derived) or rows + batch.num_rows > FEW_ROWS:
             found.append(([], first))
             rows = 0
         found[-1][0].append(batch)
-        rows += batch.num_rows
-    return [(merged(some), first) for some, first in found]
+        rows = FEW_ROWS if isinstance(batch, Derived) else rows + batch.num_rows
+    return [(some[0] if len(some) == 1 else merged(some), first) for some, first in found]
 
 
 def _between(marks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -> dict[str, list[pa.RecordBatch]]:

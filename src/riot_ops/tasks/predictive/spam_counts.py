@@ -189,6 +189,10 @@ class SpamCounts(KeyedTask):
         _learn_words(*given, slots, state["bad"], state["good"])
         return pa.RecordBatch.from_pylist([], schema)
 
+    def asks(self, rows: Derived) -> bool:
+        label = rows.shared(self.label)
+        return self.emit == "each" and label is not None and self.count in rows.own and bool((truths(label) < 0).all())
+
     def _recall(self, words: pa.Array, slots: npt.NDArray[np.int64], state: State, table: WordTable) -> None:
         """What the table says of words that come for the first time."""
         new = np.flatnonzero(~state["known"][slots])
