@@ -265,7 +265,7 @@ class KeyedOperator(Operator):
         """
         return None
 
-    def asks(self, rows: Any) -> bool:
+    def only_tells(self, rows: Any) -> bool:
         """Whether all that :meth:`update_derived` does with some records is telling what is known of their words.
 
         On Spark it is then asked about the different words alone, in a ``Derived`` of one text that has them all.

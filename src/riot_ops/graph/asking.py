@@ -1,6 +1,6 @@
 """Keyed steps that are asked about words where a text's words would cross to them only to go on to another shuffle.
 
-Of such a step the answer is what it knows of each word (:meth:`~riot_ops.core.operator.KeyedOperator.asks`). So the
+Such a step gives what it knows of each word (:meth:`~riot_ops.core.operator.KeyedOperator.only_tells`). So the
 different words alone go to it, and the texts straight to the stage that reads what it gives, which puts both together.
 """
 
@@ -75,7 +75,12 @@ def asking(stages: Sequence[_Stage], ending: Set[str], merging: str) -> dict[str
 
 def _may_answer(step: Step, stage: _Stage) -> bool:
     task = step.operator
-    if not isinstance(task, KeyedOperator) or type(task).asks is KeyedOperator.asks or task.pooled or task.at_once:
+    if (
+        not isinstance(task, KeyedOperator)
+        or type(task).only_tells is KeyedOperator.only_tells
+        or task.pooled
+        or task.at_once
+    ):
         return False
     return len(step.key) == 1 and stage.partition == step.key and not step.numbered and not clocks(task)
 

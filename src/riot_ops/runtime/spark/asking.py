@@ -100,7 +100,7 @@ def questions(
     assert isinstance(task, KeyedOperator)
     if rows.word != asking.step.key[0] or not rows.rises() or any(column is None for column in shared):
         return []
-    if len(rows.words) * len(read) > rows.num_rows or not task.asks(rows):
+    if len(rows.words) * len(read) > rows.num_rows or not task.only_tells(rows):
         return []
     first = int(int_column(rows.of.column("seq"))[0])
     found = []
@@ -135,20 +135,29 @@ def answer(payload: Any, process: Any, stream: str, step: str, buffering: Buffer
     """What a stage says of the words in a question."""
     numbers, question = msgspec.msgpack.decode(payload, type=tuple[bytes, bytes])
     (told,) = process({stream: [unpack(question)]})[step]
-    assert isinstance(told, Derived)  # as asks() has promised
+    assert isinstance(told, Derived)  # as only_tells() has promised
     given = {NUMBER: np.frombuffer(numbers, "<i4"), **told.told}
     return encode([pa.record_batch({name: pa.array(values) for name, values in given.items()})], buffering)
 
 
-def heard(asking: Asking, texts: Any, answers: Iterable[Any]) -> Derived:
-    """What the step that was asked would have made of texts, with what it answered about their words."""
-    rows, task = unpack(texts), asking.step.operator
-    assert isinstance(task, KeyedOperator)
-    size = len(rows.words) + rows.headed
+def heard(blocks: Iterable[Any], asking: Mapping[str, Asking]) -> Iterator[tuple[str, Derived]]:
+    """What the steps that were asked would have made of texts, stream by stream in order, from texts and answers."""
+    steps = {one.step.id: one.step.operator for one in asking.values()}
+    pieces: dict[tuple[int, str], dict[str, list[Any]]] = {}
+    for block in blocks:
+        kind, first, stream = named(block.stream)
+        pieces.setdefault((first, stream), {TEXTS: [], ANSWER: []})[kind].append(block.payload)
+    for (_, stream), piece in sorted(pieces.items(), key=lambda item: item[0]):
+        for texts in piece[TEXTS]:  # none, where no text of the piece is of this bucket
+            yield stream, _told(steps[stream], unpack(texts), piece[ANSWER])
+
+
+def _told(task: Any, rows: Derived, answers: Iterable[Any]) -> Derived:
     told: dict[str, npt.NDArray[np.int64]] = {}
     for payload in answers:
         (given,) = decode(payload)
         numbers = given.column(NUMBER).to_numpy()
         for name in given.schema.names[1:]:
-            told.setdefault(name, np.zeros(size, np.int64))[numbers] = int_column(given.column(name))
+            every = told.setdefault(name, np.zeros(len(rows.words) + rows.headed, np.int64))
+            every[numbers] = int_column(given.column(name))
     return rows.telling(task.output_schema(rows.schema), told)

@@ -216,7 +216,7 @@ class Packer:
         if (asking := self.asking.get(stream)) is None:
             return []
         found = questions(rows, stream, asking, self._plan, self._labels, self._buffering)
-        return [Block(*to, n, self._first, self._last, payload) for *to, n, payload in found]
+        return [Block(to, at, name, n, self._first, self._last, data) for to, at, name, n, data in found]
 
     def answer(self, asking: Asking, stream: str, payload: bytes) -> list[Block]:
         """What is told of words, for all buckets that read it."""

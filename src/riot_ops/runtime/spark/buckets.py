@@ -39,7 +39,7 @@ def by_bucket(
     >>> rows.tolist(), starts.tolist()
     ([0, 1, 2], [0, 3])
     """
-    h1, _ = hash_columns(columns, size)
+    h1, _ = hash_columns(list(columns), size)
     rows, starts = np.empty(size, np.int64), np.zeros(buckets + 1, np.int64)
     # the low bits choose the slot in a bucket's table, the high ones the bucket
     _by_bucket(h1 >> np.uint64(32), np.uint64(buckets), rows, starts, np.empty(buckets, np.int64))

@@ -193,14 +193,14 @@ class StageProcessor:
         for block in (*blocks, *late):
             packer.stamp(block.first_us, block.last_us)
         at_once = any(isinstance(s.operator, KeyedOperator) and s.operator.at_once for s in self._stage.steps)
-        special = [b for b in blocks if b.stream[:1] in (QUESTION, ANSWER, TEXTS)]
-        blocks = [b for b in blocks if b.stream[:1] not in (QUESTION, ANSWER, TEXTS)]
-        asked = [b for b in special if b.stream[0] == QUESTION]
+        asking = [b for b in blocks if b.stream.startswith((QUESTION, ANSWER, TEXTS))]
+        blocks = [b for b in blocks if not b.stream.startswith((QUESTION, ANSWER, TEXTS))]
+        asked = [b for b in asking if b.stream.startswith(QUESTION)]
         if asked:
             yield from self._answered(cached.engine, packer, blocks, asked)
         else:
             streams: dict[str, list[Any]] = {**by_stream(blocks)}
-            for stream, rows in self._heard(special):
+            for stream, rows in heard(asking, self._plan.asking):
                 streams.setdefault(stream, []).append(rows)
             for inputs in _in_sequence(streams, self._order, at_once):
                 yield list(packer.add(cached.engine.process(inputs)))
@@ -227,18 +227,6 @@ class StageProcessor:
             between = {name: [b for b in found if b.num_rows] for name, found in _between(records, first, end).items()}
             if any(between.values()):
                 yield list(packer.add(engine.process(between)))
-
-    def _heard(self, blocks: list[Block]) -> Iterator[tuple[str, Derived]]:
-        """Texts and the answers about their words, put together piece by piece, in order."""
-        stepping = {asking.step.id: asking for asking in self._plan.asking.values()}
-        pieces: dict[tuple[int, str], tuple[list[Any], list[Any]]] = {}
-        for block in blocks:
-            kind, *piece = named(block.stream)
-            texts, answers = pieces.setdefault((piece[0], piece[1]), ([], []))
-            (texts if kind == TEXTS else answers).append(block.payload)
-        for (_, stream), (found, answers) in sorted(pieces.items(), key=lambda item: item[0]):
-            for texts in found:  # none of a piece may be of this bucket
-                yield stream, heard(stepping[stream], texts, answers)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
         """Whether all steps, or which, give what they hold, now that these sources have ended."""

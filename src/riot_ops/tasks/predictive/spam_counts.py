@@ -189,7 +189,7 @@ class SpamCounts(KeyedTask):
         _learn_words(*given, slots, state["bad"], state["good"])
         return pa.RecordBatch.from_pylist([], schema)
 
-    def asks(self, rows: Derived) -> bool:
+    def only_tells(self, rows: Derived) -> bool:
         label = rows.shared(self.label)
         return self.emit == "each" and label is not None and self.count in rows.own and bool((truths(label) < 0).all())
 
