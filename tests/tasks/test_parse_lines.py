@@ -610,6 +610,35 @@ def test_a_day_is_not_taken_for_the_one_before(days):
     assert (rows, errors) == unplain(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
 
 
+MINUTES = st.sampled_from(
+    ["2004-03-01 00:00", "2004-03-01T00:00", "2004-03-01 00:01", "2004-02-29 23:59", "2003-02-29 23:59", "1969-12-31 23:59"]
+)
+SECONDS = st.sampled_from(["00", "01", "59", "60", "6", "x1"])
+FRACTIONS = st.sampled_from(["", ".", ".5", ".123456", ".1234567", ".x"])
+
+
+@given(st.lists(st.one_of(st.tuples(MINUTES, SECONDS, FRACTIONS), st.just(("2004-03-01",))), min_size=2, max_size=40))
+def test_a_minute_is_not_taken_for_the_one_before(times):
+    texts = [time[0] if len(time) == 1 else f"{time[0]}:{time[1]}{time[2]}" for time in times]
+    assert values("iso", *texts) == [_moment(text) for text in texts]
+
+
+def _moment(text):
+    """By a pattern and Python's own calendar; digits below a microsecond are cut."""
+    parts = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?", text)
+    try:
+        *whole, fraction = parts.groups("0") if parts else (0, 0, 0, "")
+        return datetime(*map(int, whole), int(fraction.ljust(6, "0")[:6]), tzinfo=UTC)
+    except ValueError:
+        return "bad_time"
+
+
+def test_the_first_time_is_not_taken_for_one_before():
+    assert values("iso", "0000-00-00T00:00:00", "2004-03-01 00:00:00")[0] == "bad_time"
+    assert values("iso", "\0" * 16 + ":00", "2004-03-01 00:00:00")[0] == "bad_time"
+    assert values("log", "\0" * 12 + "00:00:00 +0000", "01/Mar/2004:00:00:00 +0000")[0] == "bad_time"
+
+
 def test_a_date_that_is_none_behind_one_that_shares_its_digits():
     lines = [f"2004-{day} 12:00:01".encode() for day in ["03-10", "02-30", "03-10", "03-11"] * 9]
     rows, errors = read(lines, fields={"t": ((0, 1), "iso")}, format="spaces")

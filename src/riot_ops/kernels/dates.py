@@ -10,7 +10,7 @@ from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import HIGH, byte, digits_of, eight_digits, load8
 
-__all__ = ["parse_iso", "parse_log_time", "plain_iso", "plain_log_time"]
+__all__ = ["MEMO", "NONE", "parse_iso", "parse_log_time", "plain_iso", "plain_log_time"]
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 _DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
@@ -142,6 +142,10 @@ _T, _BLANK, _BYTE = np.uint64(ord("t")), np.uint64(32), np.uint64(0xFF)
 _U8, _U16, _U32, _U48 = np.uint64(8), np.uint64(16), np.uint64(32), np.uint64(48)
 _LOW16, _LOW24, _LOW32 = np.uint64(0xFFFF), np.uint64(0xFFFFFF), np.uint64(0xFFFFFFFF)
 _NOUGHT = np.uint64(0)
+#: Numbers that :func:`plain_iso` and :func:`plain_log_time` remember from one time to the next.
+MEMO = 8
+#: None of them yet: no text is of such bytes.
+NONE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _TENS = 10 ** np.arange(7)
 
 
@@ -157,41 +161,62 @@ def _byte_of(word: Any, i: Any) -> Any:
 
 
 @kernel(inline=True)
-def plain_iso(data: Any, start: Any, n: Any, day: Any, midnight: Any) -> Any:
-    """``(ok, microseconds, day, midnight)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, to six digits.
+def _plain_seconds(data: Any, start: Any, n: Any) -> Any:
+    """``(ok, microseconds)`` of ``:s[.f…]`` of n bytes, to six digits. At least 12 bytes can be read."""
+    s = (load8(data, start) & _LOW24) ^ _SECONDS
+    if n < 3 or n == 4 or n > 10 or (digits_of(s) & HIGH) | (s & _SECONDS_MARKS) != _NOUGHT:
+        return False, 0
+    rest = 0
+    if n > 3:
+        if byte(data, start + 3) != 46:
+            return False, 0
+        good, rest = eight_digits(load8(data, start + 4), n - 4)
+        if not good:
+            return False, 0
+        rest *= _TENS[10 - n]
+    second = _byte_of(_pairs(s), 1)
+    return second <= 59, second * _SECOND + rest
 
-    Not ok means only that this is not of that form, or no time. ``day`` and ``midnight`` are those of the call before:
-    most lines are of the day of the line before. At least 24 bytes from the start on can be read.
+
+@kernel(inline=True)
+def plain_iso(data: Any, start: Any, n: Any, memo: Any) -> Any:
+    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, to six digits.
+
+    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, at first
+    :data:`NONE`: what stood in front of the seconds, and the time that it says, and the same of the date. Most lines are of the minute of
+    the line before. At least 28 bytes from the start on can be read.
     """
-    d = load8(data, start) ^ _DATE
-    t = load8(data, start + 8)
-    if n == 10:
-        t = (t & _LOW16) | _MIDNIGHT
+    first, second = load8(data, start), load8(data, start + 8)
+    seconds = 0
+    if n != 10:
+        ok, seconds = _plain_seconds(data, start + 16, n - 16)
+        if not ok:
+            return False, 0
+        if first == memo[0] and second == memo[1]:
+            return True, np.int64(memo[2]) + seconds
+    d = first ^ _DATE
+    t = (second & _LOW16) | _MIDNIGHT if n == 10 else second
     mark = (t >> _U16) & _BYTE
     t = (t & ~(_BYTE << _U16)) ^ _TIME
-    s = np.uint64(0) if n == 10 else (load8(data, start + 16) & _LOW24) ^ _SECONDS
-    wrong = (digits_of(d) | digits_of(t) | digits_of(s)) & HIGH
-    wrong |= (d & _DATE_MARKS) | (t & _TIME_MARKS) | (s & _SECONDS_MARKS)
-    if (n < 19 and n != 10) or n == 20 or n > 26 or wrong != np.uint64(0) or (mark != _BLANK and (mark | _BLANK) != _T):
-        return False, 0, day, midnight
-    rest = 0
-    if n > 19:
-        if byte(data, start + 19) != 46:
-            return False, 0, day, midnight
-        good, rest = eight_digits(load8(data, start + 20), n - 20)
-        if not good:
-            return False, 0, day, midnight
-        rest *= _TENS[26 - n]
+    wrong = ((digits_of(d) | digits_of(t)) & HIGH) | (d & _DATE_MARKS) | (t & _TIME_MARKS)
+    if wrong != _NOUGHT or (mark != _BLANK and (mark | _BLANK) != _T):
+        return False, 0
     today = d | ((t & _BYTE) << _U32) | ((t & (_BYTE << _U8)) << _U48)  # where the dashes were
-    if day != today:
+    if today != memo[3]:
         years, months = _pairs(d), _pairs(t)
         ok, midnight = _midnight(100 * _byte_of(years, 0) + _byte_of(years, 2), _byte_of(years, 5), _byte_of(months, 0))
         if not ok:
-            return False, 0, np.uint64(0), 0
-        day = today
+            return False, 0
+        memo[3] = today
+        memo[4] = np.uint64(np.int64(midnight))
     t = _pairs(t)
-    ok, clock = _clock(_byte_of(t, 3), _byte_of(t, 6), _byte_of(_pairs(s), 1))
-    return ok, midnight + clock + rest, day, midnight
+    ok, minute = _clock(_byte_of(t, 3), _byte_of(t, 6), 0)
+    minute += np.int64(memo[4])
+    if ok and n != 10:
+        memo[0] = first
+        memo[1] = second
+        memo[2] = np.uint64(np.int64(minute))
+    return ok, minute + seconds
 
 
 #: What stands behind the seconds of a time in a log, most often.
@@ -202,20 +227,20 @@ _UTC = _word(b"\0\0 +0000")
 def plain_log_time(data: Any, start: Any, n: Any, memo: Any) -> Any:
     """``(ok, microseconds)`` of ``day/Mon/year:h:m:s +0000``.
 
-    Not ok means only that this is not of that form, or no time. ``memo`` is of three numbers, 0 at first: most lines
-    are of the day of the line before. At least 26 bytes from the start on can be read.
+    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, at first
+    :data:`NONE`: most lines are of the day of the line before. At least 26 bytes from the start on can be read.
     """
     date, year = load8(data, start), load8(data, start + 8) & _LOW32
     t = load8(data, start + 12) ^ _CLOCK
     if n != 26 or (load8(data, start + 18) & ~_LOW16) != _UTC or (t & _CLOCK_MARKS) | (digits_of(t) & HIGH) != _NOUGHT:
         return False, 0
-    if date != memo[0] or year != memo[1]:
+    if date != memo[5] or year != memo[6]:
         ok, midnight = parse_log_time(data, start, start + n)
         if not ok:
             return False, 0
-        memo[0] = date
-        memo[1] = year
-        memo[2] = np.uint64(np.int64(midnight - midnight % _DAY))
+        memo[5] = date
+        memo[6] = year
+        memo[7] = np.uint64(np.int64(midnight - midnight % _DAY))
     t = _pairs(t)
     ok, clock = _clock(_byte_of(t, 0), _byte_of(t, 3), _byte_of(t, 6))
-    return ok, np.int64(memo[2]) + clock
+    return ok, np.int64(memo[7]) + clock

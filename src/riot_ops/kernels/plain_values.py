@@ -25,7 +25,6 @@ __all__ = [
     "INTEGER",
     "ISO",
     "LOG",
-    "MEMO",
     "NANOS",
     "NOTHING",
     "ROOM",
@@ -41,8 +40,6 @@ AT_ONCE = 128
 ROOM = WIDTH
 #: In place of a number of characters: there is nothing. A number less by this: of a text, with escapes in it.
 NOTHING, ESCAPES = -1, 1 << 32
-#: Numbers that :func:`put_values` remembers from one time to the next.
-MEMO = 3
 
 _NOUGHT = np.uint64(0)
 _SMALL = np.uint64(0x2020202020202020)
@@ -99,8 +96,6 @@ def _flags(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good
 
 @kernel
 def _dates(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good: Any, memo: Any) -> None:
-    day = memo[0]
-    midnight = np.int64(memo[1])
     for j in range(rows):
         u = np.uint64(j)
         p = begins[u]
@@ -108,13 +103,11 @@ def _dates(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good
         time = 0
         if n != NOTHING:
             utc = n >= 20 and byte(data, p + n - 1) == 90
-            ok, time, day, midnight = plain_iso(data, p, n - 1 if utc else n, day, midnight)
+            ok, time = plain_iso(data, p, n - 1 if utc else n, memo)
             if not ok:
                 ok, time = parse_iso(data, p, p + n)
             good[u] = good[u] and ok and time >= EARLIEST and time <= LATEST
         out[np.uint64(k + j)] = time
-    memo[0] = day
-    memo[1] = np.uint64(np.int64(midnight))
 
 
 @kernel
@@ -156,7 +149,7 @@ def put_values(
     Field f of line j are the ``sizes[f, j]`` characters from ``begins[f, j]`` on, see :data:`NOTHING`. It is of kind
     ``kinds[f]``, and goes to the column ``columns[f]`` of those of its kind; times are integers, of which an epoch has
     ``units[f]`` microseconds. ``optional[f]`` is the row of ``present`` that says where the field is there, -1 where it
-    must be. ``good`` says which lines have what they should. ``memo`` is of :data:`MEMO` numbers, 0 at first.
+    must be. ``good`` says which lines have what they should. ``memo`` is that of :mod:`riot_ops.kernels.dates`.
     """
     for j in range(rows):
         good[j] = True

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels.arrow import byte_spans, readonly
+from riot_ops.kernels.dates import MEMO, NONE
 from riot_ops.kernels.plain_values import (
     AT_ONCE,
     DOUBLE,
@@ -18,7 +19,6 @@ from riot_ops.kernels.plain_values import (
     INTEGER,
     ISO,
     LOG,
-    MEMO,
     NANOS,
     ROOM,
     TEXT,
@@ -86,7 +86,7 @@ class PlainColumns:
             np.empty(AT_ONCE, np.int64),
             np.empty(AT_ONCE, np.bool_),
         ]
-        plan = (*some, *given, *self._plan, np.zeros(MEMO, np.uint64), *made)
+        plan = (*some, *given, *self._plan, np.full(MEMO, NONE), *made)
         inside = int(np.searchsorted(ends, data.size - ROOM, side="right"))
         k = kernel(data, starts, ends, valid, 0, inside, 0, 0, *plan)
         if inside < n:  # behind the last lines there is nothing that might be read with them
