@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from riot_ops.kernels.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.masks import WIDTH, below64, equal64, first, ones, same64, unusual64
+from riot_ops.kernels.masks import WIDTH, below64, copy64, equal64, first, ones, same64, unusual64
 
 
 @kernel
@@ -37,3 +37,16 @@ def test_bits_of_bytes(compiled: bool, text: bytes, value: int) -> None:
     strange = sum(1 << i for i in range(WIDTH) if not 32 <= text[at + i] < 128)
     again = sum(1 << i for i in range(WIDTH) if text[at + i] == text[i])
     assert out.tolist() == [same, below, same.bit_count(), (1 << min(value, 64)) - 1, same | strange, again]
+
+
+@kernel
+def _copied(data: Any, at: Any, out: Any, to: Any) -> None:
+    copy64(data, at, out, to)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@given(st.binary(min_size=WIDTH + 9, max_size=WIDTH + 9), st.integers(0, 9), st.integers(0, 5))
+def test_a_copy_is_of_64_bytes_and_no_more(compiled: bool, text: bytes, at: int, to: int) -> None:
+    out = np.full(WIDTH + 5, 7, np.uint8)
+    (_copied if compiled else _copied.python)(readonly(np.frombuffer(text, np.uint8)), at, out, to)
+    assert out.tobytes() == bytes([7] * to) + text[at : at + WIDTH] + bytes([7] * (5 - to))

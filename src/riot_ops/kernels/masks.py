@@ -1,4 +1,4 @@
-"""Which of 64 bytes in a row are what is looked for, as the bits of a number."""
+"""64 bytes in a row: which of them are what is looked for, as the bits of a number; and a copy of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["WIDTH", "below64", "equal64", "first", "ones", "reversed_bytes", "same64", "strange64", "unusual64"]
+__all__ = ["WIDTH", "below64", "copy64", "equal64", "first", "ones", "reversed_bytes", "same64", "strange64", "unusual64"]
 
 #: Bytes that one look takes in; all of them must be there.
 WIDTH = 64
@@ -58,6 +58,13 @@ def same64(data: Any, at: Any, other: Any, there: Any) -> Any:
         if data[np.uint64(at + k)] == other[np.uint64(there + k)]:
             bits |= _U1 << np.uint64(k)
     return bits
+
+
+@kernel(numba="riot_ops.kernels.vectors.copy64")
+def copy64(data: Any, at: Any, out: Any, to: Any) -> None:
+    """Copy the 64 bytes at a place to a place of another array."""
+    for k in range(64):
+        out[np.uint64(to + k)] = data[np.uint64(at + k)]
 
 
 @kernel(numba="riot_ops.kernels.vectors.ones")

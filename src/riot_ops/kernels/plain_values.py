@@ -13,7 +13,7 @@ from riot_ops.core.schema import EARLIEST, LATEST
 from riot_ops.kernels.dates import parse_iso, parse_log_time, plain_iso, plain_log_time
 from riot_ops.kernels.escapes import unescape
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.masks import WIDTH, first
+from riot_ops.kernels.masks import WIDTH, copy64, first
 from riot_ops.kernels.numbers import NUMBER, byte, load8, parse_number, plain_number, store8, whole_number
 
 __all__ = [
@@ -57,8 +57,11 @@ def _texts(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, offs
         if n < NOTHING:
             o = unescape(data, p, p + n + ESCAPES, out, o)
             n = 0
-        for i in range(0, n, 8):
-            store8(out, o + i, load8(data, p + i))
+        if n > 8:  # what is behind the text is written again by the next
+            for i in range(0, n, WIDTH):
+                copy64(data, p + i, out, o + i)
+        elif n > 0:
+            store8(out, o, load8(data, p))
         o += max(n, 0)
         offsets[np.uint64(k + j + 1)] = o
 

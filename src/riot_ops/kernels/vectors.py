@@ -12,19 +12,24 @@ from numba.core import types
 from numba.core.cgutils import get_item_pointer2
 from numba.extending import intrinsic
 
-__all__ = ["below64", "equal64", "ones", "same64", "strange64", "unusual64"]
+__all__ = ["below64", "copy64", "equal64", "ones", "same64", "strange64", "unusual64"]
 
 _BYTES = ir.VectorType(ir.IntType(8), 64)
 
 
-def _loaded(context: Any, builder: Any, array_type: Any, array: Any, at_type: Any, at: Any) -> Any:
-    """The 64 bytes of an array from a place on."""
+def _vector(context: Any, builder: Any, array_type: Any, array: Any, at_type: Any, at: Any) -> Any:
+    """Where the 64 bytes of an array from a place on are."""
     made = context.make_array(array_type)(context, builder, array)
     place = context.cast(builder, at, at_type, types.intp)
     first = get_item_pointer2(  # type: ignore[no-untyped-call]
         context, builder, made.data, (made.shape,), (made.strides,), array_type.layout, [place]
     )
-    return builder.load(builder.bitcast(first, _BYTES.as_pointer()), align=1)
+    return builder.bitcast(first, _BYTES.as_pointer())
+
+
+def _loaded(context: Any, builder: Any, array_type: Any, array: Any, at_type: Any, at: Any) -> Any:
+    """The 64 bytes of an array from a place on."""
+    return builder.load(_vector(context, builder, array_type, array, at_type, at), align=1)
 
 
 def _each(context: Any, builder: Any, value_type: Any, value: Any) -> Any:
@@ -90,3 +95,16 @@ def ones(typing: Any, word: Any) -> Any:
         return builder.ctpop(context.cast(builder, arguments[0], signature.args[0], types.uint64))
 
     return types.uint64(word), code
+
+
+@intrinsic
+def copy64(typing: Any, data: Any, at: Any, out: Any, to: Any) -> Any:
+    """64 bytes from one array to another."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data_type, at_type, out_type, to_type = signature.args
+        loaded = _loaded(context, builder, data_type, arguments[0], at_type, arguments[1])
+        builder.store(loaded, _vector(context, builder, out_type, arguments[2], to_type, arguments[3]), align=1)
+        return context.get_dummy_value()
+
+    return types.none(data, at, out, to), code

@@ -78,10 +78,10 @@ class JsonLines(CellLines):
         self, rows: Numbers, starts: Numbers, ends: Numbers, nodes: dict[str, int], at: Any, kinds: Any
     ) -> None:
         """Lines that are not read yet, by a library: their values go behind the data."""
-        more = bytearray()
-        for row in rows:
+        more, data = bytearray(), self.data.data
+        for row, start, end in zip(rows.tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True):
             try:
-                whole = msgspec.json.decode(self.data[starts[row] : ends[row]].tobytes())
+                whole = msgspec.json.decode(data[start:end])
             except (msgspec.DecodeError, RecursionError):
                 self._no_json[row] = True
                 continue
