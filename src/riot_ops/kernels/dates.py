@@ -182,9 +182,9 @@ def _plain_seconds(data: Any, start: Any, n: Any) -> Any:
 def plain_iso(data: Any, start: Any, n: Any, memo: Any) -> Any:
     """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, to six digits.
 
-    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, at first
-    :data:`NONE`: what stood in front of the seconds, and the time that it says, and the same of the date. Most lines are of the minute of
-    the line before. At least 28 bytes from the start on can be read.
+    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, :data:`NONE` at
+    first: what stood in front of the seconds and the time that it says, and the same of the date. Most lines are of
+    the minute of the line before. At least 28 bytes from the start on can be read.
     """
     first, second = load8(data, start), load8(data, start + 8)
     seconds = 0
@@ -227,8 +227,8 @@ _UTC = _word(b"\0\0 +0000")
 def plain_log_time(data: Any, start: Any, n: Any, memo: Any) -> Any:
     """``(ok, microseconds)`` of ``day/Mon/year:h:m:s +0000``.
 
-    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, at first
-    :data:`NONE`: most lines are of the day of the line before. At least 26 bytes from the start on can be read.
+    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, :data:`NONE` at
+    first: most lines are of the day of the line before. At least 26 bytes from the start on can be read.
     """
     date, year = load8(data, start), load8(data, start + 8) & _LOW32
     t = load8(data, start + 12) ^ _CLOCK

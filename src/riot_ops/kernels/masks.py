@@ -8,7 +8,18 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["WIDTH", "below64", "copy64", "equal64", "first", "ones", "reversed_bytes", "same64", "strange64", "unusual64"]
+__all__ = [
+    "WIDTH",
+    "below64",
+    "copy64",
+    "equal64",
+    "first",
+    "ones",
+    "reversed_bytes",
+    "same64",
+    "strange64",
+    "unusual64",
+]
 
 #: Bytes that one look takes in; all of them must be there.
 WIDTH = 64
