@@ -61,6 +61,29 @@ def test_counts_are_those_of_a_batch(parts, emit, headed):
     assert here == there
 
 
+@given(mails, st.sampled_from(["each", "end"]), st.booleans())
+def test_fewer_records_leave_what_all_do(pairs, emit, headed):
+    bag = BAG if headed else BAG.replace(whole=None)
+    rows = derived(messages([(text, bool(spam)) for text, spam in pairs]), bag)
+    fewer = t.SpamCounts(emit=emit).condensed_derived(rows)
+    if fewer is None:
+        assert not rows.num_rows
+        return
+    found = []
+    for batch in (rows.whole(), fewer):
+        state = KeyedState(t.SpamCounts(emit=emit))
+        state.process(batch, DeadLetters("counts"))
+        known = zip(state.keys().column("word").to_pylist(), state.arrays["bad"], state.arrays["good"], strict=False)
+        found.append({word: (int(bad), int(good)) for word, bad, good in known})
+    assert found[0] == found[1]
+    assert fewer.num_rows <= 2 * len(rows.keys())
+    assert fewer.schema.names == rows.schema.names
+
+
+def test_what_asks_is_not_made_fewer():
+    assert t.SpamCounts().condensed_derived(derived(messages([("a b", True), ("a", None)]))) is None
+
+
 @given(mails, st.lists(mails, min_size=1, max_size=2), st.booleans(), st.integers(1, 3))
 def test_judgements_are_those_of_a_batch(known, asked, emit_empty, words):
     counts, dead = KeyedState(t.SpamCounts()), DeadLetters("counts")

@@ -309,6 +309,13 @@ class KeyedOperator(Operator):
         """
         return None
 
+    def condensed_derived(self, rows: Any) -> pa.RecordBatch | None:
+        """The same for a :class:`~riot_ops.kernels.derived.Derived` whose words are the key, in order.
+
+        Nothing else comes between the first and the last of them, so that all may have the number of the first.
+        """
+        return None
+
     @property
     def keys_live(self) -> timedelta | None:
         """For how much stream time a key is kept without a record; None: for ever."""

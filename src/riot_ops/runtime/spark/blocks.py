@@ -181,7 +181,7 @@ class Packer:
                 if isinstance(given, Derived) and (found := self._questions(stream, given)):
                     yield from found
                     continue
-                batch = whole(given)
+                batch = self._learned(stream, given) if isinstance(given, Derived) else whole(given)
                 for stage in self._plan.readers(stream, self._stage):
                     fewer = self._condensed(stage, stream, batch)
                     yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, fewer)
@@ -217,6 +217,14 @@ class Packer:
             return []
         found = questions(rows, stream, asking, self._plan, self._labels, self._buffering)
         return [Block(to, at, name, n, self._first, self._last, data) for to, at, name, n, data in found]
+
+    def _learned(self, stream: str, rows: Derived) -> pa.RecordBatch:
+        """A batch of the records, or of fewer that leave the same, where nothing comes between two of them."""
+        if (asking := self.asking.get(stream)) is not None and asking.step.key == (rows.word,) and rows.rises():
+            task = asking.step.operator
+            if isinstance(task, KeyedOperator) and (made := task.condensed_derived(rows)) is not None:
+                return made
+        return rows.whole()
 
     def answer(self, asking: Asking, stream: str, payload: bytes) -> list[Block]:
         """What is told of words, for all buckets that read it."""

@@ -17,6 +17,7 @@ from riot_ops.kernels.arrow import count_column, truths
 from riot_ops.kernels.codes import decoded
 from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.rows import taken_or_null
 from riot_ops.models.word_table import WordTable
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
@@ -188,6 +189,28 @@ class SpamCounts(KeyedTask):
         given = (rows.times, labels, rows.codes, count_column(counts), int(rows.headed))
         _learn_words(*given, slots, state["bad"], state["good"])
         return pa.RecordBatch.from_pylist([], schema)
+
+    def condensed_derived(self, rows: Derived) -> pa.RecordBatch | None:
+        label, counts = rows.shared(self.label), rows.own.get(self.count)
+        texts = np.flatnonzero(rows.times)[:1]
+        if label is None or counts is None or not texts.size or ((labels := truths(label)) < 0).any():
+            return None
+        keys = rows.keys()
+        bad, good = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+        given = (rows.times, labels, rows.codes, count_column(counts), int(rows.headed))
+        _learn_words(*given, np.arange(len(keys)), bad, good)
+        in_spam, elsewhere = np.flatnonzero((bad != 0) | (good == 0)), np.flatnonzero(good)  # no word is left out
+        found = np.concatenate([in_spam, elsewhere])
+        made = rows.heads(np.repeat(texts, found.size))
+        values = {
+            rows.word: taken_or_null(rows.words, found - rows.headed, found >= rows.headed),
+            self.count: pa.array(np.concatenate([bad[in_spam], good[elsewhere]])),
+            self.label: pa.array(np.arange(found.size) < in_spam.size),
+            rows.place: pa.array(np.arange(found.size)),
+        }
+        for name, column in values.items():
+            made = replace_column(made, name, column)
+        return made
 
     def only_tells(self, rows: Derived) -> bool:
         label = rows.shared(self.label)
