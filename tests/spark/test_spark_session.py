@@ -139,6 +139,40 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
     assert read > 100_000, "a worker's garbage is looked for in what is its own alone"
 
 
+def test_workers_and_the_jvm_talk_through_sockets_of_this_machine(spark):
+    """Through TCP each task of a source waits 40 ms for its part."""
+
+    def local(_):
+        return os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower()
+
+    assert spark.sparkContext.parallelize([0], 1).map(local).collect() == ["true"]
+
+
+def test_a_worker_whose_task_the_jvm_gave_up_ends_without_a_word():
+    done = in_another_process(
+        b"",
+        """
+import os, socket
+os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
+from pyspark import daemon, worker
+from riot_ops.runtime.spark.daemon import worker as ours
+
+def told_in_vain(infile, outfile):
+    outfile.write(b"done")
+
+worker.main = told_in_vain
+for run in daemon.worker, ours:
+    end, of_the_jvm = socket.socketpair()
+    of_the_jvm.close()
+    try:
+        print(run(end, True))
+    except BrokenPipeError:
+        print("loud")
+""",
+    )
+    assert (done.stdout, done.stderr) == ("loud\n1\n", "")
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [

@@ -16,6 +16,6 @@ def settle() -> None:
     """Take what there is out of the collector's sight, once per process: behind its first task it is none.
 
     Workers that are forked from a process of riot_ops' own begin so, and remember it. The collector is not asked: it
-    would go through all that is out of its sight to count it, 30 ms of each task.
+    would go through all that is out of its sight to count it, over 10 ms of each task.
     """
     gc.freeze()

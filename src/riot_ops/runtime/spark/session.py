@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import sys
 import tempfile
 import threading
@@ -72,6 +73,9 @@ AT_START = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # through TCP a worker of a source waits 40 ms for its part of a micro-batch: the JVM holds its second small piece
+    # back until the first is confirmed, which the worker's side puts off for that long
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     # packed blocks are compressed already
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
