@@ -63,12 +63,11 @@ def main(words: str) -> None:
         data.application.builder().run(data.first(each * PARTS).sources(), sinks=Discard())  # compiles
         report = _run(data, lines_per_s, probe)
     settled = report.duration - (1 - SETTLING) * min(seconds, report.duration)
-    if not alone:
-        found = figures(at, report, settled, lines_per_s, f"half of the peak, {cores} cores", REACH_MS)
+    given = at, report, settled, lines_per_s
+    if alone:
+        found = latencies(*given, "half of the peak of one core, on one core", REACH_MS, "-one-core")
     else:
-        found = latencies(
-            at, report, settled, lines_per_s, "half of the peak of one core, on one core", REACH_MS, "-one-core"
-        )
+        found = figures(*given, f"half of the peak, {cores} cores", REACH_MS)
     for measure in found:
         print(measure.to_json(), flush=True)
 

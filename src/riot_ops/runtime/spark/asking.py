@@ -92,7 +92,7 @@ def questions(
 ) -> list[tuple[int, int, str, int, bytes]]:
     """What crosses in place of some records: stage, bucket, stream, records and payload of each block.
 
-    None where who would be asked has more to do with them, or answers for all buckets would be more than the records.
+    Nothing where who would be asked has more to do with them, or all answers would be more than the records.
     """
     task, reader = asking.step.operator, plan.stages[asking.reader]
     shared = [rows.shared(name) for name in reader.partition]

@@ -347,7 +347,7 @@ def _in_sequence(
 
 
 def _apart(batches: Sequence[tuple[int, int, Any]]) -> list[tuple[Any, int]]:
-    """Batches, each with its first number and those that have numbers among its own; given with first and last one."""
+    """Batches with their first numbers, those that overlap as one; given in order, with first and last number."""
     found: list[tuple[list[Any], int]] = []
     reached = NEVER
     for first, last, batch in batches:
