@@ -47,7 +47,7 @@ class Sizes:
 
 FULL, QUICK = Sizes(200_000, 4, 3, 6.0, 100.0), Sizes(50_000, 4, 1, 1.0, 30.0)
 #: On Spark: micro-batches so large that what each costs, however little is in it, is no longer most of it.
-FULL_SPARK = replace(FULL, batch=4_000_000, batches=3)
+FULL_SPARK = replace(FULL, batch=4_000_000, batches=3, limit_s=400.0)
 #: The suites whose applications it measures.
 SUITES = ("dspbench", "neptune")
 

@@ -55,5 +55,5 @@ ON_SPARK = (
         Figure("cpu", f"CPU {_LATENCY}", _AT + "spark-cpu", "application", "cores"),
         Figure("cores", "Two cores against one", _AT + "spark-vs-one-core", "application", "ratio"),
     ),
-    (96.0, 2400.0),
+    (96.0, 4000.0),
 )
