@@ -158,6 +158,19 @@ def test_a_link_hands_on_each_message_once_and_in_order(buffering):
     assert sending.bytes > total * (60 if buffering.codec is None else 1)
 
 
+def test_a_link_tells_of_all_that_came_as_far_as_it_is_asked_for():
+    a, b = socket.socketpair()
+    source = LinkSource(b, batch_of([0]).schema)
+    for first in (0, 3, 6):  # one frame per three
+        a.sendall(framed(batch_of([first, first + 1, first + 2]), RAW, first))
+    assert source.latest({"row": 0}, 2) == {"row": 2}
+    assert source.latest({"row": 2}, 3) == {"row": 5}  # one of the first frame, two of the second
+    assert source.latest({"row": 5}, 50) == {"row": 9}
+    assert source.latest({"row": 9}, 50) == {"row": 9}  # nothing more, for now
+    a.close()
+    source.close()
+
+
 def test_a_slow_receiver_holds_the_sender_back():
     ahead, seen = [], 0
     a, b = socket.socketpair()

@@ -127,8 +127,10 @@ class LinkSource(Source):
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         while self._held and self._held[0][0] + self._held[0][1].num_rows <= start["row"]:
             self._held.popleft()
-        if self._end == start["row"] and not self._over and select.select([self.link], [], [], LOOK_SECONDS)[0]:
+        wanted, patience = int(start["row"]) + (limit or 1), LOOK_SECONDS
+        while self._end < wanted and not self._over and select.select([self.link], [], [], patience)[0]:
             self._receive()
+            patience = 0.0  # what else is there: who gets less than asked for takes it that no more is
         return {"row": self._end if limit is None else min(self._end, start["row"] + limit)}
 
     def finished(self, offset: Offset) -> bool:

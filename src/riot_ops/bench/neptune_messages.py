@@ -18,8 +18,8 @@ __all__ = ["FRAME", "Messages", "Received", "Relayed"]
 
 #: Bytes of a message besides its filler: number and time of sending.
 FRAME = 16
-#: Messages whose fillers are made once and for all.
-POOL = 65_536
+#: Messages whose fillers are made once and for all, and bytes of these: on Spark they travel to each task.
+POOL, POOL_BYTES = 65_536, 4 << 20
 #: Latencies that stand for those of a batch.
 SAMPLES = 8
 
@@ -52,7 +52,7 @@ class Messages(Source):
         self.size, self.seconds, self.total, self.first = size, seconds, total, first
         kind = pa.binary(size - FRAME) if fillers is None else pa.binary()
         pool = [b"x" * (size - FRAME)] if fillers is None else list(fillers)
-        self.pool = min(POOL, max(1, (64 << 20) // size))
+        self.pool = min(POOL, max(1, POOL_BYTES // size))
         self._fillers = pa.array(pool, kind).take(pa.array(np.arange(self.pool) % len(pool)))
         self._schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("seq", "sent")]).append(
             pa.field("filler", kind, nullable=False)
@@ -72,7 +72,7 @@ class Messages(Source):
         if self.seconds is not None:
             self._until = self._until or time.monotonic() + self.seconds
             self._over = self._over or time.monotonic() >= self._until
-        end = row if self._over else row + min(self.pool, limit or self.pool)
+        end = row if self._over else row + (limit or self.pool)
         return {"row": end if self.total is None else min(end, self.total)}
 
     def finished(self, offset: Offset) -> bool:
