@@ -109,7 +109,7 @@ def test_the_figures_show_each_trace_step_by_step(monkeypatch):
     some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
     monkeypatch.setattr(reuse, "riot21", lambda: some)
     found = list(reuse.measures(quick=True, trace=("seq",), steps=True))
-    one, other = reuse.EXPERIMENTS
+    one, other = reuse.EXPERIMENTS[:2]
     assert [one.key, other.key] == ["reuse/riot", "reuse/opmw"]
     shown = {figure.key: figure.points(found) for figure in one.figures}
     assert set(shown) == {
@@ -141,6 +141,6 @@ def test_a_long_line_has_some_of_its_points():
 def test_the_experiments_run_their_own_workload(monkeypatch):
     asked = []
     monkeypatch.setattr(reuse, "measures", lambda quick, **options: asked.append((quick, options)) or iter(()))
-    for one in reuse.EXPERIMENTS:
+    for one in reuse.EXPERIMENTS[:2]:
         assert list(one.measures(True)) == []
     assert asked == [(True, {"workload": (load,), "steps": True}) for load in ("riot", "opmw")]

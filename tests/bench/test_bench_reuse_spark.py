@@ -12,6 +12,7 @@ import pytest
 
 import riot_ops.reuse.spark.session
 from riot_ops.bench import reuse, reuse_carried, reuse_many, reuse_sides, reuse_spark
+from riot_ops.bench.measure import Measure
 from riot_ops.core.errors import ConfigError
 from riot_ops.reuse.spark.session import SparkBackend
 from riot_ops.reuse.traces import Action, sequence
@@ -188,18 +189,52 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
     monkeypatch.setattr(
         reuse_spark,
         "measures",
-        lambda name, few, actions, quick, opened: asked.append((name, [*few], len(actions), quick)) or iter(()),
+        lambda name, few, traces, quick, opened: (
+            asked.extend((f"{name}/{walk}", [*few], len(actions), quick) for walk, actions in traces.items())
+            or iter(())
+        ),
     )
     for options in ({"at_once": 2}, {}, {"quick": True}, {"quick": True, "at_once": 2}):
         list(reuse.measures(trace=("seq",), backend="spark", **options))
     names = [flow.name for flow in riot21()]
-    assert [few for _, few, _, _ in asked] == [names[:2], names[:3], names[:3], names[:2]]
-    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (6, False), (6, True), (4, True)]
+    assert [few for _, few, _, _ in asked] == [names[:2], names[:4], names[:4], names[:2]]
+    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (8, False), (8, True), (4, True)]
+    assert {name for name, *_ in asked} == {"reuse/riot/seq"}
     asked.clear()
     for quick in (False, True):
         list(reuse.measures(trace=("rw1",), backend="spark", quick=quick))
     full, quick = (n for _, _, n, _ in asked)
-    assert 36 <= full < 45 and 10 <= quick < 16, "and all go in the end"
+    assert 30 <= full < 39 and 10 <= quick < 16, "and all go in the end"
+
+
+def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
+    asked = []
+
+    def measured(name, few, traces, quick, opened):
+        asked.append((name, len(few), [*traces], quick))
+        yield Measure(f"{name}/seq/cores/together-defragmented/3", 0.5, "cores", "")
+
+    def counted(what):
+        def of(*given):
+            asked.append((what, *given[:3]))
+            yield Measure(f"reuse/{what}/{given[0]}/p95-ms", 1.0, "ms", "")
+
+        return of
+
+    monkeypatch.setattr(reuse_spark, "measures", measured)
+    monkeypatch.setattr(reuse_carried, "carried", lambda name, flows, *_: asked.append((name, len(flows))) or iter(()))
+    monkeypatch.setattr(reuse_many, "many", counted("many"))
+    spark, many = reuse.EXPERIMENTS[2:]
+    assert [spark.key, many.key] == ["reuse/spark", "reuse/many"]
+    [one] = spark.measures(False)
+    assert asked == [("reuse/spark", 4, ["seq", "rw1", "rw2"], False), ("reuse/spark/carried", 21)]
+    assert [figure.points([one]) for figure in spark.figures] == [[("together-defragmented", "3", one)], [], []]
+    asked.clear()
+    assert len([*spark.measures(True)]) == 1 and asked == [("reuse/spark", 3, ["seq"], True)]
+    asked.clear()
+    assert [m.measure for m in many.measures(False)] == ["reuse/many/local/3000/p95-ms", "reuse/many/spark/300/p95-ms"]
+    assert [m.measure for m in many.measures(True)] == ["reuse/many/local/300/p95-ms"]
+    assert asked == [("many", 3000, False, "local"), ("many", 300, False, "spark"), ("many", 300, True, "local")]
 
 
 @pytest.fixture
@@ -207,7 +242,8 @@ def measured(spark, monkeypatch):
     """The measures of a small trace, in the session of all tests."""
     monkeypatch.setattr(reuse_spark, "spark_session", lambda cores: contextlib.nullcontext(spark))
     for module, name, value in (
-        (reuse_spark, "BETWEEN", (9.0, 0.4)),
+        (reuse_spark, "BETWEEN", (6.0, 0.4)),
+        (reuse_spark, "WARM", (40.0, 0.4)),
         (reuse_carried, "MESSAGES", (400, 10)),
         (reuse_carried, "TRIGGER_S", TRIGGER_S),
         (reuse_sides, "TRIGGER_S", TRIGGER_S),
@@ -218,7 +254,7 @@ def measured(spark, monkeypatch):
         flows = {flow.name: flow for flow in riot21() if flow.name in names}
         found = {
             m.measure.removeprefix("reuse/riot/seq/"): m
-            for m in reuse_spark.measures("reuse/riot/seq", flows, sequence([*flows]), True, reuse._source)
+            for m in reuse_spark.measures("reuse/riot", flows, {"seq": sequence([*flows])}, True, reuse._source)
         }
         assert found["reuse/riot/outputs-equal"].value == 1
         assert 0 < found["reuse/riot/boundary-latency-ms"].value < 20_000

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.reuse_carried import boundary, let_run
-from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Side, Together, equal
+from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Opened, Side, Together, equal
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.core.sink import CallbackSink
 from riot_ops.core.source import Source
@@ -30,7 +32,9 @@ __all__ = ["measures"]
 #: Messages per second of each source.
 RATE = 10.0
 #: Seconds between two actions for which it counts, in the full and in the quick form.
-BETWEEN = 9.0, 2.0
+BETWEEN = 6.0, 2.0
+#: Seconds for which all dataflows run as queries before: the side that comes first would pay for the JVM's compiling.
+WARM = 40.0, 4.0
 #: The paper's seconds between two actions, about.
 PAPER_S = 60.0
 #: How long a dataflow may take to come up.
@@ -119,17 +123,21 @@ def course(
 
 
 def measures(
-    name: str, flows: Mapping[str, Dataflow], actions: Sequence[Action], quick: bool, opened: Callable[..., Source]
+    name: str,
+    flows: Mapping[str, Dataflow],
+    traces: Mapping[str, Sequence[Action]],
+    quick: bool,
+    opened: Callable[..., Source],
 ) -> Iterator[Measure]:
-    """Each side of a trace after the other, in one session.
+    """Both sides of some traces, one after the other, in one session.
 
     Parameters
     ----------
     name : str
-        What the measures' names begin with.
+        What the measures' names begin with; that of the trace follows.
     flows : mapping of str to Dataflow
-    actions : sequence of Action
-        Of these dataflows.
+    traces : mapping of str to sequence of Action
+        By name, of these dataflows.
     quick : bool
     opened : function
         ``opened(stream, messages=None)`` is a source.
@@ -138,40 +146,47 @@ def measures(
     def paced(stream: str) -> Source:
         return Paced(opened(stream), rate=RATE)
 
-    between = BETWEEN[quick]
-    steps = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
-    suite = name.rpartition("/")[0]
     with folder() as place, spark_session(2) as spark:
-        yield equal(f"{suite}/outputs-equal", spark, place, flows, opened)  # which warms all up
-        yield boundary(f"{suite}/boundary-latency-ms", spark, place, quick, opened)
-        with closing(Apart(spark, place / "apart", paced)) as side:
-            apart = course(side, flows, actions, between, Watched())
-        for form, words, most in (
-            ("", "", None),
-            ("-defragmented", ", queries that hang together made one", MOST_QUERIES),
-        ):
-            watched = Watched()
-            with closing(Together(spark, place / f"together{form}", paced, max_queries=most)) as shared:
-                together = course(shared, flows, actions, between, watched)
-                stats = shared.manager.stats()
-            yield from _compared(name, form, words, apart, together, max(_alive(actions)), steps.total)
-            silent = "by how much longer than usual a sink is silent around an action"
-            yield Measure(
-                f"{name}/disruption-ms{form}",
-                watched.longest(together.during),
-                "ms",
-                silent,
-                5000 if form else 0,
-                at_most=True,
-            )
-            moves = [1e3 * (end - begin) for begin, end in together.during]
-            yield Measure(f"{name}/action-ms{form}", median(moves), "ms", "an action, until it has effect, p50")
-            left = "queries left when all are gone"
-            yield Measure(f"{name}/after-drain{form}", stats["queries"], "queries", left, 0, at_most=True)
-            if form:
-                longest = max(stats["interrupted_s"], default=0.0)
-                what = f"longest of {len(stats['interrupted_s'])} times that queries became one"
-                yield Measure(f"{name}/defragment-ms", 1e3 * longest, "ms", what, 5000, at_most=True)
+        yield equal(f"{name}/outputs-equal", spark, place, flows, opened)  # which loads all code
+        yield boundary(f"{name}/boundary-latency-ms", spark, place, quick, opened)
+        with closing(Apart(spark, place / "warm", paced)) as side:
+            for flow in flows.values():
+                side.submit(flow, Watched().sink(flow.name))
+            let_run(side, WARM[quick])
+        for trace, actions in traces.items():
+            yield from _both(f"{name}/{trace}", spark, place / trace, flows, actions, BETWEEN[quick], paced)
+
+
+def _both(
+    name: str,
+    spark: Any,
+    place: Path,
+    flows: Mapping[str, Dataflow],
+    actions: Sequence[Action],
+    between: float,
+    paced: Opened,
+) -> Iterator[Measure]:
+    """Both sides of a trace."""
+    steps = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
+    with closing(Apart(spark, place / "apart", paced)) as side:
+        apart = course(side, flows, actions, between, Watched())
+    for form, words, most in (("", "", None), ("-defragmented", ", queries that hang together made one", MOST_QUERIES)):
+        watched = Watched()
+        with closing(Together(spark, place / f"together{form}", paced, max_queries=most)) as shared:
+            together = course(shared, flows, actions, between, watched)
+            stats = shared.manager.stats()
+        yield from _compared(name, form, words, apart, together, max(_alive(actions)), steps.total)
+        silent = "by how much longer than usual a sink is silent around an action"
+        longest, reach = watched.longest(together.during), 5000 if form else 0
+        yield Measure(f"{name}/disruption-ms{form}", longest, "ms", silent, reach, at_most=True)
+        moves = [1e3 * (end - begin) for begin, end in together.during]
+        yield Measure(f"{name}/action-ms{form}", median(moves), "ms", "an action, until it has effect, p50")
+        left = "queries left when all are gone"
+        yield Measure(f"{name}/after-drain{form}", stats["queries"], "queries", left, 0, at_most=True)
+        if form:
+            longest = max(stats["interrupted_s"], default=0.0)
+            what = f"longest of {len(stats['interrupted_s'])} times that queries became one"
+            yield Measure(f"{name}/defragment-ms", 1e3 * longest, "ms", what, 5000, at_most=True)
 
 
 def _compared(
