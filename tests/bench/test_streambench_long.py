@@ -161,6 +161,7 @@ def test_settings_of_a_session_on_a_cluster(copies: bool, monkeypatch: pytest.Mo
     assert waited == [("a session", 3)]
     assert (asked["spark.master"], asked["cores"], asked["spark.executor.cores"]) == ("spark://there", "3", "1")
     assert asked.get("spark.speculation") == ("true" if copies else None)
+    assert asked["spark.locality.wait"] == "100ms", "state does not wait for seconds for an executor that is lost"
 
 
 def test_workers_are_machines_of_their_own() -> None:

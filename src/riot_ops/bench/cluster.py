@@ -29,6 +29,9 @@ START_S = 60.0
 #: Memory of a worker, and of the executor in it.
 WORKER, EXECUTOR = "1g", "768m"
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: So long a task with state waits for the executor that had it, and then for its machine, though both be lost: three
+#: seconds by Spark's default.
+LOCALITY = "100ms"
 #: The first tasks of a new executor take seconds, as it starts its Python processes: those that have nothing to do
 #: run them meanwhile. Spark gives such a copy to another machine only.
 COPIES = {
@@ -211,6 +214,7 @@ def cluster_session(master: str, executor_count: int, *, copies: bool = False) -
         "spark.executor.memory": EXECUTOR,
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": LIGHT,
+        "spark.locality.wait": LOCALITY,
     }
     with spark_session(executor_count, settings=settings) as spark:
         wait_for_executors(spark, executor_count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["APPS", "MACHINE", "METHOD", "MICRO", "Published", "published"]
+__all__ = ["APPS", "CATALOGUE", "MACHINE", "METHOD", "MICRO", "Published", "published"]
 
 MACHINE = "Storm 1.0.0 on OpenJDK 1.7, Azure: a task alone on one 2.2 GHz core with 3.5 GiB, source and sink elsewhere"
 METHOD = "A. Shukla, Y. Simmhan, Benchmarking Distributed Stream Processing Platforms for IoT Applications, TPCTC 2016"
@@ -56,6 +56,12 @@ MICRO: dict[str, Published] = {
     **dict.fromkeys(("AVG", "SOM", "SLR", "MQP"), _OTHER),
     **dict.fromkeys(("ABD", "ABU", "ATQ"), _REMOTE),
 }
+#: All tasks of RIoTBench, those of its later version too.
+CATALOGUE = (
+    *("XML", "SML", "C2S", "ANN", "QLB", "BLF", "MBL", "BLT", "RGF", "AVG", "ACC", "DAC", "KAL", "SOM", "INP"),
+    *("DTC", "DTT", "MLR", "MLT", "SLR", "ERR", "JON", "ABD", "ABU", "ATQ", "ATR", "ATI", "MQP", "LZP", "RZP"),
+    *("PLT", "PI", "NOP"),
+)
 
 APPS: dict[str, Published] = {
     "stats/city": Published(latency="p50 20, narrow", cpu="35 (7 machines)", p50=20, cpu_percent=35),

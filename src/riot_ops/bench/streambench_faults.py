@@ -116,7 +116,10 @@ def _lost_worker(
         f"packed, {NODES} workers of one core, of which one is killed half way, {RECEPTION} part of the source; "
         f"{sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
     )
-    yield from _figures(f"streambench/faults/{name}", tpf, lpf, differences, how)
+    key = f"streambench/faults/{name}"
+    yield Measure(f"{key}/tpf", median(tpf), "ratio", how, 0.9, values=tuple(tpf), published=TPF)
+    yield Measure(f"{key}/lpf", median(lpf), "ratio", how, 1.3, at_most=True, values=tuple(lpf), published=LPF)
+    yield from _held(key, differences)
 
 
 def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
@@ -133,7 +136,10 @@ def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, si
         lpf.append(penalty(failing.latency_ms, whole.latency_ms, whole.latency_ms))
         differences.append(_difference(wanted, failing.rows))
     how = f"packed, {crashing(NODES)}, an executor crashes half way; against the run without failure"
-    yield from _figures(f"streambench/faults/{name}/crash", tpf, lpf, differences, how)
+    key = f"streambench/faults/{name}/crash"
+    yield Measure(f"{key}/tpf", median(tpf), "ratio", how, values=tuple(tpf))
+    yield Measure(f"{key}/lpf", median(lpf), "ratio", how, values=tuple(lpf))
+    yield from _held(key, differences)
 
 
 def _lost_driver(name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
@@ -144,14 +150,6 @@ def _lost_driver(name: str, data: NumberedLines, base: Path, sizes: Sizes) -> It
     back = tuple(one.back_s for one in runs)
     how = "packed, local[2]: all processes are killed half way, and started again; from then on until there are results"
     yield Measure(f"{at}/recovery", median(back), "s", how, 15, at_most=True, values=back)
-
-
-def _figures(
-    at: str, tpf: list[float], lpf: list[float], differences: list[tuple[int, int]], how: str
-) -> Iterator[Measure]:
-    yield Measure(f"{at}/tpf", median(tpf), "ratio", how, 0.9, values=tuple(tpf), published=TPF)
-    yield Measure(f"{at}/lpf", median(lpf), "ratio", how, 1.3, at_most=True, values=tuple(lpf), published=LPF)
-    yield from _held(at, differences)
 
 
 def _held(at: str, differences: list[tuple[int, int]]) -> Iterator[Measure]:
