@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pickle
@@ -10,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -436,6 +438,58 @@ def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:
     spent = float(usage.cpu[0]) * 1.0
     assert usage.cpu.size == 1
     assert spent > 0.05
+
+
+class Told:
+    """A process that says what it is told to."""
+
+    def __init__(self, pid: int, parent: int, own: float, of_children: float = 0.0) -> None:
+        self.pid, self.parent, self.own, self.of_children = pid, parent, own, of_children
+        self.gone = False
+
+    def oneshot(self) -> Any:
+        return contextlib.nullcontext()
+
+    def cpu_times(self) -> Any:
+        if self.gone:
+            raise psutil.NoSuchProcess(self.pid)
+        return SimpleNamespace(user=self.own, system=0.0, children_user=0.0, children_system=self.of_children)
+
+    def ppid(self) -> int:
+        return self.parent
+
+
+def test_time_of_who_ends_is_neither_lost_nor_counted_twice() -> None:
+    account = processes._Account(psutil.Error)
+    root, jvm, daemon, worker = Told(1, 0, 5.0), Told(2, 1, 10.0), Told(3, 2, 1.0), Told(4, 3, 8.0)
+    tree = [root, jvm, daemon, worker]
+    assert account.look(tree) == pytest.approx(24)
+    worker.gone, daemon.of_children, jvm.own = True, 8.5, 11.0  # waited for: half a second of it was not seen
+    assert account.look(tree) == pytest.approx(25.5)
+    again = Told(5, 3, 2.0)
+    assert account.look([root, jvm, daemon, again]) == pytest.approx(27.5)
+    jvm.of_children = 0.3  # a process that came and went
+    assert account.look([root, jvm, again]) == pytest.approx(27.8), "nobody has waited for the daemon"
+    jvm.own = 12.0
+    assert account.look([root, jvm]) == pytest.approx(28.8), "nor for its worker"
+
+
+def test_time_of_a_branch_that_ends_with_its_parent_is_counted_once() -> None:
+    account = processes._Account(psutil.Error)
+    root, daemon, worker = Told(1, 0, 0.0), Told(2, 1, 1.0), Told(3, 2, 8.0)
+    assert account.look([root, daemon, worker]) == pytest.approx(9)
+    root.of_children = 9.5  # the daemon waited for its worker, the root for the daemon
+    assert account.look([root]) == pytest.approx(9.5)
+
+
+def test_who_is_waited_for_between_two_questions_is_counted_once() -> None:
+    account = processes._Account(psutil.Error)
+    root, child = Told(1, 0, 0.0), Told(2, 1, 3.0)
+    assert account.look([root, child]) == pytest.approx(3)
+    child.gone = True  # after the root was asked
+    assert account.look([root, child]) == pytest.approx(3)
+    root.of_children = 3.0
+    assert account.look([root]) == pytest.approx(3)
 
 
 def test_a_root_that_has_ended_gives_no_more_samples() -> None:

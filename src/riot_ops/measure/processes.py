@@ -74,11 +74,12 @@ class ProcessTree:
         self._thread: threading.Thread | None = None
         self._samples: list[tuple[float, float, float]] = []
         self._last: tuple[float, float] | None = None
-        self._total = self._before = 0.0
+        self._account = _Account(psutil.Error)
+        self._looking = threading.Lock()
 
     def start(self) -> Self:
         """Take the first look; samples follow."""
-        self._last = time.time(), self._spent(self._processes())
+        self._last = time.time(), self.spent()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="riot_ops-process-tree")
         self._thread.start()
         return self
@@ -98,12 +99,14 @@ class ProcessTree:
         self.stop()
 
     def spent(self) -> float:
-        """CPU seconds so far of the processes that run, and of those that they have waited for; it never falls."""
-        now = self._spent(self._processes())
-        # a process that ended without being waited for takes its time with it
-        self._total += max(0.0, now - self._before)
-        self._before = now
-        return self._total
+        """CPU seconds so far of the processes that run, and of those that have ended; it never falls."""
+        return self._look()[1]
+
+    def _look(self) -> tuple[list[Any], float]:
+        """The processes that run, and :meth:`spent`."""
+        with self._looking:
+            processes = self._processes()
+            return processes, self._account.look(processes)
 
     def usage(self) -> Usage:
         """What was seen so far."""
@@ -122,27 +125,14 @@ class ProcessTree:
             return []
 
     def _sample(self) -> None:
-        processes = self._processes()
-        now, spent = time.time(), self._spent(processes)
+        processes, spent = self._look()
+        now = time.time()
         assert self._last is not None
         then, before = self._last
         if not processes or now <= then:
             return
         self._last = now, spent
-        # a process that ended without being waited for takes its time with it
-        used = max(0.0, spent - before)
-        self._samples.append((now, used / (now - then), float(self._memory(processes))))
-
-    def _spent(self, processes: list[Any]) -> float:
-        """CPU seconds of the processes, and of the children that they have waited for."""
-        total = 0.0
-        for process in processes:
-            try:
-                t = process.cpu_times()
-            except self._psutil.Error:  # it has ended
-                continue
-            total += t.user + t.system + getattr(t, "children_user", 0.0) + getattr(t, "children_system", 0.0)
-        return total
+        self._samples.append((now, (spent - before) / (now - then), float(self._memory(processes))))
 
     def _memory(self, processes: list[Any]) -> int:
         """Bytes that they have; shares are not asked for where there is one, since that walks all of its pages."""
@@ -151,6 +141,63 @@ class ProcessTree:
             with suppress(self._psutil.Error):  # it has ended
                 held += (len(processes) > 1 and _shared_by_share(process.pid)) or int(process.memory_info().rss)
         return held
+
+
+class _Account:
+    """CPU seconds of a tree of processes, by what came from one look to the next.
+
+    A parent that waits for a child gets all of the child's time added to that of its children. What was seen of the
+    child before is taken off there; what nobody waited for stays as it was seen.
+    """
+
+    #: A clock tick of the user's and one of the system's share.
+    ROUNDED_S = 0.02
+
+    def __init__(self, error: type[Exception]) -> None:
+        self._error = error
+        self._total = 0.0
+        self._seen: dict[Any, tuple[float, float, int]] = {}
+        self._ended: dict[int, list[float]] = {}  # by parent: what was seen of children that it may have waited for
+
+    def look(self, processes: list[Any]) -> float:
+        """All so far, with what these have used since the last time."""
+        now: dict[Any, tuple[float, float, int]] = {}
+        for process in processes:
+            with suppress(self._error):  # it has ended
+                with process.oneshot():
+                    t, parent = process.cpu_times(), process.ppid()
+                of_children = getattr(t, "children_user", 0.0) + getattr(t, "children_system", 0.0)
+                now[process] = t.user + t.system, of_children, parent
+        self._end(now)
+        for process, (own, of_children, _) in now.items():
+            own_before, before, _ = self._seen.get(process, (0.0, 0.0, 0))
+            self._total += own - own_before + self._unseen(process.pid, of_children - before)
+        self._seen = now
+        return self._total
+
+    def _end(self, now: dict[Any, tuple[float, float, int]]) -> None:
+        """Note what is gone with the nearest one above that is still there."""
+        above = {process.pid: parent for process, (_, _, parent) in self._seen.items()}
+        alive = {process.pid for process in now}
+        for process in self._seen.keys() - now.keys():
+            own, of_children, parent = self._seen[process]
+            while parent not in alive and parent in above:
+                parent = above[parent]
+            if parent in alive:
+                self._ended.setdefault(parent, []).append(own + of_children)
+        self._ended = {parent: times for parent, times in self._ended.items() if parent in alive}
+
+    def _unseen(self, parent: int, came: float) -> float:
+        """Of the time that came from children, what was not counted while they ran."""
+        left = []
+        for seen in sorted(self._ended.pop(parent, ()), reverse=True):
+            if seen <= came + self.ROUNDED_S:
+                came -= seen
+            else:
+                left.append(seen)
+        if left:
+            self._ended[parent] = left
+        return max(0.0, came)
 
 
 def _shared_by_share(pid: int) -> int:
