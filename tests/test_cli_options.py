@@ -91,6 +91,7 @@ BENCH = {
     "--backend": ("null", "backend", "null"),
     "--many": ("6", "many", 6),
     "--carried": (None, "carried", True),
+    "--at-once": ("3", "at_once", 3),
     "--suite": ("knobs", "suite", "knobs"),
     "--program": ("grep", "program", ["grep"]),
     "--scale": ("0.5", "scale", 0.5),

@@ -7,8 +7,8 @@ import time
 import pyarrow as pa
 import pytest
 
-from riot_ops import bench
-from riot_ops.bench import reuse, reuse_many
+from riot_ops import Dataflow, bench, tasks
+from riot_ops.bench import reuse, reuse_local, reuse_many
 from riot_ops.core.errors import ConfigError
 from riot_ops.reuse import ReuseManager, signatures
 from riot_ops.reuse.workloads import pi_series, riot21
@@ -16,9 +16,10 @@ from riot_ops.reuse.workloads import pi_series, riot21
 
 def test_counted_alone_it_gives_the_figures_of_the_books():
     found = {m.measure: m for m in reuse.measures(trace=("seq",), workload=("riot",), backend="null")}
-    assert set(found) == {
-        f"reuse/riot/seq/{n}" for n in ("tasks-peak-reduction", "tasks-sum-reduction", "manager-p95-ms")
-    }
+    books = ("tasks-peak-reduction", "tasks-sum-reduction", "manager-p95-ms", "fragmentation", "idle-share")
+    used = {name for name in found if "/used-by/" in name}
+    assert set(found) - used == {f"reuse/riot/seq/{n}" for n in books}
+    assert sum(found[name].value for name in used) == pytest.approx(1)
     peak = found["reuse/riot/seq/tasks-peak-reduction"]
     assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "steps that run, of 192 apart"
 
@@ -36,9 +37,9 @@ def test_each_trace_and_workload_is_another():
 def test_run_in_process_both_sides_take_time_and_give_the_same(monkeypatch):
     some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
     monkeypatch.setattr(reuse, "riot21", lambda: some)
-    monkeypatch.setitem(reuse.PEAK, "riot", 0.3)
+    monkeypatch.setitem(reuse_local.PEAK, "riot", 0.3)
     found = {m.measure: m for m in reuse.measures(quick=True, trace=("rw1",))}
-    assert found["reuse/riot/outputs-equal"].value == 1
+    assert found["reuse/riot/outputs-equal"].value == found["reuse/riot/rw1/outputs-equal"].value == 1
     assert found["reuse/riot/rw1/after-drain"].value == 0
     assert -1 < found["reuse/riot/rw1/cpu-reduction"].value < 1
     assert found["reuse/riot/rw1/disruption-ms"].value > 0
@@ -48,7 +49,7 @@ def test_records_may_move_behind_some_actions_alone():
     flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short")}
 
     def points(**every):
-        found = reuse._run("x", "riot", reuse._trace("seq", flows), flows, **every)
+        found = reuse_local.run("x", "riot", reuse_local.trace_of("seq", flows), flows, **every)
         return [m.measure for m in found if "/cpu/together/" in m.measure]
 
     assert points() == [f"x/cpu/together/{n}" for n in (1, 2, 3, 4)]
@@ -61,11 +62,27 @@ def test_the_quick_form_does_a_tenth_of_the_work():
 
 def test_records_that_differ_are_seen(monkeypatch):
     flows = {f.name: f for f in riot21() if f.name in ("grid-kalman", "grid-stats")}
-    assert reuse._equal("x", flows, 400).value == 1
-    whole = reuse._source
+    assert reuse_local.equal("x", flows, 400).value == 1
+    whole = reuse_local.source
     lengths = iter([400, 400, 399, 400])
-    monkeypatch.setattr(reuse, "_source", lambda name, messages=None: whole(name, next(lengths)))
-    assert reuse._equal("x", flows, 400).value == 0
+    monkeypatch.setattr(reuse_local, "source", lambda name, messages=None: whole(name, next(lengths)))
+    assert reuse_local.equal("x", flows, 400).value == 0
+
+
+def test_fragments_are_counted_by_hand():
+    """Two dataflows with a source in common come and go: 1, 2, 1 and no fragments, of which one rests at last."""
+
+    def flow(name, window):
+        made = Dataflow(name)
+        source = made.source("city", schema={"value": "double"})
+        return made.sink("out", source.to(tasks.BlockAverage(window=window), id=name))
+
+    flows = {"a": flow("a", 2), "b": flow("b", 3)}
+    found = {m.measure: m for m in reuse_local.counted("x", "opmw", "seq", flows)}
+    # who comes first goes last: the other's two steps go; or the source stays with two that rest
+    first, *_, last = reuse_local.trace_of("seq", flows)
+    assert found["x/fragmentation"].value == pytest.approx(4 / 3 if first.name == last.name else 5 / 3)
+    assert found["x/idle-share"].value == pytest.approx(0 if first.name == last.name else 2 / 5 / 3)
 
 
 def test_names_are_checked():
@@ -133,7 +150,7 @@ def test_the_figures_show_each_trace_step_by_step(monkeypatch):
 
 
 def test_a_long_line_has_some_of_its_points():
-    line = list(reuse._line("reuse/x", list(range(100)), "steps", ""))
+    line = list(reuse_local._line("reuse/x", list(range(100)), "steps", ""))
     assert [m.measure for m in line[:2]] == ["reuse/x/1", "reuse/x/4"] and len(line) == 34
     assert [m.value for m in line[:2]] == [0, 3]
 

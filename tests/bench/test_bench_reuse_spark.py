@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import riot_ops.reuse.spark.session
-from riot_ops.bench import reuse, reuse_carried, reuse_many, reuse_sides, reuse_spark
+from riot_ops.bench import reuse, reuse_carried, reuse_local, reuse_many, reuse_sides, reuse_spark
 from riot_ops.bench.measure import Measure
 from riot_ops.core.errors import ConfigError
 from riot_ops.reuse.spark.session import SparkBackend
@@ -24,6 +24,8 @@ TRIGGER_S = 0.3
 
 class Scripted:
     """A side that takes so many CPU seconds per second and dataflow, and so many for an action."""
+
+    trigger_s = 1.0
 
     def __init__(self, clock, each, action, shared=0.0):
         self.clock, self.each, self.action, self.shared = clock, each, action, shared
@@ -46,6 +48,8 @@ class Scripted:
 
     def queries(self):
         return len(self.there)
+
+    groups = queries
 
     def batches(self):
         return self.done
@@ -79,17 +83,17 @@ def clock(monkeypatch):
 def went(clock, side, between=4.0):
     clock.side = side
     actions = [Action(0, "submit", "a"), Action(1, "submit", "b"), Action(2, "remove", "a"), Action(3, "remove", "b")]
-    watched = reuse_spark.Watched()
-    return reuse_spark.course(side, {"a": "a", "b": "b"}, actions, between, watched), watched
+    return reuse_spark.course(side, {"a": "a", "b": "b"}, actions, between)
 
 
 def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
-    apart, _ = went(clock, Scripted(clock, 0.5, 2.0))
+    apart = went(clock, Scripted(clock, 0.5, 2.0))
     assert apart.cores == pytest.approx([0.5, 1.0, 0.5, 0.0]) and apart.acting == pytest.approx([2, 2, 0, 0])
     assert apart.took(60) == pytest.approx(4 + 60 * 2.0)
     assert [one.seconds for one in apart.between] == pytest.approx([4] * 4) and apart.batch_s == pytest.approx(0.5)
-    together, watched = went(clock, Scripted(clock, 0.0, 3.0, shared=0.6))
-    assert together.cores == pytest.approx([0.6, 0.6, 0.6, 0.0]) and set(watched.times) == {"a", "b"}
+    together = went(clock, Scripted(clock, 0.0, 3.0, shared=0.6))
+    assert together.cores == pytest.approx([0.6, 0.6, 0.6, 0.0]) and [s.flow for s in together.stays] == ["a", "b"]
+    assert [one.fragmentation for one in together.between] == [1, 1, 1, None]
     found = {m.measure: m for m in reuse_spark._compared("x", "", "", apart, together, 2, 0.25)}
     assert found["x/cpu-reduction"].value == pytest.approx(1 - 1.8 / 2) and found["x/cpu-reduction"].reach == 0.25
     assert found["x/cpu-reduction-60s"].value == pytest.approx(1 - (6 + 108) / (4 + 120))
@@ -108,18 +112,10 @@ def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
 def test_micro_batches_that_a_busy_machine_left_out_count_as_the_others(clock):
     slow = Scripted(clock, 0.25, 1.0)
     slow.pace = 0.5  # half of what is due
-    found, _ = went(clock, slow)
+    found = went(clock, slow)
     assert found.batch_s == pytest.approx(0.5) and found.cores == pytest.approx([0.5, 1.0, 0.5, 0.0])
-    stuck = reuse_spark.Course(between=[reuse_spark.Stretch(4, 1, 2, 2), reuse_spark.Stretch(4, 0.1, 1, 0)])
+    stuck = reuse_spark.Course(between=[reuse_spark.Stretch(4, 1, 8, 2, 1), reuse_spark.Stretch(4, 0.1, 4, 0, 1)])
     assert stuck.cores == pytest.approx([1.0, 0.55]), "the mean stands in for what did nothing"
-
-
-def test_silence_around_actions_is_what_is_longer_than_usual():
-    watched = reuse_spark.Watched()
-    watched.times = {"a": [0.0, 1.0, 2.0, 5.0, 6.0], "b": [0.0, 1.2, 2.0]}
-    assert watched.longest([(3.0, 3.5)]) == pytest.approx(1800)
-    assert watched.longest([(0.2, 0.4)]) == 0.0, "it is longer at other times"
-    assert watched.longest([]) == 0.0
 
 
 def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
@@ -145,7 +141,7 @@ def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
     lengths = itertools.cycle([50])
 
     def opened(stream, messages):
-        return reuse.riot_source(stream, next(lengths))
+        return reuse_local.riot_source(stream, next(lengths))
 
     assert reuse_sides.equal("x", None, tmp_path, flows, opened).value == 1
     lengths = itertools.cycle([50, 49])
@@ -197,14 +193,14 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
     for options in ({"at_once": 2}, {}, {"quick": True}, {"quick": True, "at_once": 2}):
         list(reuse.measures(trace=("seq",), backend="spark", **options))
     names = [flow.name for flow in riot21()]
-    assert [few for _, few, _, _ in asked] == [names[:2], names[:4], names[:4], names[:2]]
-    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (8, False), (8, True), (4, True)]
+    assert [few for _, few, _, _ in asked] == [names[:2], names[:9], names[:9], names[:2]]
+    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (18, False), (18, True), (4, True)]
     assert {name for name, *_ in asked} == {"reuse/riot/seq"}
     asked.clear()
     for quick in (False, True):
         list(reuse.measures(trace=("rw1",), backend="spark", quick=quick))
     full, quick = (n for _, _, n, _ in asked)
-    assert 30 <= full < 39 and 10 <= quick < 16, "and all go in the end"
+    assert 16 <= full < 16 + 2 * 9 and 10 <= quick < full, "and all go in the end"
 
 
 def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
@@ -227,7 +223,7 @@ def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
     spark, many = reuse.EXPERIMENTS[2:]
     assert [spark.key, many.key] == ["reuse/spark", "reuse/many"]
     [one] = spark.measures(False)
-    assert asked == [("reuse/spark", 4, ["seq", "rw1", "rw2"], False), ("reuse/spark/carried", 21)]
+    assert asked == [("reuse/spark", 9, ["seq", "rw1", "rw2"], False), ("reuse/spark/carried", 21)]
     assert [figure.points([one]) for figure in spark.figures] == [[("together-defragmented", "3", one)], [], []]
     asked.clear()
     assert len([*spark.measures(True)]) == 1 and asked == [("reuse/spark", 3, ["seq"], True)]
@@ -244,6 +240,7 @@ def measured(spark, monkeypatch):
     for module, name, value in (
         (reuse_spark, "BETWEEN", (6.0, 0.4)),
         (reuse_spark, "WARM", (40.0, 0.4)),
+        (reuse_spark, "TRIGGER", (2.0, TRIGGER_S)),
         (reuse_carried, "MESSAGES", (400, 10)),
         (reuse_carried, "TRIGGER_S", TRIGGER_S),
         (reuse_sides, "TRIGGER_S", TRIGGER_S),
@@ -254,13 +251,16 @@ def measured(spark, monkeypatch):
         flows = {flow.name: flow for flow in riot21() if flow.name in names}
         found = {
             m.measure.removeprefix("reuse/riot/seq/"): m
-            for m in reuse_spark.measures("reuse/riot", flows, {"seq": sequence([*flows])}, True, reuse._source)
+            for m in reuse_spark.measures("reuse/riot", flows, {"seq": sequence([*flows])}, True, reuse_local.source)
         }
         assert found["reuse/riot/outputs-equal"].value == 1
+        stayed = found["outputs-equal"]
+        assert stayed.value == 1 or stayed.against.startswith("0 records in 2 stays on Spark"), "so short a trace"
         assert 0 < found["reuse/riot/boundary-latency-ms"].value < 20_000
         for form in ("", "-defragmented"):
             assert found[f"after-drain{form}"].value == 0 and found[f"cpu-reduction{form}"].value < 1
             assert found[f"disruption-ms{form}"].value >= 0 and found[f"action-ms{form}"].value > 0
+        assert found["queries-per-group"].value >= found["queries-per-group-defragmented"].value == 1
         assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value >= 0
         return found
 

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from riot_ops.bench import reuse_carried, reuse_many, reuse_spark
+from riot_ops.bench import reuse_carried, reuse_local, reuse_many, reuse_spark
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
-from riot_ops.bench.reuse_sides import compared
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.sink import CallbackSink, MemorySink
-from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
-from riot_ops.intake.memory_source import MemorySource
-from riot_ops.reuse import LocalBackend, NullBackend, ReuseManager, signatures
-from riot_ops.reuse.traces import Action, Saved, random_walk, replay, sequence
-from riot_ops.reuse.workloads import TERMS, opmw_like, pi_series, riot21, riot_source
+from riot_ops.reuse.workloads import TERMS, opmw_like, pi_series, riot21
 
 __all__ = ["EXPERIMENTS", "measures"]
 
@@ -31,25 +21,16 @@ TRACES = ("seq", "rw1", "rw2")
 WORKLOADS = ("riot", "opmw")
 BACKENDS = ("null", "local", "spark")
 
-#: What the trace with all dataflows should save at its peak: with riot exactly, with opmw 38 % less 3.
-PEAK = {"riot": 0.4531, "opmw": 0.35}
-#: What the paper found: fewer running tasks, less CPU time. It gives ranges, and that RIoT gains more.
-TASKS = {"riot": 0.46, "opmw": 0.38}
-CPU = {"riot": 0.51, "opmw": 0.36}
 #: Dataflows on Spark: as many as two cores carry where each is a query of its own.
-AT_ONCE = 4
-#: Actions of a walk, in the full and in the quick form; on Spark one takes about nine seconds, three times.
-WALK, WALK_ON_SPARK = (100, 10), (30, 10)
-#: Dataflows over one stream, in process and on Spark, in the full and in the quick form of the report.
-MANY = {"local": (3000, 300), "spark": (300, None)}
+AT_ONCE = 9
+#: Actions of a walk, in the full and in the quick form; on Spark one takes about eleven seconds, three times.
+WALK, WALK_ON_SPARK = (reuse_local.WALK, 10), (16, 10)
 #: In the quick form records move behind every so many actions of a trace.
 TURNS = {"riot": 1, "opmw": 3}
-#: Points of a line of its figures.
-POINTS = 40
-#: Messages that come of each source between two actions: with riot 10 per second for 5 seconds.
-EACH = {"riot": 50, "opmw": 1}
-#: Messages of each source whose results are compared; a task of opmw works for a millisecond on each.
-EQUAL = {"riot": 1000, "opmw": 10}
+#: Messages of each source whose results are compared, of dataflows that come at once, and between two actions of a
+#: trace, in the full and in the quick form; a task of opmw works for a millisecond on each.
+EQUAL = {"riot": (1000, 100), "opmw": (10, 1)}
+STAYED = {"riot": (20, 2), "opmw": (1, 1)}
 
 
 def measures(
@@ -59,8 +40,8 @@ def measures(
     backend: str = "local",
     many: int | None = None,
     carried: bool = False,
-    steps: bool = False,
     at_once: int = AT_ONCE,
+    steps: bool = False,
 ) -> Iterator[Measure]:
     """The suite.
 
@@ -78,11 +59,11 @@ def measures(
     carried : bool, default False
         In place of the others, on Spark: how many dataflows at 100 messages per second two cores carry, each as a query
         and together.
-    steps : bool, default False
-        Whether to tell how it goes through each trace as well: what the paper's figures show.
-    at_once : int, default 4
+    at_once : int, default 9
         Of "spark": as many as two cores carry where each is a query of its own. The first seven of "riot" are over one
         stream, and share as much as all do.
+    steps : bool, default False
+        Whether to tell how it goes through each trace as well: what the paper's figures show.
     """
     if many is not None:
         if backend not in ("local", "spark"):
@@ -102,17 +83,18 @@ def measures(
         flows = {flow.name: flow for flow in made}
         if carried:
             some = dict(list(flows.items())[: reuse_carried.AT_ONCE if quick else None])
-            yield from reuse_carried.carried(f"reuse/{load}/carried", some, quick, _source)
+            yield from reuse_carried.carried(f"reuse/{load}/carried", some, quick, reuse_local.source)
             continue
         if backend == "local":  # which also loads all code
-            yield _equal(f"reuse/{load}/outputs-equal", flows, EQUAL[load] // 10 if quick else EQUAL[load])
+            yield reuse_local.equal(f"reuse/{load}/outputs-equal", flows, EQUAL[load][quick])
         for walk in trace:
-            found = _counted(f"reuse/{load}/{walk}", load, walk, flows)
+            found = reuse_local.counted(f"reuse/{load}/{walk}", load, walk, flows)
             yield from (one for one in found if steps or not _is_step(one))
             if backend == "local":
+                actions = reuse_local.trace_of(walk, flows, WALK[quick])
+                yield reuse_local.stayed(f"reuse/{load}/{walk}/outputs-equal", actions, flows, STAYED[load][quick])
                 with one_core():
-                    actions = _trace(walk, flows, WALK[quick])
-                    found = _run(f"reuse/{load}/{walk}", load, actions, flows, TURNS[load] if quick else 1)
+                    found = reuse_local.run(f"reuse/{load}/{walk}", load, actions, flows, TURNS[load] if quick else 1)
                     yield from (one for one in found if steps or not _is_step(one))
         if backend == "spark":
             found = _spark(f"reuse/{load}", flows, trace, quick, at_once)
@@ -124,8 +106,8 @@ def _spark(
 ) -> Iterator[Measure]:
     """Some of the dataflows as queries, each by itself and together."""
     few = dict(list(flows.items())[:at_once])
-    traces = {walk: _trace(walk, few, WALK_ON_SPARK[quick]) for walk in trace}
-    return reuse_spark.measures(name, few, traces, quick, _source)
+    traces = {walk: reuse_local.trace_of(walk, few, WALK_ON_SPARK[quick]) for walk in trace}
+    return reuse_spark.measures(name, few, traces, quick, reuse_local.source)
 
 
 def _tenth(row: dict[str, Any]) -> dict[str, Any]:
@@ -135,140 +117,14 @@ def _tenth(row: dict[str, Any]) -> dict[str, Any]:
 
 def _is_step(one: Measure) -> bool:
     """Whether it is a point of a figure."""
-    return re.search(r"/(tasks|cpu|cores|used-by)/", one.measure) is not None
-
-
-def _line(name: str, values: Sequence[float], unit: str, against: str, actions: int = 1) -> Iterator[Measure]:
-    """Some of the values, which are of so many actions each, as points of a line."""
-    every = -(-len(values) // POINTS)
-    for at in range(0, len(values), every):
-        yield Measure(f"{name}/{at * actions + 1}", values[at], unit, against)
-
-
-def _trace(name: str, flows: dict[str, Dataflow], walk: int = WALK[0]) -> list[Action]:
-    if name == "seq":
-        return sequence(list(flows))
-    return random_walk(list(flows), walk, seed=int(name[2:]))
-
-
-def _counted(name: str, load: str, walk: str, flows: dict[str, Dataflow]) -> Iterator[Measure]:
-    """Steps that run, and how long the books take; that is the same with every back end."""
-    actions = _trace(walk, flows)
-    saved: Saved = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
-    manager = ReuseManager(NullBackend())
-    took = []
-    for action, steps in zip(actions, saved.shared, strict=True):
-        begin = time.process_time()
-        _act(manager, action, flows, None)
-        took.append(1e3 * (time.process_time() - begin))
-        if manager.stats()["steps"] != steps:
-            raise AssertionError(f"{manager.stats()['steps']} steps run, {steps} are distinct")
-    what = f"steps that run, of {max(saved.alone)} apart"
-    reach = round(PEAK[load], 3) if walk == "seq" else None
-    paper = TASKS[load] if walk == "seq" else None
-    yield Measure(f"{name}/tasks-peak-reduction", saved.peak, "share", what, reach, published=paper)
-    yield Measure(f"{name}/tasks-sum-reduction", saved.total, "share", "the same, summed over the trace")
-    p95 = sorted(took)[int(0.95 * len(took))]
-    yield Measure(f"{name}/manager-p95-ms", p95, "ms", "CPU time of the books per action", 5, at_most=True)
-    yield from _line(f"{name}/tasks/apart", saved.alone, "steps", "each dataflow by itself, after so many actions")
-    yield from _line(f"{name}/tasks/together", saved.shared, "steps", "each distinct step once, after so many actions")
-    for k, n in saved.uses.items():
-        share = n / sum(saved.shared)
-        yield Measure(f"{name}/used-by/{k}", share, "share", f"of all steps through the trace, used by {k} dataflows")
-
-
-def _act(manager: ReuseManager, action: Action, flows: dict[str, Dataflow], sink: CallbackSink | None) -> None:
-    if action.op == "remove":
-        manager.remove(action.name)
-        return
-    flow = flows[action.name]
-    if sink is None:
-        manager.submit(flow)
-    else:
-        manager.submit(flow, {node.id: _source(node.id) for node in flow.kind("source")}, sink)
-
-
-def _source(name: str, messages: int | None = None) -> Source:
-    if not name.startswith("opmw"):
-        return riot_source(name, messages)
-    return MemorySource(_numbers(100_000 if messages is None else messages))
-
-
-@functools.cache
-def _numbers(rows: int) -> pa.Table:
-    return pa.table({"value": np.arange(rows, dtype=np.float64), "pi": np.zeros(rows)})
-
-
-def _nothing() -> CallbackSink:
-    return CallbackSink(lambda stream, batch: None)
-
-
-def _run(
-    name: str, load: str, actions: Sequence[Action], flows: dict[str, Dataflow], every: int = 1
-) -> Iterator[Measure]:
-    """CPU time through a trace in process, both sides by turns behind every so many actions."""
-    each = EACH[load]
-    together = ReuseManager(LocalBackend(each, epoch_s=1e9))
-    apart: dict[str, ReuseManager] = {}
-    shared: list[float] = []
-    alone: list[float] = []
-    held: list[float] = []
-    for number, action in enumerate(actions):
-        begin, wall = time.process_time(), time.perf_counter()
-        _act(together, action, flows, _nothing())
-        held.append(1e3 * (time.perf_counter() - wall))
-        if not number % every:
-            _turn(together)
-        middle = time.process_time()
-        if action.op == "submit":
-            apart[action.name] = ReuseManager(LocalBackend(each, epoch_s=1e9))
-            _act(apart[action.name], action, flows, _nothing())
-        else:
-            apart.pop(action.name).close()
-        for one in apart.values() if not number % every else ():
-            _turn(one)
-        if not number % every:
-            shared.append(0.0)
-            alone.append(0.0)
-        shared[-1] += middle - begin
-        alone[-1] += time.process_time() - middle
-    yield Measure(
-        f"{name}/cpu-reduction",
-        1 - sum(shared) / sum(alone),
-        "share",
-        f"CPU seconds together ({sum(shared):.1f}) and each by itself ({sum(alone):.1f}), {each} messages of a source "
-        + ("per action" if every == 1 else f"per {every} actions"),
-        published=CPU[load],
-    )
-    for side, took in (("apart", alone), ("together", shared)):
-        spent = [1e3 * one for one in took]
-        yield from _line(f"{name}/cpu/{side}", spent, "ms", f"for {each} messages of each source", every)
-    yield Measure(f"{name}/disruption-ms", max(held), "ms", "longest time for which an action holds others up")
-    left = len(together.backend.running()) + together.stats()["readings"]
-    yield Measure(f"{name}/after-drain", left, "steps", "steps and sources left when all are gone", 0, at_most=True)
-
-
-def _turn(manager: ReuseManager) -> None:
-    assert isinstance(manager.backend, LocalBackend)
-    manager.backend.turn()
-
-
-def _equal(name: str, flows: dict[str, Dataflow], messages: int) -> Measure:
-    """Whether each gets together what it gets by itself."""
-    manager = ReuseManager(LocalBackend(max(1, messages // 3)))
-    sinks = {}
-    for flow in flows.values():
-        sinks[flow.name] = MemorySink()
-        sources = {node.id: _source(node.id, messages) for node in flow.kind("source")}
-        manager.submit(flow, sources, sinks[flow.name])
-    assert isinstance(manager.backend, LocalBackend)
-    manager.backend.run()
-    return compared(name, flows, sinks, lambda stream: _source(stream, messages))
+    return re.search(r"/(tasks|cpu|cores)/", one.measure) is not None
 
 
 # -- the paper's figures ---------------------------------------------------------------------------
 
 NAMES = {"riot": "21 dataflows of RIoTBench's tasks", "opmw": "35 synthetic dataflows"}
+#: Dataflows over one stream, in process and on Spark, in the full and in the quick form.
+MANY = {"local": (3000, 300), "spark": (300, None)}
 WALKS = {"seq": "all come, then all go", "rw1": "first walk", "rw2": "second walk"}
 
 
@@ -318,7 +174,7 @@ def _spark_experiment(quick: bool) -> Iterator[Measure]:
         yield from _spark("reuse/spark", flows, TRACES[:1], quick, reuse_carried.AT_ONCE)
         return
     yield from _spark("reuse/spark", flows, TRACES, quick)
-    yield from reuse_carried.carried("reuse/spark/carried", flows, quick, _source)
+    yield from reuse_carried.carried("reuse/spark/carried", flows, quick, reuse_local.source)
 
 
 def _many_experiment(quick: bool) -> Iterator[Measure]:

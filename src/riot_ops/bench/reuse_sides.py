@@ -13,11 +13,12 @@ from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.manager import ReuseManager
+from riot_ops.reuse.reports import Submitted
 from riot_ops.testing import exact
 
 __all__ = ["TRIGGER_S", "Apart", "Opened", "Side", "Together", "compared", "equal"]
 
-#: Seconds from one micro-batch of a query to the next, on both sides.
+#: Seconds from one micro-batch of a query to the next, on both sides, by default.
 TRIGGER_S = 1.0
 #: A query that has done so many is up.
 FEW_BATCHES = 2
@@ -28,8 +29,11 @@ Opened = Callable[[str], Source]
 class Side(Protocol):
     """A way to run dataflows."""
 
-    def submit(self, flow: Dataflow, sink: Sink) -> None:
-        """One comes."""
+    #: Seconds from one micro-batch of a query to the next.
+    trigger_s: float
+
+    def submit(self, flow: Dataflow, sink: Sink) -> Submitted | None:
+        """One comes; how, where that is told."""
 
     def remove(self, name: str) -> None:
         """One goes."""
@@ -46,19 +50,23 @@ class Side(Protocol):
     def batches(self) -> int:
         """How many micro-batches those queries have done that are there."""
 
+    def groups(self) -> int:
+        """How many groups of dataflows hang together."""
+
 
 class Apart:
     """Each dataflow is a query."""
 
-    def __init__(self, spark: Any, place: Path, opened: Opened) -> None:
+    def __init__(self, spark: Any, place: Path, opened: Opened, trigger_s: float | None = None) -> None:
         self._spark, self._place, self._opened = spark, place, opened
+        self.trigger_s = TRIGGER_S if trigger_s is None else trigger_s
         self._running: dict[str, Any] = {}
 
     def submit(self, flow: Dataflow, sink: Sink) -> None:
         sources = {node.id: self._opened(node.id) for node in flow.kind("source")}
         checkpoint = self._place / f"{len(list(self._place.glob('*')))}"
         self._running[flow.name] = flow.start(
-            self._spark, sources, sinks=sink, checkpoint=checkpoint, trigger=f"{TRIGGER_S:g} seconds"
+            self._spark, sources, sinks=sink, checkpoint=checkpoint, trigger=f"{self.trigger_s:g} seconds"
         )
 
     def remove(self, name: str) -> None:
@@ -74,6 +82,8 @@ class Apart:
     def queries(self) -> int:
         return len(self._running)
 
+    groups = queries
+
     def batches(self) -> int:
         return sum(len(query.micro_batches) for query in self._running.values())
 
@@ -86,16 +96,17 @@ class Apart:
 class Together:
     """A manager runs them."""
 
-    def __init__(self, spark: Any, place: Path, opened: Opened, **options: Any) -> None:
+    def __init__(self, spark: Any, place: Path, opened: Opened, trigger_s: float | None = None, **options: Any) -> None:
         from riot_ops.reuse.spark.session import SparkBackend
 
         self._opened = opened
-        self.backend = SparkBackend(spark, place, trigger=f"{TRIGGER_S:g} seconds", **options)
+        self.trigger_s = TRIGGER_S if trigger_s is None else trigger_s
+        self.backend = SparkBackend(spark, place, trigger=f"{self.trigger_s:g} seconds", **options)
         self.manager = ReuseManager(self.backend)
 
-    def submit(self, flow: Dataflow, sink: Sink, name: str | None = None) -> None:
+    def submit(self, flow: Dataflow, sink: Sink, name: str | None = None) -> Submitted:
         sources = {node.id: self._opened(node.id) for node in flow.kind("source")}
-        self.manager.submit(flow, sources, sink, name=name)
+        return self.manager.submit(flow, sources, sink, name=name)
 
     def remove(self, name: str) -> None:
         self.manager.remove(name)
@@ -108,6 +119,9 @@ class Together:
 
     def queries(self) -> int:
         return len(self.backend.micro_batches())
+
+    def groups(self) -> int:
+        return int(self.manager.stats()["groups"])
 
     def batches(self) -> int:
         return sum(self.backend.micro_batches().values())

@@ -7,19 +7,19 @@ actions, are told apart: a trace has many actions because it is short, not becau
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.reuse_carried import boundary, let_run
-from riot_ops.bench.reuse_sides import TRIGGER_S, Apart, Opened, Side, Together, equal
+from riot_ops.bench.reuse_sides import Apart, Opened, Side, Together, equal
+from riot_ops.bench.reuse_stays import Stay, Stays, alike
 from riot_ops.bench.sparks import folder, spark_session
-from riot_ops.core.sink import CallbackSink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.measure.processes import ProcessTree
@@ -35,6 +35,8 @@ RATE = 10.0
 BETWEEN = 6.0, 2.0
 #: Seconds for which all dataflows run as queries before: the side that comes first would pay for the JVM's compiling.
 WARM = 40.0, 4.0
+#: Seconds from one micro-batch of a query to the next: with more of them, two cores carry more dataflows.
+TRIGGER = 2.0, 1.0
 #: The paper's seconds between two actions, about.
 PAPER_S = 60.0
 #: How long a dataflow may take to come up.
@@ -43,33 +45,15 @@ UP_SECONDS = 20.0
 MOST_QUERIES = 1
 
 
-class Watched:
-    """When each dataflow's sink got something."""
-
-    def __init__(self) -> None:
-        self.times: dict[str, list[float]] = {}
-
-    def sink(self, name: str) -> CallbackSink:
-        """A sink that notes it."""
-        times = self.times.setdefault(name, [])
-        return CallbackSink(lambda stream, batch: times.append(time.monotonic()))
-
-    def longest(self, during: Sequence[tuple[float, float]]) -> float:
-        """By how much the longest silence around some moments is longer than the longest at other times, in ms."""
-        gaps = [(a, b) for times in self.times.values() for a, b in itertools.pairwise(times)]
-        near = [b - a for a, b in gaps if any(a < end and begin < b for begin, end in during)]
-        usual = [b - a for a, b in gaps if not any(a < end and begin < b for begin, end in during)]
-        return 1e3 * max(0.0, max(near, default=0.0) - max(usual, default=0.0))
-
-
 @dataclass
 class Stretch:
-    """Between two actions: seconds, CPU seconds, queries and the micro-batches that they did."""
+    """Between two actions: seconds, CPU seconds, micro-batches that were due and done, queries per group."""
 
     seconds: float
     spent: float
-    queries: int
+    due: float
     batches: int
+    fragmentation: float | None
 
 
 @dataclass
@@ -79,11 +63,12 @@ class Course:
     acting: list[float] = field(default_factory=list)
     during: list[tuple[float, float]] = field(default_factory=list)
     between: list[Stretch] = field(default_factory=list)
+    stays: Stays = field(default_factory=Stays)
 
     @property
     def batch_s(self) -> float:
         """CPU seconds of a micro-batch, mean."""
-        running = [one for one in self.between if one.queries]
+        running = [one for one in self.between if one.due]
         return sum(one.spent for one in running) / max(sum(one.batches for one in running), 1)
 
     @property
@@ -91,9 +76,8 @@ class Course:
         """What it takes after each action to keep up, with all micro-batches that are due."""
         found = []
         for one in self.between:
-            due = one.queries * one.seconds / TRIGGER_S
             each = one.spent / one.batches if one.batches else self.batch_s
-            found.append(max(one.spent, each * due) / one.seconds)
+            found.append(max(one.spent, each * one.due) / one.seconds)
         return found
 
     def took(self, between_s: float) -> float:
@@ -101,15 +85,14 @@ class Course:
         return sum(self.acting) + between_s * sum(self.cores)
 
 
-def course(
-    side: Side, flows: Mapping[str, Dataflow], actions: Sequence[Action], between_s: float, watched: Watched
-) -> Course:
+def course(side: Side, flows: Mapping[str, Dataflow], actions: Sequence[Action], between_s: float) -> Course:
     """Go through a trace."""
     found, spent = Course(), ProcessTree().spent
     for action in actions:
         begin, before = time.monotonic(), spent()
         if action.op == "submit":
-            side.submit(flows[action.name], watched.sink(action.name))
+            found.stays.append(stay := Stay(flows[action.name]))
+            stay.begun = side.submit(stay.flow, stay.sink())
         else:
             side.remove(action.name)
         found.during.append((begin, time.monotonic()))
@@ -117,8 +100,10 @@ def course(
         begin, middle, done = time.monotonic(), spent(), side.batches()
         let_run(side, between_s)
         seconds = time.monotonic() - begin
+        queries, groups = side.queries(), side.groups()
         found.acting.append(middle - before)
-        found.between.append(Stretch(seconds, spent() - middle, side.queries(), side.batches() - done))
+        due, did = queries * seconds / side.trigger_s, side.batches() - done
+        found.between.append(Stretch(seconds, spent() - middle, due, did, queries / groups if groups else None))
     return found
 
 
@@ -149,12 +134,14 @@ def measures(
     with folder() as place, spark_session(2) as spark:
         yield equal(f"{name}/outputs-equal", spark, place, flows, opened)  # which loads all code
         yield boundary(f"{name}/boundary-latency-ms", spark, place, quick, opened)
-        with closing(Apart(spark, place / "warm", paced)) as side:
+        with closing(Apart(spark, place / "warm", paced, TRIGGER[quick])) as side:
             for flow in flows.values():
-                side.submit(flow, Watched().sink(flow.name))
+                side.submit(flow, Stay(flow).sink())
             let_run(side, WARM[quick])
         for trace, actions in traces.items():
-            yield from _both(f"{name}/{trace}", spark, place / trace, flows, actions, BETWEEN[quick], paced)
+            found = _both(f"{name}/{trace}", spark, place / trace, flows, actions, quick, paced)
+            stays = yield from found
+            yield alike(f"{name}/{trace}/outputs-equal", stays, opened, " on Spark")
 
 
 def _both(
@@ -163,21 +150,22 @@ def _both(
     place: Path,
     flows: Mapping[str, Dataflow],
     actions: Sequence[Action],
-    between: float,
+    quick: bool,
     paced: Opened,
-) -> Iterator[Measure]:
-    """Both sides of a trace."""
+) -> Generator[Measure, None, list[Stay]]:
+    """Both sides of a trace; returns what the sinks got together."""
+    between, trigger = BETWEEN[quick], TRIGGER[quick]
+    stays: list[Stay] = []
     steps = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
-    with closing(Apart(spark, place / "apart", paced)) as side:
-        apart = course(side, flows, actions, between, Watched())
+    with closing(Apart(spark, place / "apart", paced, trigger)) as side:
+        apart = course(side, flows, actions, between)
     for form, words, most in (("", "", None), ("-defragmented", ", queries that hang together made one", MOST_QUERIES)):
-        watched = Watched()
-        with closing(Together(spark, place / f"together{form}", paced, max_queries=most)) as shared:
-            together = course(shared, flows, actions, between, watched)
+        with closing(Together(spark, place / f"together{form}", paced, trigger, max_queries=most)) as shared:
+            together = course(shared, flows, actions, between)
             stats = shared.manager.stats()
         yield from _compared(name, form, words, apart, together, max(_alive(actions)), steps.total)
         silent = "by how much longer than usual a sink is silent around an action"
-        longest, reach = watched.longest(together.during), 5000 if form else 0
+        longest, reach = together.stays.longest(together.during), 5000 if form else 0
         yield Measure(f"{name}/disruption-ms{form}", longest, "ms", silent, reach, at_most=True)
         moves = [1e3 * (end - begin) for begin, end in together.during]
         yield Measure(f"{name}/action-ms{form}", median(moves), "ms", "an action, until it has effect, p50")
@@ -187,6 +175,11 @@ def _both(
             longest = max(stats["interrupted_s"], default=0.0)
             what = f"longest of {len(stats['interrupted_s'])} times that queries became one"
             yield Measure(f"{name}/defragment-ms", 1e3 * longest, "ms", what, 5000, at_most=True)
+        parts = [one.fragmentation for one in together.between if one.fragmentation is not None]
+        what = "queries of dataflows that hang together, mean over the trace"
+        yield Measure(f"{name}/queries-per-group{form}", mean(parts), "queries", what)
+        stays += together.stays
+    return stays
 
 
 def _compared(
@@ -212,7 +205,7 @@ def _compared(
     for side, one in (("apart", apart), (f"together{form}", together)):
         if not (form and side == "apart"):
             done = sum(stretch.batches for stretch in one.between)
-            due = sum(stretch.queries * stretch.seconds for stretch in one.between) / TRIGGER_S
+            due = sum(stretch.due for stretch in one.between)
             what = f"CPU time of a micro-batch, mean of {done:.0f}; {due:.0f} were due"
             yield Measure(f"{name}/micro-batch-ms/{side}", 1e3 * one.batch_s, "ms", what)
             for at, cores in enumerate(one.cores):

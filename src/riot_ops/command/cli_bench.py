@@ -44,6 +44,9 @@ def bench(
     carried: Annotated[
         bool, typer.Option("--carried", help="Of reuse on Spark: how many dataflows two cores carry.")
     ] = False,
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="Of reuse on Spark: so many dataflows of the workload; default: 9.")
+    ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
@@ -74,6 +77,7 @@ def bench(
         "backend": backend,
         "many": many,
         "carried": carried or None,
+        "at_once": at_once,
         "suite": suite,
         "program": program,
         "scale": scale,
