@@ -81,6 +81,7 @@ def measures(
     for load in workload:
         made = riot21() if load == "riot" else opmw_like(work=_tenth if quick else pi_series)
         flows = {flow.name: flow for flow in made}
+        light = flows if load == "riot" else {flow.name: flow for flow in opmw_like(work=_hundredth)}
         if carried:
             some = dict(list(flows.items())[: reuse_carried.AT_ONCE if quick else None])
             yield from reuse_carried.carried(f"reuse/{load}/carried", some, quick, reuse_local.source)
@@ -92,7 +93,7 @@ def measures(
             yield from (one for one in found if steps or not _is_step(one))
             if backend == "local":
                 actions = reuse_local.trace_of(walk, flows, WALK[quick])
-                yield reuse_local.stayed(f"reuse/{load}/{walk}/outputs-equal", actions, flows, STAYED[load][quick])
+                yield reuse_local.stayed(f"reuse/{load}/{walk}/outputs-equal", actions, light, STAYED[load][quick])
                 with one_core():
                     found = reuse_local.run(f"reuse/{load}/{walk}", load, actions, flows, TURNS[load] if quick else 1)
                     yield from (one for one in found if steps or not _is_step(one))
@@ -113,6 +114,11 @@ def _spark(
 def _tenth(row: dict[str, Any]) -> dict[str, Any]:
     """A tenth of the work of a task: three walks with all of it take five minutes."""
     return pi_series(row, TERMS // 10)
+
+
+def _hundredth(row: dict[str, Any]) -> dict[str, Any]:
+    """Of what is compared alone."""
+    return pi_series(row, TERMS // 100)
 
 
 def _is_step(one: Measure) -> bool:
