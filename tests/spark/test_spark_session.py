@@ -223,6 +223,13 @@ def test_the_jvm_takes_its_options(spark):
         assert options.count(option) == elsewhere + 1
 
 
+def test_there_is_room_for_the_code_of_many_queries(spark):
+    """Each compiles some of its own; where the room is full the JVM compiles no more, for good."""
+    pools = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    room = sum(pool.getUsage().getMax() for pool in pools if "Code" in str(pool.getName()))
+    assert room >= 200 << 20
+
+
 def test_misuse():
     with pytest.raises(ConfigError, match="jvm must be 'light' or 'full', got 'server'"):
         session(jvm="server")

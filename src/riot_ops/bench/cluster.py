@@ -18,6 +18,7 @@ from typing import Any, Self
 from riot_ops.bench.data import needs
 from riot_ops.bench.jobs import with_us
 from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.runtime.spark.session import LIGHT
 from riot_ops.testing.services import free_port
 
 __all__ = ["Cluster", "addresses", "cluster_session", "crashing", "kill_executor", "wait_for_executors"]
@@ -28,7 +29,6 @@ GRACE_S = 5.0
 START_S = 60.0
 #: Memory of a worker, and of the executor in it.
 WORKER, EXECUTOR = "1g", "768m"
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: So long a task with state waits for the executor that had it, and then for its machine, though both be lost: three
 #: seconds by Spark's default.
 LOCALITY = "100ms"

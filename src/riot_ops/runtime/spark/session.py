@@ -83,7 +83,8 @@ AT_START = {
 
 #: What ``jvm="light"`` is: a fifth of the time less for the first million messages, half of the JVM's work and memory.
 #: Over hundreds of micro-batches of packed blocks the second compiler gains nothing; the JVM has little to do there.
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: One compiler alone has room for 48 MiB of code, which some dozens of queries fill; then it stops for good.
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 #: Spark's setting for the number of partitions behind a shuffle, and who may change it.
 PARTITIONS = "spark.sql.shuffle.partitions"
 #: Its setting for what Python workers are forked from.
