@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Other engines for `riot-ops bench engines`, each in an environment of its own: scripts/opponents.sh [bytewax] [flink]
-# They lie in $RIOT_OPS_ENGINES, by default ~/.cache/riot_ops/engines; some 50 MB for bytewax, 600 MB for flink (and Java).
+# Other engines for `riot-ops bench engines`, each in an environment of its own: scripts/opponents.sh [bytewax] [flink] [pathway]
+# They lie in $RIOT_OPS_ENGINES, by default ~/.cache/riot_ops/engines; some 50 MB for bytewax, 600 MB
+# for flink (and Java), 1.6 GB for pathway.
 set -euo pipefail
 target=${RIOT_OPS_ENGINES:-$HOME/.cache/riot_ops/engines}
 python=${PYTHON:-python3}
@@ -10,7 +11,8 @@ for engine in "${@:-bytewax}"; do
   case $engine in
     bytewax) package="bytewax>=0.21,<0.22" ;;
     flink) package="apache-flink>=2.0" ;;
-    *) echo "unknown engine $engine; known are bytewax and flink" >&2; exit 2 ;;
+    pathway) package="pathway>=0.33" ;;
+    *) echo "unknown engine $engine; known are bytewax, flink and pathway" >&2; exit 2 ;;
   esac
   "$python" -m venv "$target/$engine"
   "$target/$engine/bin/pip" install --quiet "$package" "${needs[@]}"

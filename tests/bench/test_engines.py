@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -58,6 +60,16 @@ def test_engines_that_are_there_have_rows(there: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(engines, "ENGINES", {"plain": "tests.bench.no_engine"})
     with pytest.raises(RiotError, match=r"plain failed with wc: .*no_engine"):
         on_engine(there, "plain", "wc", files)
+
+
+def test_each_engine_has_its_programs_and_can_be_installed() -> None:
+    script = (Path(engines.__file__).parents[3] / "scripts" / "opponents.sh").read_text(encoding="utf-8")
+    assert (
+        [*engines.ENGINES]
+        == ["bytewax", "flink", "pathway"]
+        == sorted(re.findall(r"^    (\w+)\) package=", script, re.M))
+    )
+    assert all(callable(importlib.import_module(module).run) for module in engines.ENGINES.values())
 
 
 def test_without_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

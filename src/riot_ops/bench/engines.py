@@ -30,7 +30,7 @@ __all__ = ["ENGINES", "EXPERIMENTS", "PROGRAMS", "checksum", "environments", "me
 
 #: Engines, and the modules that run the programs on them.
 _ROOM = "riot_ops.bench.opponents.engines"
-ENGINES = {"bytewax": f"{_ROOM}.bytewax_engine", "flink": f"{_ROOM}.flink_engine"}
+ENGINES = {name: f"{_ROOM}.{name}_engine" for name in ("bytewax", "flink", "pathway")}
 #: Programs, and by result stream the fields that are compared; of STATS the name of the stream is the first.
 PROGRAMS: dict[str, dict[str, tuple[str, ...]]] = {
     "wc": {"counts": ("word", "count")},
