@@ -173,8 +173,8 @@ def _both(
         yield Measure(f"{name}/after-drain{form}", stats["queries"], "queries", left, 0, at_most=True)
         if form:
             longest = max(stats["interrupted_s"], default=0.0)
-            what = f"longest of {len(stats['interrupted_s'])} times that queries became one"
-            yield Measure(f"{name}/defragment-ms", 1e3 * longest, "ms", what, 5000, at_most=True)
+            what = f"longest of {len(stats['interrupted_s'])} times that queries became one, to its second micro-batch"
+            yield Measure(f"{name}/defragment-ms", 1e3 * longest, "ms", what)
         parts = [one.fragmentation for one in together.between if one.fragmentation is not None]
         what = "queries of dataflows that hang together, mean over the trace"
         yield Measure(f"{name}/queries-per-group{form}", mean(parts), "queries", what)
