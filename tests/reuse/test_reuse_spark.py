@@ -22,6 +22,7 @@ from riot_ops.testing import exact
 from tests.reuse import serving_job
 from tests.reuse.queries import Gated
 from tests.reuse.serving_job import FLOWS, opened
+from tests.reuse.test_reuse_partitions import Life
 
 pytestmark = pytest.mark.spark
 
@@ -179,6 +180,20 @@ def test_all_go_on_after_a_kill(spark, tmp_path):
         whole = serving_job.dataflow(name).run(CitySource(90, messages=serving_job.MESSAGES))
         assert rows(Got(ro.ParquetSink(tmp_path / name)), last) == rows(whole, last)
     manager.close()
+
+
+@pytest.mark.slow
+def test_a_query_keeps_its_partitions_whatever_the_session_has_then(spark, tmp_path):
+    life = Life(tmp_path)
+    for number in (2, 3):
+        manager = life.over(SparkBackend(spark, tmp_path / "back", partitions=number, max_records=100))
+        if number == 2:
+            life.submit("ada", "bob")
+            life.half()
+        else:
+            life.check()
+        assert {fragment.spec.partitions for fragment in manager.backend._fragments.values()} == {2}
+        manager.close()
 
 
 def test_many_that_come_at_once_are_one_query(spark, tmp_path):

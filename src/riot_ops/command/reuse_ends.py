@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from riot_ops.core.parameters import parameters_from_json
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW
 from riot_ops.core.sink import CallbackSink, ParquetSink, Sink
-from riot_ops.core.source import Source
+from riot_ops.core.source import Source, WrappedSource
 from riot_ops.streams.pace import paced
 from riot_ops.streams.reading import read
 
@@ -118,12 +119,29 @@ def _file(
 
 
 def _subscription(given: Any, spools: Path) -> Source:
+    """A subscription whose client and spool follow from what it means: whoever holds it, now or after a restart."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"mqtt must be an object, got {type(given).__name__}")
-    name = "riot_ops-" + hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
-    return MqttSource(
-        **parameters_from_json(MqttSource, "mqtt", {"client_id": name, "spool": str(spools / name), **given})
+    source = MqttSource(
+        **parameters_from_json(MqttSource, "mqtt", {"client_id": "riot_ops", "spool": str(spools), **given})
     )
+    chosen = {name: getattr(source, name) for name in ("client_id", "spool") if name in given}
+    meaning = json.dumps([source.description(), chosen], sort_keys=True)
+    name = "riot_ops-" + hashlib.sha256(meaning.encode()).hexdigest()[:16]
+    made = replace(source, **{"client_id": name, "spool": str(spools / name), **chosen})
+    return _Chosen(made, chosen) if chosen else made
+
+
+class _Chosen(WrappedSource):
+    """A subscription whose client or spool somebody has chosen: it is shared with those alone that chose the same."""
+
+    def __init__(self, source: Source, chosen: Mapping[str, Any]) -> None:
+        super().__init__(source)
+        self.chosen = chosen
+
+    def description(self) -> dict[str, Any] | None:
+        known = self.source.description()
+        return None if known is None else {**known, **self.chosen}
 
 
 def _nothing(stream: str, batch: pa.RecordBatch) -> None:

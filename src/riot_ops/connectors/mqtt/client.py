@@ -134,6 +134,12 @@ class MqttConnection:
         return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0), parts.path or "/mqtt"
 
     @property
+    def broker(self) -> str:
+        """The URL in full: with the port that it has by default, the host in small letters."""
+        scheme, host, port, path = self.place
+        return f"{scheme}://{host}:{port}{path * (scheme in ('ws', 'wss'))}" if scheme in PORTS else self.url
+
+    @property
     def login(self) -> tuple[str | None, str | None]:
         """User and password, from the parameters or else the environment."""
         secret = self.password or (Secret.env(PASSWORD) if os.environ.get(PASSWORD) else None)

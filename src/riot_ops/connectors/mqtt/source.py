@@ -133,6 +133,7 @@ class MqttSource(MqttConnection, Source):
         if any(isinstance(value, Secret) and value.variable is None for value in vars(self).values()):
             return None
         parameters = parameters_to_json(self, self.name())
+        parameters |= {"url": self.broker, "topics": sorted({*self.topics})}
         return {"source": self.name(), **{n: v for n, v in parameters.items() if n not in ("client_id", "spool")}}
 
     def validate(self) -> None:

@@ -95,11 +95,11 @@ class FragmentsBackend:
                 self._number += 1
                 where = self.folder / "fragments" / f"f{self._number}"
                 new = made(together, where, self._where, self._fragments)
-                taken = joining(new, {**self._fragments, **grown}, self._fuse) if self.join else None
+                taken = joining(new, {**self._fragments, **grown}) if self.join else None
                 if taken is not None:
                     new, grown[taken[1].name] = taken
                 elif new.fragment is not None:
-                    new.fragment.lay_out(self._fuse)
+                    new.fragment.lay_out(self._fuse, self._options.partitions)
                 found.append(new)
             fresh = [new.fragment for new in found if new.fragment is not None]
             before = {name: self._fragments[name] for name in grown}
@@ -221,7 +221,7 @@ class FragmentsBackend:
                 self._number += 1
                 name = f"f{self._number}"
                 fresh.append(joined(name, self.folder / "fragments" / name, group, old))
-                fresh[-1].lay_out(self._fuse)
+                fresh[-1].lay_out(self._fuse, self._options.partitions)
                 fresh[-1].tell({stream for _, found in asked(concerned) for stream in found.streams} & group)
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
             with contextlib.suppress(ConnectorError):  # then it takes longer
@@ -235,7 +235,7 @@ class FragmentsBackend:
             self._telling.until(lambda: not late() or None, names, lambda: f"the sinks of {late()} do not keep up")
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
-                seed(one, old, self._options.partitions)
+                seed(one, old)
             for one in fresh:
                 one.begin(*stood(one, old))
         except BaseException:

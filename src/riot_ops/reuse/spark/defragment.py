@@ -16,7 +16,6 @@ from riot_ops.reuse.spark.source import EXPORT, OFFSET, Begin
 from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_states
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.repartition import repartitioned
-from riot_ops.runtime.spark.adapters import labels_of
 
 __all__ = ["clusters", "crowded", "have_done", "held", "joined", "seed", "stood"]
 
@@ -130,10 +129,10 @@ def stood(fragment: Fragment, old: Sequence[Fragment]) -> tuple[Begin, Place, di
     return begin, place, taken
 
 
-def seed(fragment: Fragment, old: Sequence[Fragment], partitions: int) -> None:
+def seed(fragment: Fragment, old: Sequence[Fragment]) -> None:
     """Give a new fragment, which is laid out, the state that the old ones have left."""
     plan = fragment.plan()
-    labels = labels_of(plan, partitions)
+    labels = fragment.labels(plan)
     seeds: dict[str, dict[str, bytes]] = {}
     left = [(one, one.plan()) for one in old]
     for stage in plan.stages[1:]:
@@ -144,7 +143,7 @@ def seed(fragment: Fragment, old: Sequence[Fragment], partitions: int) -> None:
             one, before, index = next(
                 (one, p, s.index) for one, p in left for s in p.stages[1:] for found in s.steps if found.id == step.id
             )
-            parts = _left(one, before, index, step.id, partitions)
+            parts = _left(one, before, index, step.id)
             same = before.stages[index].partition == stage.partition and len(parts) == n
             for place, data in enumerate(parts if same else repartitioned(step, parts, stage.partition, n)):
                 seeds.setdefault(bucket_file(stage.index, place), {})[step.id] = data
@@ -152,7 +151,7 @@ def seed(fragment: Fragment, old: Sequence[Fragment], partitions: int) -> None:
         write_states(fragment.folder / SEED / name, states)
 
 
-def _left(fragment: Fragment, plan: Plan, stage: int, step: str, partitions: int) -> list[bytes]:
+def _left(fragment: Fragment, plan: Plan, stage: int, step: str) -> list[bytes]:
     """The state of a step that a fragment has left, by bucket."""
-    places = range(len(labels_of(plan, partitions)[stage]))
+    places = range(len(fragment.labels(plan)[stage]))
     return [read_states(fragment.folder / EXPORT / bucket_file(stage, place))[step] for place in places]

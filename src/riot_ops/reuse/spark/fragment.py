@@ -33,7 +33,7 @@ SPEC = "fragment.json"
 
 @dataclass(frozen=True)
 class Options:
-    """How queries run."""
+    """How queries run; those that were there before keep the number of partitions that they have."""
 
     partitions: int
     max_records: int | None
@@ -91,6 +91,10 @@ class FragmentSpec(msgspec.Struct):
         How it was planned: its state lies so, also when steps of it have gone.
     parts : dict of str to str
         See :class:`~riot_ops.graph.plan.Plan`.
+    fuse : "exact" or "coarse"
+        See :func:`~riot_ops.graph.plan.plan`.
+    partitions : int
+        Of its stages: its state lies in buckets by that number.
     settled : int
         So many of its steps settled its stages; the others have joined.
     since : dict of str to int
@@ -111,6 +115,8 @@ class FragmentSpec(msgspec.Struct):
     origins: dict[str, list[str]]
     stages: list[StageSpec] = []
     parts: dict[str, str] = {}
+    fuse: Literal["exact", "coarse"] = "exact"
+    partitions: int = 0
     settled: int = 0
     since: dict[str, int] = {}
     gone: list[str] = []
@@ -203,7 +209,7 @@ class Fragment:
         """The streams that come to be in it."""
         return {s.id for s in self.steps} | {s.id + BEATS for s in self.steps if isinstance(s.operator, Intake)}
 
-    def taking_in(self, new: Fragment, fuse: Literal["exact", "coarse"]) -> Fragment | None:
+    def taking_in(self, new: Fragment) -> Fragment | None:
         """As it is with the steps of a new one too; None where it has not all that these read, or no stage for them."""
         if new.spec.sources or {*new.spec.steps} & {*self.spec.steps, *self.spec.gone}:
             return None
@@ -221,7 +227,7 @@ class Fragment:
         )
         grown = replace(self, spec=spec, steps=[*self.steps, *new.steps])
         try:
-            grown.lay_out(fuse)
+            grown.lay_out(self.spec.fuse, self.spec.partitions)
         except NoStageError:
             return None
         return grown if _same_shape(self.plan(), grown.plan()) else None
@@ -232,8 +238,9 @@ class Fragment:
         self.forget({*grown.spec.steps} - {*self.spec.steps})
         return self
 
-    def lay_out(self, fuse: Literal["exact", "coarse"]) -> None:
+    def lay_out(self, fuse: Literal["exact", "coarse"], partitions: int) -> None:
         """Plan its stages; whatever comes to be in it may be forwarded some day."""
+        self.spec.fuse, self.spec.partitions = fuse, partitions
         self.spec.settled = self.spec.settled or len(self.spec.steps)
         settled = sum(step.id in self.spec.steps[: self.spec.settled] for step in self.steps)
         intakes = [step.id for step in self.steps if isinstance(step.operator, Intake)]
@@ -268,11 +275,15 @@ class Fragment:
         ends = {self.spec.parts.get(stream, stream) for stage in stages for stream in stage.outputs}
         return Plan(self.name, stages, {*ends, ERRORS_STREAM}, self.spec.parts)
 
+    def labels(self, plan: Plan) -> dict[int, list[int]]:
+        """The labels of the buckets in which its state lies, by stage."""
+        return labels_of(plan, self.spec.partitions)
+
     def parts(self, options: Options) -> tuple[FragmentReader, list[FragmentStage], FragmentSink]:
         """What its query is made of: what reads, the stages behind each shuffle, and what writes."""
         plan = self.plan()
         self.layouts = Layouts.begun(self.folder / "layouts", self.layout())
-        labels = labels_of(plan, options.partitions)
+        labels = self.labels(plan)
         sink = TopicSink(self.topic)
         sink.recover(0)  # what was never committed goes
         outlet = FragmentOutlet(sink)
@@ -289,7 +300,7 @@ class Fragment:
             labels,
             ARRIVAL,
             options.max_records,
-            options.partitions,
+            self.spec.partitions,
             options.queue_bytes,
             self.folder,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from riot_ops.core.errors import StateError
 from riot_ops.core.source import Source
@@ -107,15 +106,13 @@ def made(
     return Made(fragment, placed, wanted)
 
 
-def joining(
-    new: Made, fragments: Mapping[str, Fragment], fuse: Literal["exact", "coarse"]
-) -> tuple[Made, Fragment] | None:
+def joining(new: Made, fragments: Mapping[str, Fragment]) -> tuple[Made, Fragment] | None:
     """The same where its steps join a fragment that runs, and that one as it is then; None where none can take them."""
     if new.fragment is None:
         return None
     own = new.fragment.name
     for name, fragment in fragments.items():
-        if fragment.failure is None and (grown := fragment.taking_in(new.fragment, fuse)) is not None:
+        if fragment.failure is None and (grown := fragment.taking_in(new.fragment)) is not None:
             wanted = {}
             for dataflow, asked in new.wanted.items():
                 wanted[dataflow] = {one: found for one, found in asked.items() if one != own}

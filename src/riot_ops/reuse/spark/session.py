@@ -38,7 +38,8 @@ class SparkBackend(FragmentsBackend):
     trigger : str, default "0.2 seconds"
         How often a query looks for records.
     partitions : int, optional
-        Of the stages of each query; by default the session's ``spark.sql.shuffle.partitions``.
+        Of the stages of queries that begin; by default the session's ``spark.sql.shuffle.partitions``. One that goes on
+        after a restart keeps the number that it has, until it becomes another (``manager.defragment()``).
     max_records : int, optional
         Most records of a source in a micro-batch.
     queue_bytes : int, default 67108864
@@ -102,7 +103,7 @@ class SparkBackend(FragmentsBackend):
                 .queryName(f"{fragment.name}-{label[-8:]}")
                 .trigger(processingTime=self._trigger)
             )
-            with settings_of_query(spark, {PARTITIONS: str(options.partitions), **block_batches(spark)}):
+            with settings_of_query(spark, {PARTITIONS: str(fragment.spec.partitions), **block_batches(spark)}):
                 return _Query(writer.start())
 
 

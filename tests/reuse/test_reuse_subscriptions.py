@@ -1,0 +1,61 @@
+"""What is left in a queue at a broker, or beside it, is read by one reader, whoever comes and goes."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+import riot_ops as ro
+from riot_ops.command.reuse_ends import made_source
+from riot_ops.connectors.mqtt.memory import MemoryBroker
+from riot_ops.streams.city import CitySource
+from tests.reuse.test_reuse_command import Serving, until
+
+
+@pytest.mark.parametrize(
+    "spelt",
+    [
+        {"url": "mqtt://Broker:1883", "topics": ["a/#", "b"]},
+        {"topics": ["b", "a/#", "b"], "url": "mqtt://broker/"},
+        {"url": "mqtt://broker", "topics": ["a/#", "b"], "qos": 1, "session_s": 604_800, "username": None},
+    ],
+    ids=["in full", "in another order", "with defaults"],
+)
+def test_a_subscription_is_what_it_means_however_it_is_spelt(tmp_path, spelt):
+    plain = {"url": "mqtt://broker", "topics": ["a/#", "b"]}
+    lines = CitySource(3).schema
+    one, other = (made_source("s", {"mqtt": given}, lines, tmp_path) for given in (plain, spelt))
+    assert (one.client_id, one.spool, one.description()) == (other.client_id, other.spool, other.description())
+    chosen = [made_source("s", {"mqtt": {**given, "client_id": "me"}}, lines, tmp_path) for given in (plain, spelt)]
+    assert chosen[0].description() == chosen[1].description() != one.description(), "its messages are another client's"
+    assert {made.source.client_id for made in chosen} == {"me"} and len({made.source.spool for made in chosen}) == 1
+    assert chosen[0].source.spool != one.spool
+
+
+def test_a_subscription_goes_on_when_its_first_user_has_gone(tmp_path):
+    url = "memory://outlives"
+    spelt = {"ada": {"url": url, "topics": ["a/#"]}, "bob": {"qos": 1, "topics": ["a/#"], "url": url}}
+
+    def one(name):
+        made = ro.Dataflow(name)
+        made.sink("out", made.source("in", schema=CitySource(3).schema))
+        return {"dataflow": made.to_dict(), "sources": {"in": {"mqtt": spelt[name]}}, "sinks": {}}
+
+    def publish(*numbers):
+        for number in numbers:
+            MemoryBroker.of(url).publish("a/b", str(number).encode())
+
+    with Serving(tmp_path, epoch_s=0.05) as server:
+        for name in spelt:
+            server.answer({"do": "submit", "dataflows": [one(name)]})
+        until(lambda: MemoryBroker.of(url)._sessions)
+        publish(0, 1)
+        until(lambda: server.manager.stats()["rows"] == {"ada": 2, "bob": 2})
+        server.answer({"do": "remove", "name": "ada"})
+    publish(2, 3)
+    with Serving(tmp_path, epoch_s=0.05) as server:
+        publish(4)
+        until(lambda: server.manager.stats()["rows"] == {"bob": 5})
+    got = pq.read_table(tmp_path / "out" / "bob" / "in")["payload"].to_pylist()
+    assert sorted(got) == [b"0", b"1", b"2", b"3", b"4"]
+    assert len(MemoryBroker.of(url)._sessions) == 1 and len([*(tmp_path / "control" / "spools").iterdir()]) == 1
