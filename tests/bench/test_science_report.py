@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -25,9 +26,9 @@ from typer.testing import CliRunner
 from riot_ops.bench.experiment import Figure
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.science import drawing, files
-from riot_ops.bench.science.plan import Planned
+from riot_ops.bench.science.plan import Planned, planned
 from riot_ops.bench.science.store import Store
-from riot_ops.bench.science.tables import to_csv
+from riot_ops.bench.science.tables import COLUMNS, to_csv
 from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError
 from tests.bench import made_up
@@ -99,7 +100,7 @@ def filled(folder: Path, plan: Sequence[Planned] = (RELAY, WORDS)) -> Store:
 def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     store = filled(tmp_path / "ü")
     stored(store, COUNTS, state="failed")
-    made = files.write(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], quick=True, title="A & <b>")
+    made = files.write(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], title="A & <b>")
     text = made.read_text(encoding="utf-8")
     page = Page(text)
     assert not re.search(r"https?:|@import|url\((?!#)", text)
@@ -129,10 +130,9 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
         assert words in page.text
     assert "<b>" not in text
     assert "5 of the 7 measures that should reach something do" in page.text
-    files.write(store, [WORDS], quick=True)
-    assert "should reach something" not in Page(made.read_text(encoding="utf-8")).text.partition("<svg")[0]
-    files.write(store, [RELAY], quick=False)
-    assert "Full form" in made.read_text(encoding="utf-8")
+    files.write(filled(tmp_path / "words", [WORDS]), [WORDS])
+    text = (tmp_path / "words" / "index.html").read_text(encoding="utf-8")
+    assert "should reach something" not in Page(text).text.partition("<svg")[0]
 
 
 @pytest.mark.parametrize(("other", "told"), [("commit", "done; of commit 0ld"), ("machine", "done; on 0ld")])
@@ -142,19 +142,55 @@ def test_results_of_another_commit_or_machine_are_marked(
     monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "0ld")
     store = filled(tmp_path, [RELAY])
     monkeypatch.undo()
-    made = files.write(store, [RELAY], quick=True)
+    made = files.write(store, [RELAY])
     assert told in Page(made.read_text(encoding="utf-8")).text
     assert told in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
+def form_of(row: list[str]) -> tuple[str, str, str]:
+    """Name, state and form of a row of the summary."""
+    return row[0], row[2], row[3]
+
+
+def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -> None:
+    store = filled(tmp_path, [RELAY, WORDS])
+    stored(store, RELAY, quick=False, value=5.0)
+    stored(store, WORDS, quick=False, state="failed")
+    gone = of(replace(made_up.COUNTS, key="made_up/gone"))
+    stored(store, gone)
+    micro = next(one for one in planned(["riotbench"]))
+    stored(store, micro, quick=False)
+    stored(store, Planned("sys.tool", "sys.tool", replace(made_up.COUNTS, key="sys/other")))
+    made = files.write(store, [RELAY, of(made_up.SILENT)])
+    page = Page(made.read_text(encoding="utf-8"))
+    rows = [row for row in page.rows if len(row) == 7][1:]
+    assert list(map(form_of, rows)) == [
+        (micro.key, "done", "full"),
+        ("made_up/relay", "done", "full"),
+        ("made_up/words", "done; in the full form failed: why", "quick"),
+        ("made_up/silent", "not run", ""),
+        ("made_up/gone", "done", "quick"),
+        ("sys/other", "done", "quick"),
+    ]
+    assert "2 experiments in the full form, 3 in the quick form" in page.text
+    assert "With --suite sys.tool there is more" in page.text
+    values = {row[0]: row[1] for row in page.rows if len(row) == len(COLUMNS)}
+    assert values["made_up/x"] == "1"
+    assert "made_up/relay/local/50B" not in values
+    assert (tmp_path / "riotbench.csv").exists()
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert r"| made\_up/relay | done | full |" in text
+    assert r"| made\_up/gone | done | quick |" in text
+
+
 def test_beside_the_page(tmp_path: Path) -> None:
     store = filled(tmp_path)
-    files.write(store, [RELAY, WORDS], quick=True)
+    files.write(store, [RELAY, WORDS])
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "![Rate by size](pictures/made_up-relay-size.png)" in text
     assert r"a \<b\>&\"quoted\"\</b\> \| \*x\*".replace(r"\"", '"') in text
     table = [line for line in text.splitlines() if line.startswith("| made")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {6, 11}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7, 11}
     assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == [
         "made_up-relay-size.png",
         "made_up-words-form.png",
@@ -308,7 +344,14 @@ def test_two_experiments_from_end_to_end(tmp_path: Path, where: Path) -> None:
     assert next(row for row in page.rows if row[0] == "made_up/counts/times")[3] == "3"
     report("--experiment", "made_up/counts", "--full", "--out", tmp_path / "r")
     assert where.read_text() == "4"
-    assert "Full form" in (tmp_path / "r" / "index.html").read_text(encoding="utf-8")
+    page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
+    assert {row[0]: row[3] for row in page.rows if len(row) == 7} == {
+        "experiment": "form",
+        "made_up/relay": "quick",
+        "made_up/counts": "full",
+    }
+    report("--experiment", "made_up/counts", "--out", tmp_path / "r")
+    assert where.read_text() == "4", "in the quick form nothing is missing that the full one has"
 
 
 def test_failures_are_told_by_the_exit_code(tmp_path: Path, where: Path) -> None:
@@ -356,7 +399,7 @@ def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> 
     _, said = program.communicate(timeout=60)
     assert program.returncode == 130, said
     page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
-    states = {row[0]: row[2] for row in page.rows if len(row) == 6}
+    states = {row[0]: row[2] for row in page.rows if len(row) == 7}
     assert states["made_up/relay"] == "done"
     assert states["made_up/hangs"] == "stopped: stopped by the user"
     assert states["made_up/counts"] == "not run"

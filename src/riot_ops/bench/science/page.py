@@ -9,8 +9,8 @@ from itertools import groupby
 
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.science.drawing import ENOUGH, Picture
-from riot_ops.bench.science.store import DONE, Result
-from riot_ops.bench.science.tables import COLUMNS, cells, remarks, reproduced, state, where
+from riot_ops.bench.science.store import DONE, MISSING, Result
+from riot_ops.bench.science.tables import COLUMNS, cells, forms, remarks, reproduced, state, where
 
 __all__ = ["HEADINGS", "page"]
 
@@ -80,7 +80,7 @@ METHOD = {
 }
 
 
-def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[str, Sequence[Picture]]) -> str:
+def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[Picture]]) -> str:
     """The page.
 
     Parameters
@@ -89,11 +89,6 @@ def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[s
         By experiment.
     """
     met, asked = reproduced(results)
-    form = (
-        "Quick form: small data and few repetitions, for a look at everything; not for quoting."
-        if quick
-        else "Full form."
-    )
     reached = f" {met} of the {asked} measures that should reach something do." if asked else ""
     about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in where(results).items())
     method = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in METHOD.items())
@@ -116,7 +111,7 @@ def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[s
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p>{escape(form + reached)}</p>
+<p>{escape(forms(results) + reached)}</p>
 <dl>{about}</dl>
 </header>
 <main>
@@ -137,21 +132,25 @@ def _summary(results: Sequence[Result]) -> str:
     for one in results:
         met, asked = reproduced([one])
         short = f" ({asked - met} short)" if met < asked else ""
-        kind = ' class="bad"' if one.state not in (DONE, "missing") else ' class="dim"' if one.state != DONE else ""
+        kind = ' class="bad"' if one.state not in (DONE, MISSING) else ' class="dim"' if one.state != DONE else ""
         rows.append(
             f'<tr><td><a href="#{_anchor(one.planned.key)}">{escape(one.planned.key)}</a></td>'
             f'<td class="n" data-v="{met - asked}">{f"{met} of {asked}{short}" if asked else ""}</td>'
             f"<td{kind}>{escape(state(one))}</td>"
+            f"<td>{one.form}</td>"
             f'<td class="n">{one.seconds:.0f}</td><td class="n">{len(one.measures)}</td>'
             f'<td class="n">{one.runs}</td></tr>'
         )
-    columns = {"experiment": False, "reached": True, "state": False, "seconds": True, "measures": True, "runs": True}
+    numbers = ("reached", "seconds", "measures", "runs")
+    columns = {name: name in numbers for name in ("experiment", "reached", "state", "form", *numbers[1:])}
     return _table(columns, rows)
 
 
 def _experiment(result: Result, pictures: Sequence[Picture]) -> str:
     experiment = result.planned.experiment
     command = f"riot-ops report --experiment {experiment.key}"
+    if result.form == "full":
+        command += " --full"
     if "." in result.planned.suite:
         command += f" --suite {result.planned.suite}"
     parts = [f'<article id="{_anchor(experiment.key)}"><h3>{escape(experiment.title)}</h3>']

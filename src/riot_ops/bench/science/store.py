@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +23,8 @@ __all__ = ["FILE", "Result", "Run", "Store", "commit", "elsewhere", "versions"]
 FILE = "results.jsonl"
 #: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C; and one whose lines are not all there.
 DONE, FAILED, LATE, STOPPED, DAMAGED = "done", "failed", "late", "stopped", "damaged"
+#: There was no run.
+MISSING = "missing"
 PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "scipy", "scikit-learn")
 
 
@@ -64,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of an experiment in one form.
+    """What is known of an experiment in one form, the quick or the full one.
 
     Attributes
     ----------
@@ -82,6 +84,8 @@ class Result:
         How long the last of those took.
     about : mapping
         What the lines of that tell.
+    besides : str
+        What the other form, which is not shown, came to.
     """
 
     planned: Planned
@@ -91,6 +95,12 @@ class Result:
     reason: str
     seconds: float
     about: Mapping[str, Any]
+    besides: str = ""
+
+    @property
+    def form(self) -> str:
+        """``quick`` or ``full``; empty where there was no run."""
+        return "" if not self.about else "quick" if self.about.get("quick") else "full"
 
 
 class Store:
@@ -127,6 +137,15 @@ class Store:
                     run.measures.append(Measure.from_json(json.dumps(line)))
         return [_result(one, list(found.get(one.key, {}).values())) for one in plan]
 
+    def shown(self, plan: Sequence[Planned]) -> list[Result]:
+        """What is known of experiments: of each in the full form where that is through, else in that which there is."""
+        quick, full = (self.results(plan, form) for form in (True, False))
+        return [_rather(*pair) for pair in zip(full, quick, strict=True)]
+
+    def stored(self) -> dict[str, str]:
+        """Experiments that were run, by key, and their suites."""
+        return {str(line["experiment"]): str(line.get("suite")) for line in self._lines() if "experiment" in line}
+
     def _lines(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():
             return
@@ -142,7 +161,7 @@ class Store:
 
 def _result(one: Planned, runs: Sequence[Run]) -> Result:
     if not runs:
-        return Result(one, [], 0, "missing", "", 0.0, {})
+        return Result(one, [], 0, MISSING, "", 0.0, {})
     through = [run for run in runs if run.state == DONE]
     count = [run for run in through if _circumstances(run.about) == _circumstances(through[-1].about)]
     of_name: dict[str, list[Measure]] = {}
@@ -159,6 +178,15 @@ def _result(one: Planned, runs: Sequence[Run]) -> Result:
         float(shown.end["seconds"] if shown.end else 0),
         shown.about,
     )
+
+
+def _rather(full: Result, quick: Result) -> Result:
+    def worth(result: Result) -> tuple[bool, bool, bool]:
+        return result.runs > 0, bool(result.measures), result.state != MISSING
+
+    if worth(full) >= worth(quick):
+        return full
+    return quick if full.state == MISSING else replace(quick, besides=f"in the full form {full.state}: {full.reason}")
 
 
 def _circumstances(about: Mapping[str, Any]) -> tuple[Any, Any]:
