@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -181,6 +182,52 @@ def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert r"| made\_up/relay | done | full |" in text
     assert r"| made\_up/gone | done | quick |" in text
+
+
+#: What the script of a page needs of a browser: a table of one head and rows, as plain objects.
+BROWSER = """
+const [kind, texts] = JSON.parse(process.argv[1]);
+const body = {rows: texts.map(t => ({cells: [t !== null && typeof t === "object" ? {dataset: {v: t[0]}, textContent: t[1]}
+  : {dataset: {}, textContent: t}]})), append(...rows) { this.rows = rows; }};
+const told = {}, table = {tBodies: [body]};
+const head = {cellIndex: 0, classList: {contains: name => name === kind}, parentNode: {cells: []}, closest: () => table,
+  getAttribute: name => told[name] ?? null, setAttribute: (name, to) => { told[name] = to; },
+  removeAttribute: name => { delete told[name]; }};
+head.parentNode.cells.push(head);
+let click;
+const button = {closest: () => head, addEventListener: (what, then) => { if (what === "click") click = then; }};
+globalThis.document = {querySelectorAll: what => what === "th button" ? [button] : []};
+"""
+SHOW = """
+const found = [0, 1, 2].map(() => { click(); return [told["aria-sort"], body.rows.map(r => r.cells[0].textContent)]; });
+console.log(JSON.stringify(found));
+"""
+
+
+def test_a_column_is_sorted_by_its_button(tmp_path: Path) -> None:
+    """By Enter, Space or a click, which a button takes for one and the same; what has no value comes last, both ways."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node")
+    made = files.write(filled(tmp_path), [RELAY])
+    text = made.read_text(encoding="utf-8")
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    heads = re.findall(r"<th [^>]*>(.*?)</th>", text)
+    assert heads and all(re.fullmatch(r'<button type="button">[^<]+</button>', head) for head in heads)
+
+    def by(kind: str, *texts: str | tuple[str, str]) -> list[tuple[str, list[str]]]:
+        command = [node, "-e", BROWSER + script + SHOW, json.dumps([kind, texts])]
+        return [tuple(one) for one in json.loads(subprocess.run(command, capture_output=True, check=True).stdout)]
+
+    def ways(up: list[str], last: list[str]) -> list[tuple[str, list[str]]]:
+        return [("ascending", up + last), ("descending", up[::-1] + last), ("ascending", up + last)]
+
+    numbers = ["-1.5e+03", "−3", "-0.48–4.48", "0 ms", "≥ 7", "9.5 s", "10 of 12", "1,920,000", "3e+07"]
+    none = ["", "–", "too few: 2", "nan"]
+    shuffled = [numbers[i] for i in (4, 8, 0, 6, 2, 7, 1, 5, 3)]
+    assert by("n", *none[:2], *shuffled, *none[2:]) == ways(numbers, none)
+    assert by("n", ("2", "x"), ("", "5"), ("10", "y"), ("-1", "z")) == ways(["z", "x", "y"], ["5"])
+    assert by("", "b", "a/10", "", "a/9", "–") == ways(["a/9", "a/10", "b"], ["", "–"])
 
 
 def test_beside_the_page(tmp_path: Path) -> None:
