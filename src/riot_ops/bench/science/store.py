@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import riot_ops
 from riot_ops.bench.measure import Measure, load, machine
 from riot_ops.bench.science.plan import Planned
 
-__all__ = ["FILE", "Result", "Run", "Store", "commit", "elsewhere", "versions"]
+__all__ = ["FILE", "Result", "Run", "Store", "commit", "commit_of", "elsewhere", "versions"]
 
 FILE = "results.jsonl"
 #: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C; and one whose lines are not all there.
@@ -249,23 +250,35 @@ def _torn(file: Any) -> bool:
 
 @cache
 def commit() -> str:
-    """The commit of the code, with ``+`` where it was changed since; its version where it is no work tree.
+    """The commit of the code that this process runs, asked for once; see :func:`commit_of`.
 
     >>> commit() != ""
     True
     """
-    where = Path(riot_ops.__file__).parent
+    return commit_of(Path(riot_ops.__file__).parent)
+
+
+def commit_of(package: Path) -> str:
+    """The commit of a package's folder; the library's version where the folder is not kept by git.
+
+    Behind a ``+`` stands what tells one change since then from another. A folder of installed packages within a work
+    tree of something else is not kept there.
+    """
     try:
-        head = _git(where, "rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git(where, "status", "--porcelain", "--", str(where)) else "")
+        _git(package, "ls-files", "--error-unmatch", "__init__.py")
+        head = _git(package, "rev-parse", "--short=12", "HEAD")
+        changed = _git(package, "status", "--porcelain", "--untracked-files=all", "--", ".")
+        if not changed:
+            return head.decode().strip()
+        change = sha256(changed + _git(package, "diff", "--no-ext-diff", "HEAD", "--", "."))
+        return f"{head.decode().strip()}+{change.hexdigest()[:6]}"
     except (OSError, subprocess.CalledProcessError):
         return riot_ops.__version__
 
 
-def _git(where: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(where), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    return done.stdout.strip()
+def _git(where: Path, *arguments: str) -> bytes:
+    command = ["git", "--no-optional-locks", "-C", str(where), *arguments]
+    return subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
 
 
 @cache
