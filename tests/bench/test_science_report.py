@@ -29,7 +29,7 @@ from riot_ops.bench.measure import Measure
 from riot_ops.bench.science import drawing, files
 from riot_ops.bench.science.plan import Planned, planned
 from riot_ops.bench.science.store import Store
-from riot_ops.bench.science.tables import COLUMNS, to_csv
+from riot_ops.bench.science.tables import COLUMNS, confidence, to_csv
 from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError
 from tests.bench import made_up
@@ -116,7 +116,7 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     low, high = stats.t.interval(0.95, 3, sum(values) / 4, stats.sem(values))
     assert [float(v.replace(",", "")) for v in cells[2].split("–")] == pytest.approx([low, high], rel=0.01)
     lost = next(row for row in page.rows if row[0] == "made_up/relay/lost")
-    assert lost[1:4] == ["0", "too few", "1"]
+    assert lost[1:4] == ["0", "too few: 1", "1"]
     summary = {row[0]: row[1:] for row in page.rows if row[0] in ("made_up/relay", "made_up/counts", "made_up/silent")}
     assert summary["made_up/relay"][1] == "done"
     assert summary["made_up/relay"][0] == "5 of 7 (2 short)"
@@ -301,10 +301,13 @@ def test_a_picture_shows_its_points(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["bar", "line"])
 def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
     figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y", kind)
+    assert confidence(measure("s/a", 2.0, 1.0, 3.0)) == "too few: 2"
+    assert confidence(measure("s/a", 2.0, 1.0, 3.0, math.nan)) == "too few: 2"
+    assert confidence(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2–2"
     few, many = measure("s/a", 2.0, 1.0, 3.0), measure("s/b", 2.0, 1.0, 2.0, 3.0, 2.5)
     pictures = [drawing.draw(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
     assert [p.note for p in pictures if p] == [
-        "Too few repetitions for a confidence interval: 3 are needed.",
+        "Too few repetitions for a confidence interval: 2, and 3 are needed.",
         "Whiskers: 95 % confidence intervals of the mean, of 4 repetitions. 1 of 2 points have too few repetitions for one.",
     ]
     drawn = [p.svg.count("LineCollection") for p in pictures if p]

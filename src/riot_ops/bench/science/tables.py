@@ -46,13 +46,13 @@ CSV = (
 
 
 def confidence(measure: Measure) -> str:
-    """The interval of a measure, or that there are too few values for one.
+    """The interval of a measure, or how few values there are for one.
 
     >>> confidence(Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))), confidence(Measure("x", 2.0, "s"))
-    ('-0.48–4.48', 'too few')
+    ('-0.48–4.48', 'too few: 1')
     """
     low, high = sure(measure)
-    return f"{short(low)}–{short(high)}" if math.isfinite(low) else "too few"
+    return f"{short(low)}–{short(high)}" if math.isfinite(low) else f"too few: {sum(map(math.isfinite, measure.runs))}"
 
 
 def cells(measure: Measure) -> list[str]:
