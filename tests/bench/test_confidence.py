@@ -40,6 +40,7 @@ def test_intervals_of_the_mean(values, level, quantile):
 
 def test_two_values_have_an_interval_and_one_has_none():
     assert interval([4.0, 4.0]) == (4.0, 4.0)
+    assert interval([0.1, 0.1, 0.1]) == (0.1, 0.1)
     assert all(map(math.isnan, (*interval([4.0]), *interval([]))))
 
 

@@ -8,11 +8,13 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -25,9 +27,9 @@ from typer.testing import CliRunner
 from riot_ops.bench.experiment import Figure
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.science import drawing, files
-from riot_ops.bench.science.plan import Planned
+from riot_ops.bench.science.plan import Planned, planned
 from riot_ops.bench.science.store import Store
-from riot_ops.bench.science.tables import to_csv
+from riot_ops.bench.science.tables import COLUMNS, confidence, to_csv
 from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError
 from tests.bench import made_up
@@ -99,7 +101,7 @@ def filled(folder: Path, plan: Sequence[Planned] = (RELAY, WORDS)) -> Store:
 def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     store = filled(tmp_path / "ü")
     stored(store, COUNTS, state="failed")
-    made = files.write(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], quick=True, title="A & <b>")
+    made = files.write(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], title="A & <b>")
     text = made.read_text(encoding="utf-8")
     page = Page(text)
     assert not re.search(r"https?:|@import|url\((?!#)", text)
@@ -114,7 +116,7 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     low, high = stats.t.interval(0.95, 3, sum(values) / 4, stats.sem(values))
     assert [float(v.replace(",", "")) for v in cells[2].split("–")] == pytest.approx([low, high], rel=0.01)
     lost = next(row for row in page.rows if row[0] == "made_up/relay/lost")
-    assert lost[1:4] == ["0", "too few", "1"]
+    assert lost[1:4] == ["0", "too few: 1", "1"]
     summary = {row[0]: row[1:] for row in page.rows if row[0] in ("made_up/relay", "made_up/counts", "made_up/silent")}
     assert summary["made_up/relay"][1] == "done"
     assert summary["made_up/relay"][0] == "5 of 7 (2 short)"
@@ -129,10 +131,9 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
         assert words in page.text
     assert "<b>" not in text
     assert "5 of the 7 measures that should reach something do" in page.text
-    files.write(store, [WORDS], quick=True)
-    assert "should reach something" not in Page(made.read_text(encoding="utf-8")).text.partition("<svg")[0]
-    files.write(store, [RELAY], quick=False)
-    assert "Full form" in made.read_text(encoding="utf-8")
+    files.write(filled(tmp_path / "words", [WORDS]), [WORDS])
+    text = (tmp_path / "words" / "index.html").read_text(encoding="utf-8")
+    assert "should reach something" not in Page(text).text.partition("<svg")[0]
 
 
 @pytest.mark.parametrize(("other", "told"), [("commit", "done; of commit 0ld"), ("machine", "done; on 0ld")])
@@ -142,19 +143,101 @@ def test_results_of_another_commit_or_machine_are_marked(
     monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "0ld")
     store = filled(tmp_path, [RELAY])
     monkeypatch.undo()
-    made = files.write(store, [RELAY], quick=True)
+    made = files.write(store, [RELAY])
     assert told in Page(made.read_text(encoding="utf-8")).text
     assert told in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
+def form_of(row: list[str]) -> tuple[str, str, str]:
+    """Name, state and form of a row of the summary."""
+    return row[0], row[2], row[3]
+
+
+def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -> None:
+    store = filled(tmp_path, [RELAY, WORDS])
+    stored(store, RELAY, quick=False, value=5.0)
+    stored(store, WORDS, quick=False, state="failed")
+    gone = of(replace(made_up.COUNTS, key="made_up/gone"))
+    stored(store, gone)
+    micro = next(one for one in planned(["riotbench"]))
+    stored(store, micro, quick=False)
+    stored(store, Planned("sys.tool", "sys.tool", replace(made_up.COUNTS, key="sys/other")))
+    made = files.write(store, [RELAY, of(made_up.SILENT)])
+    page = Page(made.read_text(encoding="utf-8"))
+    rows = [row for row in page.rows if len(row) == 7][1:]
+    assert list(map(form_of, rows)) == [
+        (micro.key, "done", "full"),
+        ("made_up/relay", "done", "full"),
+        ("made_up/words", "done; in the full form failed: why", "quick"),
+        ("made_up/silent", "not run", ""),
+        ("made_up/gone", "done", "quick"),
+        ("sys/other", "done", "quick"),
+    ]
+    assert "2 experiments in the full form, 3 in the quick form" in page.text
+    assert "With --suite sys.tool there is more" in page.text
+    values = {row[0]: row[1] for row in page.rows if len(row) == len(COLUMNS)}
+    assert values["made_up/x"] == "1"
+    assert "made_up/relay/local/50B" not in values
+    assert (tmp_path / "riotbench.csv").exists()
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert r"| made\_up/relay | done | full |" in text
+    assert r"| made\_up/gone | done | quick |" in text
+
+
+#: What the script of a page needs of a browser: a table of one head and rows, as plain objects.
+BROWSER = """
+const [kind, texts] = JSON.parse(process.argv[1]);
+const body = {rows: texts.map(t => ({cells: [t !== null && typeof t === "object" ? {dataset: {v: t[0]}, textContent: t[1]}
+  : {dataset: {}, textContent: t}]})), append(...rows) { this.rows = rows; }};
+const told = {}, table = {tBodies: [body]};
+const head = {cellIndex: 0, classList: {contains: name => name === kind}, parentNode: {cells: []}, closest: () => table,
+  getAttribute: name => told[name] ?? null, setAttribute: (name, to) => { told[name] = to; },
+  removeAttribute: name => { delete told[name]; }};
+head.parentNode.cells.push(head);
+let click;
+const button = {closest: () => head, addEventListener: (what, then) => { if (what === "click") click = then; }};
+globalThis.document = {querySelectorAll: what => what === "th button" ? [button] : []};
+"""
+SHOW = """
+const found = [0, 1, 2].map(() => { click(); return [told["aria-sort"], body.rows.map(r => r.cells[0].textContent)]; });
+console.log(JSON.stringify(found));
+"""
+
+
+def test_a_column_is_sorted_by_its_button(tmp_path: Path) -> None:
+    """By Enter, Space or a click, which a button takes for one and the same; what has no value comes last, both ways."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node")
+    made = files.write(filled(tmp_path), [RELAY])
+    text = made.read_text(encoding="utf-8")
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    heads = re.findall(r"<th [^>]*>(.*?)</th>", text)
+    assert heads and all(re.fullmatch(r'<button type="button">[^<]+</button>', head) for head in heads)
+
+    def by(kind: str, *texts: str | tuple[str, str]) -> list[tuple[str, list[str]]]:
+        command = [node, "-e", BROWSER + script + SHOW, json.dumps([kind, texts])]
+        return [tuple(one) for one in json.loads(subprocess.run(command, capture_output=True, check=True).stdout)]
+
+    def ways(up: list[str], last: list[str]) -> list[tuple[str, list[str]]]:
+        return [("ascending", up + last), ("descending", up[::-1] + last), ("ascending", up + last)]
+
+    numbers = ["-1.5e+03", "−3", "-0.48–4.48", "0 ms", "≥ 7", "9.5 s", "10 of 12", "1,920,000", "3e+07"]
+    none = ["", "–", "too few: 2", "nan"]
+    shuffled = [numbers[i] for i in (4, 8, 0, 6, 2, 7, 1, 5, 3)]
+    assert by("n", *none[:2], *shuffled, *none[2:]) == ways(numbers, none)
+    assert by("n", ("2", "x"), ("", "5"), ("10", "y"), ("-1", "z")) == ways(["z", "x", "y"], ["5"])
+    assert by("", "b", "a/10", "", "a/9", "–") == ways(["a/9", "a/10", "b"], ["", "–"])
+
+
 def test_beside_the_page(tmp_path: Path) -> None:
     store = filled(tmp_path)
-    files.write(store, [RELAY, WORDS], quick=True)
+    files.write(store, [RELAY, WORDS])
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "![Rate by size](pictures/made_up-relay-size.png)" in text
     assert r"a \<b\>&\"quoted\"\</b\> \| \*x\*".replace(r"\"", '"') in text
     table = [line for line in text.splitlines() if line.startswith("| made")]
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {6, 11}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7, 11}
     assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == [
         "made_up-relay-size.png",
         "made_up-words-form.png",
@@ -218,10 +301,13 @@ def test_a_picture_shows_its_points(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["bar", "line"])
 def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
     figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y", kind)
+    assert confidence(measure("s/a", 2.0, 1.0, 3.0)) == "too few: 2"
+    assert confidence(measure("s/a", 2.0, 1.0, 3.0, math.nan)) == "too few: 2"
+    assert confidence(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2–2"
     few, many = measure("s/a", 2.0, 1.0, 3.0), measure("s/b", 2.0, 1.0, 2.0, 3.0, 2.5)
     pictures = [drawing.draw(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
     assert [p.note for p in pictures if p] == [
-        "Too few repetitions for a confidence interval: 3 are needed.",
+        "Too few repetitions for a confidence interval: 2, and 3 are needed.",
         "Whiskers: 95 % confidence intervals of the mean, of 4 repetitions. 1 of 2 points have too few repetitions for one.",
     ]
     drawn = [p.svg.count("LineCollection") for p in pictures if p]
@@ -308,7 +394,14 @@ def test_two_experiments_from_end_to_end(tmp_path: Path, where: Path) -> None:
     assert next(row for row in page.rows if row[0] == "made_up/counts/times")[3] == "3"
     report("--experiment", "made_up/counts", "--full", "--out", tmp_path / "r")
     assert where.read_text() == "4"
-    assert "Full form" in (tmp_path / "r" / "index.html").read_text(encoding="utf-8")
+    page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
+    assert {row[0]: row[3] for row in page.rows if len(row) == 7} == {
+        "experiment": "form",
+        "made_up/relay": "quick",
+        "made_up/counts": "full",
+    }
+    report("--experiment", "made_up/counts", "--out", tmp_path / "r")
+    assert where.read_text() == "4", "in the quick form nothing is missing that the full one has"
 
 
 def test_failures_are_told_by_the_exit_code(tmp_path: Path, where: Path) -> None:
@@ -356,7 +449,7 @@ def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> 
     _, said = program.communicate(timeout=60)
     assert program.returncode == 130, said
     page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
-    states = {row[0]: row[2] for row in page.rows if len(row) == 6}
+    states = {row[0]: row[2] for row in page.rows if len(row) == 7}
     assert states["made_up/relay"] == "done"
     assert states["made_up/hangs"] == "stopped: stopped by the user"
     assert states["made_up/counts"] == "not run"

@@ -15,10 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+import riot_ops
 from riot_ops.bench.measure import Measure, machine
 from riot_ops.bench.science import running
 from riot_ops.bench.science.plan import REPORTS, Planned, find, planned
-from riot_ops.bench.science.store import Store, commit
+from riot_ops.bench.science.store import Store, commit, commit_of
 from riot_ops.core.errors import ConfigError
 from tests.bench import made_up
 
@@ -126,6 +127,51 @@ def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
     (result,) = Store(tmp_path / "ü").results([RELAY], quick=False)
     assert result.state == "done"
     assert math.isnan(result.measures[0].value)
+
+
+def test_a_commit_tells_what_was_changed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=n", "-c", "user.email=e"]
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    package = tmp_path / "src" / "ü"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("1\n")
+    assert commit_of(package) == riot_ops.__version__, "no work tree"
+    git("init", "-q")
+    (tmp_path / "other").write_text("1")
+    git("add", "other")
+    git("commit", "-qm", "x")
+    assert commit_of(package) == riot_ops.__version__, "installed within a work tree of something else"
+    git("add", ".")
+    git("commit", "-qm", "y")
+    head = git("rev-parse", "HEAD")[:12]
+    assert commit_of(package) == head
+    (tmp_path / "other").write_text("2")
+    assert commit_of(package) == head
+    found = {head}
+    for number, change in enumerate(("2\n", "3\n")):
+        (package / "__init__.py").write_text(change)
+        found.add(commit_of(package))
+        (package / f"new{number}.py").write_text("")
+        found.add(commit_of(package))
+    assert len(found) == 5
+    assert all(one.partition("+")[0] == head for one in found)
+
+
+def test_git_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("riot_ops.bench.science.store.commit_of", lambda package: asked.append(package) or "c")
+    commit.cache_clear()
+    try:
+        assert [commit(), commit()] == ["c", "c"]
+    finally:
+        commit.cache_clear()
+    assert asked == [Path(riot_ops.__file__).parent]
 
 
 def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:

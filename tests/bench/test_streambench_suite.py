@@ -269,10 +269,14 @@ def test_options_reach_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"suite": "fault"}, "--suite must be one of performance, .*got 'fault'"),
         ({"program": ["grap"]}, "--program must be one of identity, .*got 'grap'.*grep"),
+        (
+            {"suite": "durability", "program": ["wordcount", "identity"]},
+            "--program must be wordcount in the suite durability, got 'identity'",
+        ),
         ({"scale": 0.0}, "--scale must be a finite number > 0, got 0"),
         ({"scale": float("inf")}, "--scale must be a finite number > 0, got inf"),
     ],
-    ids=["suite", "program", "none", "endless"],
+    ids=["suite", "program", "not-of-the-suite", "none", "endless"],
 )
 def test_misuse(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -283,3 +287,9 @@ def test_experiments_are_the_suites() -> None:
     found = registry.experiments("streambench")
     assert [one.key for one in found] == [f"streambench/{name}" for name in streambench.SUITES]
     assert all(isinstance(one, Experiment) and one.about and one.figures for one in found)
+
+
+def test_the_help_names_all_suites() -> None:
+    shown = " ".join(CliRunner().invoke(app, ["bench", "--help"], env={"COLUMNS": "400"}).output.split())
+    *others, last = streambench.SUITES
+    assert f"Of streambench: {', '.join(others)} or {last};" in shown

@@ -11,13 +11,25 @@ import pytest
 from typer.testing import CliRunner
 
 from riot_ops.bench import variants
-from riot_ops.bench.variants import REFERENCE, Case, Variant, case, groups, in_process, like_plain_python, together
+from riot_ops.bench.variants import (
+    REFERENCE,
+    Case,
+    Outcome,
+    Variant,
+    case,
+    groups,
+    in_process,
+    like_plain_python,
+    together,
+)
 from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import APPLICATIONS, application
 from riot_ops.streams import generate
 from riot_ops.testing import exact
 
+FORMS = ("whole", "cut", "restarted")
 LOCAL = [v for v in variants.variants() if v.runner == "local"]
 
 
@@ -143,6 +155,30 @@ def test_a_failure_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told == ["local-1-whole: grep", "spark-2-cut: grep"]
 
 
+def test_of_a_query_of_several_that_fails_each_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case(application(name), tmp_path) for name in ("grep", "wordcount", "identity")]
+    tried: list[list[str]] = []
+
+    def on_spark(spark: Any, group: Any, variant: Variant, folder: Path) -> Any:
+        tried.append([given.name for given in group])
+        for given in group:
+            if given.name == "wordcount":
+                raise ValueError("worn out")
+            yield Outcome(given.name, variant, "1-a")
+
+    monkeypatch.setattr(variants, "on_spark", on_spark)
+    found = list(variants.run(cases, [Variant("spark", 2, "cut")], lambda: None, tmp_path, lambda _: None))
+    together, *alone = tried
+    assert sorted(together) == ["grep", "identity", "wordcount"]
+    assert alone == [[name] for name in together]
+    assert {one.application: one.reason for one in found} == {
+        "grep": "",
+        "identity": "",
+        "wordcount": "ValueError: worn out",
+    }
+    assert len(found) == 3
+
+
 # -- the command -----------------------------------------------------------------------------------
 
 
@@ -194,6 +230,63 @@ def test_a_difference_is_told_by_the_exit_code(how: str, monkeypatch: pytest.Mon
     lines = [json.loads(line) for line in validate("--all", "grep", "--json", code=1).splitlines()]
     assert lines[1]["equal"] is (how == "plain")
     assert lines[1]["reason"] == ("ValueError: lost" if how == "reason" else "")
+
+
+@pytest.mark.usefixtures("few")
+def test_one_that_fails_takes_nobodys_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cannot be made, one fails in process, one is right; and there is no Spark."""
+    monkeypatch.setattr(variants, "variants", lambda quick: [*LOCAL[:2], *(Variant("spark", 2, f) for f in FORMS)])
+    made, run, starts = variants.case, Dataflow.run, []
+
+    def made_or_not(one: Any, folder: Path) -> Case:
+        if one.name == "grep":
+            raise RuntimeError("no [data]")
+        return made(one, folder)
+
+    def runs_or_not(self: Dataflow, *args: Any, **options: Any) -> Any:
+        if self.name == "wordcount":
+            raise ValueError("lost\nfor ever")
+        return run(self, *args, **options)
+
+    def spark_session() -> Any:
+        starts.append(1)
+        raise ConnectorError("no Java")
+
+    monkeypatch.setattr(variants, "case", made_or_not)
+    monkeypatch.setattr(Dataflow, "run", runs_or_not)
+    monkeypatch.setattr("riot_ops.bench.sparks.spark_session", spark_session)
+    names = ("grep", "wordcount", "identity")
+    rows = [json.loads(line) for line in validate("--all", *names, "--json", code=1).splitlines()]
+    assert [(row["application"], row["runner"], row["form"]) for row in rows] == [
+        (name, *of) for name in names for of in [("local", "whole"), ("local", "cut"), *(("spark", f) for f in FORMS)]
+    ]
+    why = ["RuntimeError: no [data]"] * 5 + ["ValueError: lost\nfor ever"] * 2 + ["ConnectorError: no Java"] * 3
+    assert [row["reason"] for row in rows] == [*why, "", "", *["ConnectorError: no Java"] * 3]
+    assert [row["result"] for row in rows] == [*["failed"] * 10, "equal", "equal", *["failed"] * 3]
+    assert rows[10]["plain_python"] is True
+    assert rows[0]["plain_python"] is rows[5]["plain_python"] is None
+    assert len(starts) == 1
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = validate("--all", *names, code=1)
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert len(lines) == 15
+    assert lines[0] == ["grep", "local", "1", "whole", "0", "none", "failed: RuntimeError: no [data]"]
+    assert lines[5] == ["wordcount", "local", "1", "whole", "0", "none", "failed: ValueError: lost for ever"]
+    assert lines[10][5:] == ["equal", "equal"]
+
+
+@pytest.mark.usefixtures("few")
+def test_what_was_run_before_ctrl_c_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = variants.in_process
+
+    def interrupted(given: Case, variant: Variant, folder: Path) -> Any:
+        if variant == LOCAL[1]:
+            raise KeyboardInterrupt
+        return run(given, variant, folder)
+
+    monkeypatch.setattr(variants, "in_process", interrupted)
+    rows = [json.loads(line) for line in validate("--all", "grep", "--quick", "--json", code=130).splitlines()]
+    assert [row["result"] for row in rows[:3]] == ["equal", "not run", "not run"]
 
 
 @pytest.mark.parametrize(

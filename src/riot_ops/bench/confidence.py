@@ -23,7 +23,7 @@ class Difference(NamedTuple):
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of the mean by Student's t; NaN of fewer than two values.
+    """Confidence interval of the mean by Student's t; NaN of fewer than two values, of no width where all are equal.
 
     ``m ± t(1 − (1 − level) / 2, n − 1) · s / √n``
 
@@ -37,6 +37,8 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
     if len(values) < 2:
         return math.nan, math.nan
+    if min(values) == max(values):  # whose mean may be another in the last digit
+        return float(values[0]), float(values[0])
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
     half = float(_stats().t.ppf(0.5 + level / 2, len(values) - 1)) * error
     return mean - half, mean + half

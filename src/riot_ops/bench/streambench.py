@@ -28,6 +28,8 @@ SUITES: Mapping[str, Callable[[bool, Sequence[str], float], Iterator[Measure]]] 
     "durability": durability,
     "knobs": knobs,
 }
+#: Programs of suites that have not all of them.
+ONLY: Mapping[str, tuple[str, ...]] = {"durability": ("wordcount",)}
 
 
 def measures(
@@ -51,6 +53,8 @@ def measures(
         if name not in PROGRAMS:
             known = ", ".join(PROGRAMS)
             raise ConfigError(f"--program must be one of {known}, got {name!r}{did_you_mean(name, PROGRAMS)}")
+    if suite in ONLY and (wrong := [name for name in program if name not in ONLY[suite]]):
+        raise ConfigError(f"--program must be {' or '.join(ONLY[suite])} in the suite {suite}, got {wrong[0]!r}")
     if not 0 < scale < float("inf"):
         raise ConfigError(f"--scale must be a finite number > 0, got {scale}")
     for run in SUITES.values() if suite is None else [SUITES[suite]]:

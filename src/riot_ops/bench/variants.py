@@ -21,7 +21,18 @@ from riot_ops.dataflows.applications import Application
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.testing import exact
 
-__all__ = ["REFERENCE", "Case", "Outcome", "Variant", "case", "in_process", "on_spark", "together", "variants"]
+__all__ = [
+    "REFERENCE",
+    "Case",
+    "Outcome",
+    "Variant",
+    "case",
+    "failure",
+    "in_process",
+    "on_spark",
+    "together",
+    "variants",
+]
 
 #: Messages of each source: so many that something of each result comes.
 MESSAGES = {"equipment_monitoring": 20_000, "train": 12}
@@ -272,10 +283,21 @@ def on_spark(spark: Any, group: Sequence[Case], variant: Variant, folder: Path) 
         yield _digested(given, variant, [*rows, *((ERRORS_STREAM, row) for row in mine)])
 
 
+def failure(error: Exception) -> str:
+    """Why something failed.
+
+    >>> failure(KeyError("x"))
+    "KeyError: 'x'"
+    """
+    return f"{type(error).__name__}: {error}"
+
+
 def run(
     cases: Sequence[Case], wanted: Sequence[Variant], spark: Any, base: Path, tell: Callable[[str], None]
 ) -> Iterator[Outcome]:
     """All variants of all applications; one that fails is an outcome too.
+
+    Of applications in one query that fails, each runs alone after it, so that only those fail that do.
 
     Parameters
     ----------
@@ -287,16 +309,20 @@ def run(
         Gets what is begun.
     """
     for variant in wanted:
-        for group in [[given] for given in cases] if variant.runner == "local" else groups(cases):
+        waiting = [[given] for given in cases] if variant.runner == "local" else groups(cases)
+        while waiting:
+            group = waiting.pop(0)
             tell(f"{variant.name}: {', '.join(given.name for given in group)}")
             folder = base / variant.name / group[0].name
             try:
                 if variant.runner == "local":
                     yield in_process(group[0], variant, folder)
                 else:
-                    yield from on_spark(spark(), group, variant, folder)
+                    yield from list(on_spark(spark(), group, variant, folder))
             except Exception as error:  # whatever it is, the others go on
-                for given in group:
-                    yield Outcome(given.name, variant, "", reason=f"{type(error).__name__}: {error}")
+                if len(group) > 1:
+                    waiting = [*([given] for given in group), *waiting]
+                else:
+                    yield Outcome(group[0].name, variant, "", reason=failure(error))
             finally:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -50,8 +50,8 @@ def bench(
     suite: Annotated[
         str | None,
         typer.Option(
-            help="Of streambench: performance, recipients, faults, durability or knobs; of threat: classifier, "
-            "throughput …; default: all."
+            help="Of streambench: performance, saturation, recipients, faults, durability or knobs; of threat: "
+            "classifier, throughput …; default: all."
         ),
     ] = None,
     program: Annotated[list[str] | None, typer.Option(help="Of streambench: a program; default: all.")] = None,

@@ -21,7 +21,8 @@ EXAMPLES = """**Examples**
 
 `riot-ops report --list` · what there is, and how long it takes
 
-A report goes on where an earlier one was stopped: what `results.jsonl` in the folder has is not run again.
+A report goes on where an earlier one was stopped: what `results.jsonl` in the folder has is not run again. The page
+shows all that is there, whatever is run, each experiment in the full form if it has one.
 
 **Exit codes**: 0 all through, 1 an experiment failed, 2 misuse, 130 stopped by Ctrl-C, with a page all the same"""
 
@@ -71,7 +72,7 @@ def report(
         console.print("stopped; writing the page of what there is")
         raise
     finally:
-        print(files.write(store, wanted, quick))
+        print(files.write(store, wanted))
     if not good:
         raise typer.Exit(1)
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from riot_ops.bench.variants import REFERENCE, Case, Outcome, Variant
+from riot_ops.bench.variants import REFERENCE, Case, Outcome, Variant, failure
 
 __all__ = ["validate_all"]
 
+#: Characters of a reason in the table; all of it is told beside.
+REASON = 200
+
 
 def validate_all(names: Sequence[str], quick: bool, as_json: bool) -> bool:
-    """Run all variants, print the table; returns whether everything is equal."""
+    """Run all variants, print the table; returns whether everything is equal.
+
+    The table is there whatever fails, and after Ctrl-C.
+    """
     from riot_ops.bench import variants
     from riot_ops.bench.sparks import folder, spark_session
     from riot_ops.dataflows.applications import APPLICATIONS, application
@@ -29,83 +36,109 @@ def validate_all(names: Sequence[str], quick: bool, as_json: bool) -> bool:
     wanted = variants.variants(quick)
     chosen = [application(name) for name in names] or list(APPLICATIONS.values())
     found: dict[tuple[str, Variant], Outcome] = {}
-    with contextlib.ExitStack() as stack:
-        base = stack.enter_context(folder())
-        cases = [variants.case(one, base / "inputs" / one.name) for one in chosen]
-        session: list[Any] = []
-
-        def spark() -> Any:
-            if not session:
-                session.append(stack.enter_context(spark_session()))
-            return session[0]
-
-        for outcome in variants.run(cases, wanted, spark, base, tell):
-            found[outcome.application, outcome.variant] = outcome
-        plain = {given.name: variants.like_plain_python(given) for given in cases}
-    good = True
-    for given in cases:
-        reference = found[given.name, REFERENCE]
-        equal = {
-            v: bool(found[given.name, v].digest) and found[given.name, v].digest == reference.digest for v in wanted
-        }
-        good &= all(equal.values()) and plain[given.name] is not False
+    plain: dict[str, bool | None] = {}
+    try:
+        with contextlib.ExitStack() as stack:
+            base = stack.enter_context(folder())
+            spark = _once(lambda: stack.enter_context(spark_session()))
+            cases = list[Case]()
+            for one in chosen:
+                try:
+                    cases.append(variants.case(one, base / "inputs" / one.name))
+                except Exception as error:  # whatever it is, the others go on
+                    found |= {(one.name, v): Outcome(one.name, v, "", reason=failure(error)) for v in wanted}
+            for outcome in variants.run(cases, wanted, spark, base, tell):
+                found[outcome.application, outcome.variant] = outcome
+            for given in cases:
+                if found[given.name, REFERENCE].digest:
+                    try:
+                        plain[given.name] = variants.like_plain_python(given)
+                    except Exception as error:  # this is a difference, too
+                        plain[given.name] = False
+                        tell(f"{given.name} in plain Python: {failure(error)}")
+    finally:
+        suites = {one.name: one.suite for one in chosen}
+        rows = list(_rows(suites, wanted, found, plain))
         if as_json:
-            _lines(given, wanted, found, equal, plain[given.name])
-    if not as_json:
-        Console().print(_table(cases, wanted, found, plain))
-        for outcome in found.values():
-            if outcome.reason:
-                tell(f"{outcome.application}, {outcome.variant.name}: {outcome.reason}")
-    return good
+            for row in rows:
+                print(json.dumps(row, ensure_ascii=False))
+        else:
+            Console().print(_table(rows))
+            for outcome in found.values():
+                if outcome.reason:
+                    tell(f"{outcome.application}, {outcome.variant.name}: {outcome.reason}")
+    return all(row["equal"] and row["plain_python"] is not False for row in rows)
 
 
-def _lines(
-    given: Case,
+def _once(start: Callable[[], Any]) -> Callable[[], Any]:
+    """What is started when it is needed first; what cannot be is not tried again."""
+    made: list[Any] = []
+
+    def get() -> Any:
+        if not made:
+            try:
+                made.append(start())
+            except Exception as error:  # raised below, and for whoever asks next
+                made.append(error)
+        if isinstance(made[0], Exception):
+            raise made[0]
+        return made[0]
+
+    return get
+
+
+def _rows(
+    suites: Mapping[str, str],
     wanted: Sequence[Variant],
-    found: dict[tuple[str, Variant], Outcome],
-    equal: dict[Variant, bool],
-    plain: bool | None,
-) -> None:
-    for variant in wanted:
-        one = found[given.name, variant]
-        line = {
-            "application": given.name,
-            "suite": given.application.suite,
-            "runner": variant.runner,
-            "partitions": variant.partitions,
-            "form": variant.form,
-            "equal": equal[variant],
-            "records": dict(one.records),
-            "digest": one.digest,
-            "plain_python": plain,
-            "reason": one.reason,
-        }
-        print(json.dumps(line, ensure_ascii=False))
+    found: Mapping[tuple[str, Variant], Outcome],
+    plain: Mapping[str, bool | None],
+) -> Iterator[dict[str, Any]]:
+    """One for each application and variant."""
+    for name, suite in suites.items():
+        reference = found.get((name, REFERENCE))
+        for variant in wanted:
+            one = found.get((name, variant))
+            result = _result(one, reference)
+            yield {
+                "application": name,
+                "suite": suite,
+                "runner": variant.runner,
+                "partitions": variant.partitions,
+                "form": variant.form,
+                "result": result,
+                "equal": result == "equal",
+                "records": dict(one.records) if one else {},
+                "digest": one.digest if one else "",
+                "plain_python": plain.get(name),
+                "reason": one.reason if one else "",
+            }
 
 
-def _table(
-    cases: Sequence[Case],
-    wanted: Sequence[Variant],
-    found: dict[tuple[str, Variant], Outcome],
-    plain: dict[str, bool | None],
-) -> Table:
-    """A row per application, a column per variant; what differs stands out."""
+def _result(one: Outcome | None, reference: Outcome | None) -> str:
+    if one is None:
+        return "not run"
+    if not one.digest:
+        return "failed"
+    if reference is None or not reference.digest:
+        return "not compared"
+    return "equal" if one.digest == reference.digest else "differs"
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """What differs stands out."""
     table = Table(
-        caption="1, 2: partitions on Spark, cores in process. Equal: the digest of all records of all streams."
+        caption="Partitions on Spark, cores in process. Equal: the digest of all records of all streams is that of the "
+        "run in process on one core in one batch."
     )
-    for column in ("application", "records", "plain Python"):
-        table.add_column(column, justify="right" if column == "records" else "left")
-    for variant in wanted[1:]:
-        table.add_column(f"{variant.runner} {variant.partitions}\n{variant.form}")
-    for given in cases:
-        reference = found[given.name, REFERENCE]
-        cells = [_cell(found[given.name, v], reference) for v in wanted[1:]]
-        words = {None: "[dim]none[/]", True: "equal", False: "[bold red]differs[/]"}
-        table.add_row(given.name, f"{sum(reference.records.values()):,}", words[plain[given.name]], *cells)
+    for column in ("application", "runner", "partitions", "cut", "records", "plain Python", "result"):
+        number = column in ("partitions", "records")
+        table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
+    words = {None: "[dim]none[/]", True: "equal", False: "[bold red]differs[/]"}
+    for row in rows:
+        result = "equal" if row["equal"] else f"[bold red]{row['result']}[/]"
+        if row["reason"]:
+            result += escape(f": {' '.join(row['reason'].split())[:REASON]}")
+        records = f"{sum(row['records'].values()):,}"
+        of = (row["application"], row["runner"], str(row["partitions"]), row["form"], records)
+        table.add_row(*of, words[row["plain_python"]], result)
     return table
-
-
-def _cell(one: Outcome, reference: Outcome) -> str:
-    if one.reason or reference.reason:
-        return "[bold red]failed[/]"
-    return "equal" if one.digest == reference.digest else "[bold red]differs[/]"

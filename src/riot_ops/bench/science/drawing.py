@@ -52,10 +52,12 @@ class Picture:
 
 
 def sure(measure: Measure) -> tuple[float, float]:
-    """The interval of 95 % of the mean of a measure's runs; NaN where they are too few, or the same throughout.
+    """The interval of 95 % of the mean of a measure's runs; NaN where they are too few.
 
     >>> sure(Measure("x", 1.0, "s", values=(1.0, 2.0)))
     (nan, nan)
+    >>> sure(Measure("x", 1.0, "s", values=(1.0, 1.0, 1.0)))
+    (1.0, 1.0)
     """
     known = [v for v in measure.values if math.isfinite(v)]
     return interval(known) if len(known) >= ENOUGH else (math.nan, math.nan)
@@ -97,7 +99,7 @@ def _note(points: Sequence[tuple[str, str, Measure]]) -> str:
     runs = [sum(map(math.isfinite, m.values)) for _, _, m in points]
     enough = [n for n in runs if n >= ENOUGH]
     if not enough:
-        return f"Too few repetitions for a confidence interval: {ENOUGH} are needed."
+        return f"Too few repetitions for a confidence interval: {max(runs)}, and {ENOUGH} are needed."
     span = f"{min(enough)}" if min(enough) == max(enough) else f"{min(enough)} to {max(enough)}"
     text = f"Whiskers: 95 % confidence intervals of the mean, of {span} repetitions."
     few = len(runs) - len(enough)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from riot_ops.bench.science.drawing import Picture, draw
 from riot_ops.bench.science.page import page
-from riot_ops.bench.science.plan import Planned
+from riot_ops.bench.science.plan import Planned, with_stored
 from riot_ops.bench.science.store import Store
 from riot_ops.bench.science.tables import to_csv, to_markdown
 
@@ -19,12 +19,13 @@ PAGE, MARKDOWN, PICTURES = "index.html", "report.md", "pictures"
 TITLE = "riot_ops: experiments of the papers, repeated"
 
 
-def write(store: Store, plan: Sequence[Planned], quick: bool, title: str = TITLE) -> Path:
-    """Write a report of what is stored; returns the page.
+def write(store: Store, chosen: Sequence[Planned], title: str = TITLE) -> Path:
+    """Write a report of all that is stored, and of experiments that were chosen and are not; returns the page.
 
-    Beside it stand ``report.md``, a CSV file per suite, and ``pictures/`` with the figures as PNG.
+    Each experiment is in the full form where that is there. Beside the page stand ``report.md``, a CSV file per suite,
+    and ``pictures/`` with the figures as PNG.
     """
-    results = store.results(plan, quick)
+    results = store.shown(with_stored(chosen, store.stored()))
     drawn: dict[str, list[Picture]] = {}
     named: dict[str, list[tuple[str, str, str]]] = {}
     folder = store.folder
@@ -43,7 +44,7 @@ def write(store: Store, plan: Sequence[Planned], quick: bool, title: str = TITLE
         (folder / f"{_plain(suite)}.csv").write_text(to_csv(of_suite), encoding="utf-8")
     (folder / MARKDOWN).write_text(to_markdown(title, results, named), encoding="utf-8")
     made = folder / PAGE
-    made.write_text(page(title, quick, results, drawn), encoding="utf-8")
+    made.write_text(page(title, results, drawn), encoding="utf-8")
     return made
 
 

@@ -9,8 +9,8 @@ from itertools import groupby
 
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.science.drawing import ENOUGH, Picture
-from riot_ops.bench.science.store import DONE, Result
-from riot_ops.bench.science.tables import COLUMNS, cells, remarks, reproduced, state, where
+from riot_ops.bench.science.store import DONE, MISSING, Result
+from riot_ops.bench.science.tables import COLUMNS, cells, forms, remarks, reproduced, state, where
 
 __all__ = ["HEADINGS", "page"]
 
@@ -48,24 +48,33 @@ th:first-child, td:first-child { position: sticky; left: 0; background: var(--ba
   min-width: min(14rem, 34vw);  overflow-wrap: normal; }
 th { white-space: nowrap; }
 th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; font-weight: 600; }
+th button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 th button::after { content: " ↕"; color: var(--dim); } th[aria-sort=ascending] button::after { content: " ↑"; }
 th[aria-sort=descending] button::after { content: " ↓"; }
 summary { cursor: pointer; margin: .5rem 0; }
 @media print { details:not([open]) > * { display: block; } }
 """
-SCRIPT = """
-for (const button of document.querySelectorAll("th button")) button.addEventListener("click", () => {
-  const head = button.closest("th"), body = button.closest("table").tBodies[0], at = head.cellIndex;
-  const down = head.getAttribute("aria-sort") === "ascending", number = head.classList.contains("n");
+#: A column of numbers is sorted by what its cells begin with, ``data-v`` where there is one; what has no value is last.
+SCRIPT = r"""
+const NUMBER = /^[≤≥<>≈~\s]*([-+−]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)/i;
+function valueOf(cell, number) {
+  const text = (cell.dataset.v ?? cell.textContent).trim();
+  if (!number) return text === "" || text === "–" ? null : text;
+  const found = text.replace(/,/g, "").match(NUMBER);
+  return found ? Number(found[1].replace("−", "-")) : null;
+}
+function sortBy(head) {
+  const body = head.closest("table").tBodies[0], number = head.classList.contains("n");
+  const down = head.getAttribute("aria-sort") === "ascending";
   for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
-  const value = row => { const cell = row.cells[at], text = cell.dataset.v ?? cell.textContent.trim();
-    return number ? (text === "" || isNaN(text) ? null : Number(text)) : text; };
-  const rows = [...body.rows].map(row => [value(row), row]);
+  const rows = [...body.rows].map(row => [valueOf(row.cells[head.cellIndex], number), row]);
   rows.sort(([a], [b]) => a === b ? 0 : a === null ? 1 : b === null ? -1 :
     (number ? a - b : a.localeCompare(b, "en", {numeric: true})) * (down ? -1 : 1));
   body.append(...rows.map(([, row]) => row));
-});
+}
+for (const button of document.querySelectorAll("th button"))
+  button.addEventListener("click", () => sortBy(button.closest("th")));
 """
 METHOD = {
     "Value": "of a measure that was taken several times: the median. The column “load” is the load average of the "
@@ -80,7 +89,7 @@ METHOD = {
 }
 
 
-def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[str, Sequence[Picture]]) -> str:
+def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[Picture]]) -> str:
     """The page.
 
     Parameters
@@ -89,11 +98,6 @@ def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[s
         By experiment.
     """
     met, asked = reproduced(results)
-    form = (
-        "Quick form: small data and few repetitions, for a look at everything; not for quoting."
-        if quick
-        else "Full form."
-    )
     reached = f" {met} of the {asked} measures that should reach something do." if asked else ""
     about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in where(results).items())
     method = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in METHOD.items())
@@ -116,7 +120,7 @@ def page(title: str, quick: bool, results: Sequence[Result], pictures: Mapping[s
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p>{escape(form + reached)}</p>
+<p>{escape(forms(results) + reached)}</p>
 <dl>{about}</dl>
 </header>
 <main>
@@ -137,21 +141,25 @@ def _summary(results: Sequence[Result]) -> str:
     for one in results:
         met, asked = reproduced([one])
         short = f" ({asked - met} short)" if met < asked else ""
-        kind = ' class="bad"' if one.state not in (DONE, "missing") else ' class="dim"' if one.state != DONE else ""
+        kind = ' class="bad"' if one.state not in (DONE, MISSING) else ' class="dim"' if one.state != DONE else ""
         rows.append(
             f'<tr><td><a href="#{_anchor(one.planned.key)}">{escape(one.planned.key)}</a></td>'
-            f'<td class="n" data-v="{met - asked}">{f"{met} of {asked}{short}" if asked else ""}</td>'
+            f'<td class="n" data-v="{met - asked if asked else ""}">{f"{met} of {asked}{short}" if asked else ""}</td>'
             f"<td{kind}>{escape(state(one))}</td>"
+            f"<td>{one.form}</td>"
             f'<td class="n">{one.seconds:.0f}</td><td class="n">{len(one.measures)}</td>'
             f'<td class="n">{one.runs}</td></tr>'
         )
-    columns = {"experiment": False, "reached": True, "state": False, "seconds": True, "measures": True, "runs": True}
+    numbers = ("reached", "seconds", "measures", "runs")
+    columns = {name: name in numbers for name in ("experiment", "reached", "state", "form", *numbers[1:])}
     return _table(columns, rows)
 
 
 def _experiment(result: Result, pictures: Sequence[Picture]) -> str:
     experiment = result.planned.experiment
     command = f"riot-ops report --experiment {experiment.key}"
+    if result.form == "full":
+        command += " --full"
     if "." in result.planned.suite:
         command += f" --suite {result.planned.suite}"
     parts = [f'<article id="{_anchor(experiment.key)}"><h3>{escape(experiment.title)}</h3>']

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from riot_ops.bench import registry
 from riot_ops.bench.experiment import Experiment
 from riot_ops.core.errors import ConfigError, did_you_mean
 
-__all__ = ["REPORTS", "Planned", "find", "planned"]
+__all__ = ["REPORTS", "Planned", "find", "planned", "with_stored"]
 
 #: The suites of a report, and the benchmarks that each is made of.
 REPORTS: dict[str, tuple[str, ...]] = {
@@ -21,6 +21,7 @@ REPORTS: dict[str, tuple[str, ...]] = {
     "threat": ("threat",),
     "reuse": ("reuse",),
 }
+UNKNOWN = "Not known here: what is stored of it."
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,30 @@ def planned(suites: Iterable[str] = ("all",), experiments: Iterable[str] = ()) -
         if not any(_within(one, key) for one in found):
             raise ConfigError(f"unknown experiment {key!r}; known are {', '.join(found)}{did_you_mean(key, found)}")
     return [one for key, one in found.items() if not wanted or any(_within(key, w) for w in wanted)]
+
+
+def with_stored(chosen: Sequence[Planned], stored: Mapping[str, str]) -> list[Planned]:
+    """Experiments that were chosen, and all others that have results: what the page of a report shows.
+
+    Parameters
+    ----------
+    chosen : sequence of Planned
+    stored : mapping of str to str
+        Suites by the keys of experiments, as the results tell. No module is loaded because results name it: of those
+        that were not chosen, as of experiments that are not there any more, only the measures are known.
+    """
+    wanted = {**stored, **{one.key: one.suite for one in chosen}}
+    suites = list(dict.fromkeys([*REPORTS, *wanted.values()]))
+    loaded = {one.suite for one in chosen} | (REPORTS.keys() & wanted.values())
+    known = (one for suite in suites if suite in loaded for one in _of_suite(suite))
+    found: dict[str, Planned] = {}
+    for one in known:
+        if one.key in wanted:
+            found.setdefault(one.key, one)
+    for key, suite in wanted.items():
+        about = UNKNOWN + (f" With --suite {suite} there is more." if "." in suite and suite not in loaded else "")
+        found.setdefault(key, Planned(suite, suite, Experiment(key, key, lambda quick: iter(()), about)))
+    return sorted(found.values(), key=lambda one: suites.index(one.suite))
 
 
 def find(source: str, key: str) -> Experiment:

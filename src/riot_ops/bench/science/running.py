@@ -47,14 +47,16 @@ def missing(store: Store, plan: Sequence[Planned], quick: bool, repeat: int = 1,
         Runs of each experiment that are wanted: those of one commit on one machine.
     again : bool, default False
         Make all of them anew, whatever is there. Otherwise an experiment that is through counts, also one of
-        another commit or machine, which the report tells; where more runs are wanted, those do not count.
+        another commit or machine, which the report tells; where more runs are wanted, those do not count. A full run
+        counts where a quick one is wanted, too: it is what the report shows.
     """
     if repeat < 1:
         raise ConfigError(f"repeat must be >= 1, got {repeat}")
-    lacking = {}
-    for one, result in zip(plan, store.results(plan, quick), strict=True):
-        there = result.runs if repeat == 1 or not elsewhere(result.about) else 0
-        lacking[one.key] = repeat if again else max(0, repeat - there)
+    lacking = {one.key: repeat for one in plan}
+    for form in () if again else (False, True) if quick else (False,):
+        for result in store.results(plan, form):
+            there = result.runs if repeat == 1 or not elsewhere(result.about) else 0
+            lacking[result.planned.key] = min(lacking[result.planned.key], max(0, repeat - there))
     return [one for turn in range(repeat) for one in plan if lacking[one.key] > turn]
 
 

@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ import riot_ops
 from riot_ops.bench.measure import Measure, load, machine
 from riot_ops.bench.science.plan import Planned
 
-__all__ = ["FILE", "Result", "Run", "Store", "commit", "elsewhere", "versions"]
+__all__ = ["FILE", "Result", "Run", "Store", "commit", "commit_of", "elsewhere", "versions"]
 
 FILE = "results.jsonl"
 #: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C; and one whose lines are not all there.
 DONE, FAILED, LATE, STOPPED, DAMAGED = "done", "failed", "late", "stopped", "damaged"
+#: There was no run.
+MISSING = "missing"
 PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "scipy", "scikit-learn")
 
 
@@ -64,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of an experiment in one form.
+    """What is known of an experiment in one form, the quick or the full one.
 
     Attributes
     ----------
@@ -82,6 +85,8 @@ class Result:
         How long the last of those took.
     about : mapping
         What the lines of that tell.
+    besides : str
+        What the other form, which is not shown, came to.
     """
 
     planned: Planned
@@ -91,6 +96,12 @@ class Result:
     reason: str
     seconds: float
     about: Mapping[str, Any]
+    besides: str = ""
+
+    @property
+    def form(self) -> str:
+        """``quick`` or ``full``; empty where there was no run."""
+        return "" if not self.about else "quick" if self.about.get("quick") else "full"
 
 
 class Store:
@@ -127,6 +138,15 @@ class Store:
                     run.measures.append(Measure.from_json(json.dumps(line)))
         return [_result(one, list(found.get(one.key, {}).values())) for one in plan]
 
+    def shown(self, plan: Sequence[Planned]) -> list[Result]:
+        """What is known of experiments: of each in the full form where that is through, else in that which there is."""
+        quick, full = (self.results(plan, form) for form in (True, False))
+        return [_rather(*pair) for pair in zip(full, quick, strict=True)]
+
+    def stored(self) -> dict[str, str]:
+        """Experiments that were run, by key, and their suites."""
+        return {str(line["experiment"]): str(line.get("suite")) for line in self._lines() if "experiment" in line}
+
     def _lines(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():
             return
@@ -142,7 +162,7 @@ class Store:
 
 def _result(one: Planned, runs: Sequence[Run]) -> Result:
     if not runs:
-        return Result(one, [], 0, "missing", "", 0.0, {})
+        return Result(one, [], 0, MISSING, "", 0.0, {})
     through = [run for run in runs if run.state == DONE]
     count = [run for run in through if _circumstances(run.about) == _circumstances(through[-1].about)]
     of_name: dict[str, list[Measure]] = {}
@@ -159,6 +179,15 @@ def _result(one: Planned, runs: Sequence[Run]) -> Result:
         float(shown.end["seconds"] if shown.end else 0),
         shown.about,
     )
+
+
+def _rather(full: Result, quick: Result) -> Result:
+    def worth(result: Result) -> tuple[bool, bool, bool]:
+        return result.runs > 0, bool(result.measures), result.state != MISSING
+
+    if worth(full) >= worth(quick):
+        return full
+    return quick if full.state == MISSING else replace(quick, besides=f"in the full form {full.state}: {full.reason}")
 
 
 def _circumstances(about: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -221,23 +250,35 @@ def _torn(file: Any) -> bool:
 
 @cache
 def commit() -> str:
-    """The commit of the code, with ``+`` where it was changed since; its version where it is no work tree.
+    """The commit of the code that this process runs, asked for once; see :func:`commit_of`.
 
     >>> commit() != ""
     True
     """
-    where = Path(riot_ops.__file__).parent
+    return commit_of(Path(riot_ops.__file__).parent)
+
+
+def commit_of(package: Path) -> str:
+    """The commit of a package's folder; the library's version where the folder is not kept by git.
+
+    Behind a ``+`` stands what tells one change since then from another. A folder of installed packages within a work
+    tree of something else is not kept there.
+    """
     try:
-        head = _git(where, "rev-parse", "--short=12", "HEAD")
-        return head + ("+" if _git(where, "status", "--porcelain", "--", str(where)) else "")
+        _git(package, "ls-files", "--error-unmatch", "__init__.py")
+        head = _git(package, "rev-parse", "--short=12", "HEAD")
+        changed = _git(package, "status", "--porcelain", "--untracked-files=all", "--", ".")
+        if not changed:
+            return head.decode().strip()
+        change = sha256(changed + _git(package, "diff", "--no-ext-diff", "HEAD", "--", "."))
+        return f"{head.decode().strip()}+{change.hexdigest()[:6]}"
     except (OSError, subprocess.CalledProcessError):
         return riot_ops.__version__
 
 
-def _git(where: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(where), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    return done.stdout.strip()
+def _git(where: Path, *arguments: str) -> bytes:
+    command = ["git", "--no-optional-locks", "-C", str(where), *arguments]
+    return subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
 
 
 @cache

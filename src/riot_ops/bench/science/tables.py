@@ -11,9 +11,20 @@ from typing import Any
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.paper_table import loads, short
 from riot_ops.bench.science.drawing import ENOUGH, sure
-from riot_ops.bench.science.store import DONE, Result, elsewhere
+from riot_ops.bench.science.store import DONE, LATE, MISSING, Result, elsewhere
 
-__all__ = ["COLUMNS", "cells", "confidence", "remarks", "reproduced", "state", "to_csv", "to_markdown", "where"]
+__all__ = [
+    "COLUMNS",
+    "cells",
+    "confidence",
+    "forms",
+    "remarks",
+    "reproduced",
+    "state",
+    "to_csv",
+    "to_markdown",
+    "where",
+]
 
 #: Columns of a table of measures, and whether they are numbers.
 COLUMNS = {
@@ -35,13 +46,13 @@ CSV = (
 
 
 def confidence(measure: Measure) -> str:
-    """The interval of a measure, or that there are too few values for one.
+    """The interval of a measure, or how few values there are for one.
 
     >>> confidence(Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))), confidence(Measure("x", 2.0, "s"))
-    ('-0.48–4.48', 'too few')
+    ('-0.48–4.48', 'too few: 1')
     """
     low, high = sure(measure)
-    return f"{short(low)}–{short(high)}" if math.isfinite(low) else "too few"
+    return f"{short(low)}–{short(high)}" if math.isfinite(low) else f"too few: {sum(map(math.isfinite, measure.runs))}"
 
 
 def cells(measure: Measure) -> list[str]:
@@ -62,12 +73,25 @@ def cells(measure: Measure) -> list[str]:
 
 def state(result: Result) -> str:
     """How an experiment stands, in words."""
-    text = {"missing": "not run", "late": "took too long"}.get(result.state, result.state)
-    if result.state not in (DONE, "missing"):
+    text = {MISSING: "not run", LATE: "took too long"}.get(result.state, result.state)
+    if result.state not in (DONE, MISSING):
         text += f": {result.reason}"
     if result.runs and result.state != DONE:
         text += "; shown is an earlier run"
-    return "; ".join([text, *(elsewhere(result.about) if result.measures else ())])
+    return "; ".join(filter(None, [text, result.besides, *(elsewhere(result.about) if result.measures else ())]))
+
+
+def forms(results: Iterable[Result]) -> str:
+    """In which form the results are, in words."""
+    of = [result.form for result in results if result.form]
+    quick = "small data and few repetitions, for a look at everything; not for quoting."
+    if not of:
+        return "Nothing was run."
+    if "full" not in of:
+        return f"Quick form: {quick}"
+    if "quick" not in of:
+        return "Full form."
+    return f"{of.count('full')} experiments in the full form, {of.count('quick')} in the quick form: {quick}"
 
 
 def reproduced(results: Iterable[Result]) -> tuple[int, int]:
@@ -109,6 +133,8 @@ def remarks(result: Result) -> list[str]:
     told = []
     if (text := state(result)) != DONE:
         told.append(f"{text[0].upper()}{text[1:]}.")
+    if result.form == "quick":
+        told.append("Quick form: not for quoting.")
     single = sum(len(m.runs) < ENOUGH for m in result.measures)
     if single:
         told.append(
@@ -119,13 +145,13 @@ def remarks(result: Result) -> list[str]:
 
 def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
     """The report as Markdown; ``pictures``: by experiment the path, title and note of each."""
-    lines = [f"# {title}", ""]
+    lines = [f"# {title}", "", forms(results), ""]
     lines += [f"- {name}: {text}" for name, text in where(results).items()]
-    lines += ["", "| experiment | state | seconds | measures | reached |", "|---|---|---:|---:|---:|"]
+    lines += ["", "| experiment | state | form | seconds | measures | reached |", "|---|---|---|---:|---:|---:|"]
     for result in results:
         met, asked = reproduced([result])
         reached = f"{met} of {asked}" if asked else ""
-        row = (result.planned.key, state(result), f"{result.seconds:.0f}", len(result.measures), reached)
+        row = (result.planned.key, state(result), result.form, f"{result.seconds:.0f}", len(result.measures), reached)
         lines.append("| " + " | ".join(_cell(str(cell)) for cell in row) + " |")
     for result in results:
         experiment = result.planned.experiment
