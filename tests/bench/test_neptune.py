@@ -17,9 +17,9 @@ from riot_ops.bench import neptune, neptune_compression, neptune_pressure, neptu
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.neptune_link import COMPRESSED, HEADER, LinkSink, LinkSource, framed, unframed
 from riot_ops.bench.neptune_messages import FRAME, SAMPLES, Messages, Received, Relayed
-from riot_ops.bench.neptune_pressure import STEPS, Stairs
+from riot_ops.bench.neptune_pressure import STEPS, Stairs, exponent
 from riot_ops.bench.neptune_processes import OverProcesses, run_stage
-from riot_ops.bench.neptune_published import BANDWIDTH, LATENCY, THROUGHPUT
+from riot_ops.bench.neptune_published import BANDWIDTH, COMPRESSION, LATENCY, THROUGHPUT
 from riot_ops.bench.neptune_relay import in_process, label
 from riot_ops.bench.neptune_scaling import jobs, senders
 from riot_ops.bench.registry import SUITES, experiments
@@ -258,6 +258,15 @@ def test_rates_of_stairs_by_hand():
     assert stairs.recovered_s() == pytest.approx(1.0)
 
 
+def test_the_power_that_the_rate_goes_with():
+    steps = [(s, 1000 / (s + 1), 1000 / (s + 1)) for s in (1.0, 2.0, 3.0)]
+    assert exponent(steps) == pytest.approx(-1)
+    assert exponent([(s, rate**0.5, rate) for s, rate, _ in steps]) == pytest.approx(-0.5)
+    assert exponent([(s, 40.0, rate) for s, rate, _ in steps]) == pytest.approx(0)  # a source that does not follow
+    assert np.isnan(exponent([(1.0, 0.0, 500.0), *steps[1:]]))
+    assert np.isnan(exponent([(1.0, 400.0, 500.0), (2.0, 300.0, 500.0)]))
+
+
 def test_the_source_follows_the_last_stage():
     stairs, sink, waited = neptune_pressure.staircase(0.2)
     assert sum(n for _, n in stairs.sent) == sink.relayed().messages == len(stairs.served)
@@ -283,6 +292,7 @@ def test_figures_of_the_staircase(monkeypatch):
     assert (found["memory"].value, found["memory"].met) == (1700, True)
     assert found["recovered"].met is True
     assert len(found["step-1/1ms"].values) == 3
+    assert found["exponent"].published == -1
 
 
 # -- the suite ---------------------------------------------------------------------------------------
@@ -290,8 +300,13 @@ def test_figures_of_the_staircase(monkeypatch):
 
 def test_published_bandwidth_is_that_of_the_throughput():
     assert THROUGHPUT.keys() == LATENCY.keys() == BANDWIDTH.keys() == set(neptune_relay.SIZES)
-    for size, rate in THROUGHPUT.items():
-        assert rate * size * 8 / 1e9 == pytest.approx(BANDWIDTH[size], abs=0.006)
+    for size, rates in THROUGHPUT.items():
+        for rate, width in ((rates.neptune, BANDWIDTH[size].neptune), (rates.storm, BANDWIDTH[size].storm)):
+            for mine, theirs in ((rate.mean, width.mean), (rate.sd, width.sd)):
+                assert mine * size * 8 / 1e9 == pytest.approx(theirs, abs=0.011)
+        assert (rates.t, rates.df) == (BANDWIDTH[size].t, BANDWIDTH[size].df)
+        assert rates.t > 0 > LATENCY[size].t
+        assert LATENCY[size].neptune.mean < LATENCY[size].neptune.p99 < LATENCY[size].storm.mean
 
 
 def made_up(rates):
@@ -306,21 +321,32 @@ def made_up(rates):
 
 def test_the_relay_has_a_figure_for_each_size_and_buffer(monkeypatch):
     monkeypatch.setattr(neptune_relay, "QUICK_SIZES", (50, 400))
-    monkeypatch.setattr(neptune_relay, "QUICK_BUFFERS", (1 << 10,))
-    rates = [200.0, 1.0, 210.0, 2.0, 220.0, 3.0, 5.0, 6.0, 7.0, 20.0, 21.0, 22.0, 19.0, 21.0, 20.0]
+    monkeypatch.setattr(neptune_relay, "QUICK_BUFFERS", (1 << 10, 1 << 14))
+    rates = [200.0, 1.0, 210.0, 2.0, 220.0, 3.0, 5.0, 6.0, 7.0, 8.0, 8.0, 8.0, 20.0, 21.0, 22.0, 19.0, 21.0, 20.0]
     found = {m.measure: m for m in neptune_relay._sweep("local", made_up(rates), True, 0.1)}
     main = found["neptune/relay/local/50B"]
-    assert (main.value, main.values, main.reach, main.published) == (210.0, (200.0, 210.0, 220.0), 2e6, THROUGHPUT[50])
+    assert (main.value, main.values, main.reach, main.published) == (210.0, (200.0, 210.0, 220.0), 2e6, 1987600.95)
+    assert "Storm 200,523 ± 51,210, Welch's t = 65.84, df = 102.68" in main.against
     assert found["neptune/relay/local/50B/1KB"].values == (5.0, 6.0, 7.0)
     assert found["neptune/relay/local/50B/1KB"].published is None
+    published = {name: one.published for name, one in found.items() if "/latency/" in name}
+    at = "neptune/relay/local/50B"
+    assert [published[f"{at}/latency/{name}"] for name in ("mean", "sd", "p99")] == [65.58, 20.21, 109.02]
+    assert published[f"{at}/16KB/latency/mean"] == 10
+    assert published[f"{at}/1KB/latency/mean"] is published[f"{at}/16KB/latency/p99"] is None
+    assert "Storm: 22,500" in found[f"{at}/latency/p99"].against
     assert found["neptune/relay/local/50B/immediate"].values == (1.0, 2.0, 3.0)
     assert found["neptune/relay/local/50B/bandwidth"].value == pytest.approx(210 * 50 * 8 / 1e9)
-    assert found["neptune/relay/local/50B/latency/p99"].published == 109.02
     assert found["neptune/relay/local/50B/welch-p"].met is True
     assert found["neptune/relay/local/400B/welch-p"].met is False
     assert found["neptune/relay/local/lost"].met is True
     shown = [one for e in neptune.EXPERIMENTS for f in e.figures for one in f.points(found.values())]
-    assert {(series, x) for series, x, _ in shown} == {("local", "50B"), ("local", "400B"), ("50B", "1KB")}
+    assert {(series, x) for series, x, _ in shown} == {
+        ("local", "50B"),
+        ("local", "400B"),
+        ("50B", "1KB"),
+        ("50B", "16KB"),
+    }
 
 
 def test_compression_compares_all_settings(monkeypatch):
@@ -349,6 +375,7 @@ def test_compression_compares_all_settings(monkeypatch):
             assert found[f"neptune/compression/{data}/{mode}/bytes"].value == pytest.approx(100.5, abs=0.5)
         tests = [name for name in found if re.fullmatch(rf"neptune/compression/{data}/throughput/.*/p", name)]
         assert len(tests) == 6
+        assert all(COMPRESSION[data] in found[name].against for name in tests)
 
 
 def test_the_suite_is_known_and_its_figures_fit():

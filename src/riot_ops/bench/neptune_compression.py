@@ -10,6 +10,7 @@ from riot_ops.bench.confidence import tukey_kramer
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.neptune_messages import FRAME, Messages, Relayed
 from riot_ops.bench.neptune_processes import OverProcesses
+from riot_ops.bench.neptune_published import COMPRESSION
 from riot_ops.core.buffering import Buffering
 from riot_ops.streams.dspbench.equipment import EquipmentSource
 
@@ -58,7 +59,7 @@ def _measures(data: str, size: int, found: dict[str, list[tuple[Relayed, float]]
     for figure, (_, values) in groups.items():
         for (a, b), tested in tukey_kramer(values).items():
             told = f"Tukey–Kramer over the four settings: {a} less {b} is {tested.statistic:,.4g}; alpha {ALPHA:g}"
-            yield Measure(f"{at}/{figure}/{a}-against-{b}/p", tested.p, "p", told)
+            yield Measure(f"{at}/{figure}/{a}-against-{b}/p", tested.p, "p", f"{told}; thesis: {COMPRESSION[data]}")
     lost = sum(r.lost + r.disorder for runs in found.values() for r, _ in runs)
     yield Measure(f"{at}/lost", lost, "messages", "lost or out of order, in all runs", 0, at_most=True)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow as pa
 from riot_ops import tasks as t
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.neptune_messages import Messages, Received
+from riot_ops.bench.neptune_published import EXPONENT
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Split
 from riot_ops.dataflow import Dataflow
@@ -112,6 +114,20 @@ def staircase(hold_s: float) -> tuple[Stairs, Received, int]:
     return stairs, sink, result.summary.buffered
 
 
+def exponent(rates: Sequence[tuple[float, float, float]]) -> float:
+    """The power of the time per message that the source's rate goes with: the slope of their logarithms.
+
+    NaN where a rate is 0, or all steps take the same.
+
+    >>> round(exponent([(1.0, 500.0, 500.0), (2.0, 333.3, 333.3), (3.0, 250.0, 250.0)]), 3)
+    -1.0
+    """
+    _, found, wanted = np.array(rates).T
+    if not found.all() or np.ptp(wanted) == 0:
+        return math.nan
+    return float(np.polyfit(-np.log(wanted), np.log(found), 1)[0])
+
+
 def backpressure(quick: bool) -> Iterator[Measure]:
     """Loss, order, rate against what the last stage could take, memory, recovery; of several runs."""
     hold_s = 1.5 if quick else 10.0
@@ -131,6 +147,8 @@ def backpressure(quick: bool) -> Iterator[Measure]:
     errors = [max(abs(rate / wanted - 1) for _, rate, wanted in one) for one in rates]
     told = "worst step of each run: source against 1/(sleep + service)"
     yield _of(f"{at}/rate-error", errors, "share", told, 0.2)
+    told = "the source's rate goes with this power of sleep + service; thesis: inversely proportional"
+    yield replace(_of(f"{at}/exponent", [exponent(one) for one in rates], "power", told), published=EXPONENT)
     bound = STAIRS.room + STAIRS.capacity
     yield _of(f"{at}/memory", [waited for _, _, waited in runs], "bytes", f"most that waited; {how}", bound)
     told = "until the source is back at half of its rate, once the last stage sleeps no more"

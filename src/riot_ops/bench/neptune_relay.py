@@ -12,7 +12,15 @@ from riot_ops.bench.data import needs
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.neptune_messages import Messages, Received, Relayed
 from riot_ops.bench.neptune_processes import OverProcesses
-from riot_ops.bench.neptune_published import BANDWIDTH, LATENCY, THROUGHPUT
+from riot_ops.bench.neptune_published import (
+    BANDWIDTH,
+    LATENCY,
+    SMALL_BUFFER,
+    SMALL_BUFFER_LATENCY,
+    THROUGHPUT,
+    Compared,
+)
+from riot_ops.bench.paper_table import short
 from riot_ops.bench.sparks import durations, folder, spark_session
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import RiotError
@@ -29,6 +37,7 @@ QUICK_SIZES, QUICK_BUFFERS = (50, 400, 10_240), (1 << 10, 1 << 14, 1 << 17)
 PACE, PACED_P99 = 1_000_000, 10.0
 #: Messages per second of a relay of 50 bytes.
 REACH = 2e6
+SMALL = f"thesis below {SMALL_BUFFER_LATENCY:g} ms at 16 KB, for messages of all sizes"
 
 Run = Callable[[Messages, Buffering], Relayed]
 
@@ -69,7 +78,8 @@ def local(quick: bool) -> Iterator[Measure]:
     ]
     how = "50 B, 1,000,000 messages/s, buffering latency"
     at = "neptune/relay/local/50B/paced"
-    yield _of(f"{at}/p99", [one.p99 for one in found], "ms", how, PACED_P99, at_most=True)
+    p99 = _of(f"{at}/p99", [one.p99 for one in found], "ms", f"{how}; {SMALL}", PACED_P99, at_most=True)
+    yield replace(p99, published=SMALL_BUFFER_LATENCY)
     yield _of(f"{at}/rate", [one.rate for one in found], "messages/s", how)
 
 
@@ -102,27 +112,37 @@ def _sweep(name: str, run: Run, quick: bool, seconds: float) -> Iterator[Measure
             some = [run(Messages(size, seconds=seconds), buffering) for _ in range(repetitions)]
             lost += sum(one.lost for one in some)
             disorder += sum(one.disorder for one in some)
-            yield from _figures(f"{at}/{label(capacity)}", some, size, f"buffers of {label(capacity)} or 10 ms", False)
+            yield from _figures(
+                f"{at}/{label(capacity)}", some, size, f"buffers of {label(capacity)} or 10 ms", capacity
+            )
     yield Measure(f"neptune/relay/{name}/lost", lost, "messages", "in all of these runs", 0, at_most=True)
     yield Measure(f"neptune/relay/{name}/disorder", disorder, "messages", "in all of these runs", 0, at_most=True)
 
 
-def _figures(at: str, found: Sequence[Relayed], size: int, how: str, main: bool = True) -> Iterator[Measure]:
-    rates = [one.rate for one in found]
+def _figures(at: str, found: Sequence[Relayed], size: int, how: str, capacity: int | None = None) -> Iterator[Measure]:
+    """Throughput, latency and bandwidth; without a capacity those that the thesis tells of for the size."""
+    rates, main = [one.rate for one in found], capacity is None
+    throughput, latency, bandwidth = (t[size] if main else None for t in (THROUGHPUT, LATENCY, BANDWIDTH))
     reach = REACH if main and at == "neptune/relay/local/50B" else None
     low, high = interval(rates)
     told = f"{how}; 95 % of the mean {low:,.0f} to {high:,.0f}"
-    published = (lambda table: table.get(size)) if main else (lambda table: None)
-    yield replace(_of(at, rates, "messages/s", told, reach), published=published(THROUGHPUT))
-    mean, deviation, p99 = published(LATENCY) or (None, None, None)
-    for name, values, paper in (
-        ("mean", [one.mean for one in found], mean),
-        ("sd", [one.deviation for one in found], deviation),
-        ("p99", [one.p99 for one in found], p99),
-    ):
-        yield replace(_of(f"{at}/latency/{name}", values, "ms", how), published=paper)
+    yield beside(_of(at, rates, "messages/s", told, reach), throughput)
+    mean = _of(f"{at}/latency/mean", [one.mean for one in found], "ms", how)
+    if capacity == SMALL_BUFFER:
+        mean = replace(mean, against=f"{how}; {SMALL}", published=SMALL_BUFFER_LATENCY)
+    yield beside(mean, latency)
+    yield beside(_of(f"{at}/latency/sd", [one.deviation for one in found], "ms", how), latency, "sd")
+    yield beside(_of(f"{at}/latency/p99", [one.p99 for one in found], "ms", how), latency, "p99")
     widths = [rate * size * 8 / 1e9 for rate in rates]
-    yield replace(_of(f"{at}/bandwidth", widths, "Gbit/s", how), published=published(BANDWIDTH))
+    yield beside(_of(f"{at}/bandwidth", widths, "Gbit/s", how), bandwidth)
+
+
+def beside(one: Measure, theirs: Compared | None, figure: str = "mean") -> Measure:
+    """A measure with what the thesis found of Neptune, and in words of Storm."""
+    if theirs is None:
+        return one
+    storm = str(theirs) if figure == "mean" else f"thesis, Storm: {short(getattr(theirs.storm, figure))}"
+    return replace(one, published=getattr(theirs.neptune, figure), against=f"{one.against}; {storm}")
 
 
 def _of(
@@ -159,8 +179,9 @@ def _on_spark(session: Any, size: int, batch: int, batches: int) -> Iterator[Mea
 
 def _figures_on_spark(size: int, rates: Sequence[float], found: Relayed, how: str) -> Iterator[Measure]:
     at = f"neptune/relay/spark/{label(size)}"
-    yield replace(_of(at, rates, "messages/s", how + ", in the later ones"), published=THROUGHPUT.get(size))
+    yield beside(_of(at, rates, "messages/s", how + ", in the later ones"), THROUGHPUT[size])
     for name, value in (("mean", found.mean), ("sd", found.deviation), ("p99", found.p99)):
-        yield Measure(f"{at}/latency/{name}", value, "ms", how + ", from reading to the step's output")
+        one = Measure(f"{at}/latency/{name}", value, "ms", how + ", from reading to the step's output")
+        yield beside(one, LATENCY[size], name)
     widths = [rate * size * 8 / 1e9 for rate in rates]
-    yield replace(_of(f"{at}/bandwidth", widths, "Gbit/s", how), published=BANDWIDTH.get(size))
+    yield beside(_of(f"{at}/bandwidth", widths, "Gbit/s", how), BANDWIDTH[size])
