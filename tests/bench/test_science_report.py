@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 from riot_ops.bench.experiment import Figure
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.science import drawing, files
+from riot_ops.bench.science.certainty import sure
 from riot_ops.bench.science.plan import Planned, planned
 from riot_ops.bench.science.store import Store
 from riot_ops.bench.science.tables import COLUMNS, confidence, to_csv
@@ -312,6 +313,77 @@ def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
     ]
     drawn = [p.svg.count("LineCollection") for p in pictures if p]
     assert drawn[1] > drawn[0]
+
+
+def test_an_interval_of_ratios_is_geometric() -> None:
+    """Student's t on logarithms: 2, 4 and 8 are as far apart as 1, 2 and 3."""
+    half = 4.302653 / math.sqrt(3)
+    ratios = Measure("x", 4.0, "ratio", values=(2.0, 4.0, 8.0))
+    assert sure(ratios)[:2] == pytest.approx((2 ** (2 - half), 2 ** (2 + half)), rel=1e-6)
+    upside_down = replace(ratios, values=(1 / 2, 1 / 4, 1 / 8))
+    assert sure(upside_down)[:2] == pytest.approx([1 / v for v in sure(ratios)[1::-1]])
+    assert sure(replace(ratios, values=(), sample=ratios.values)) == (*sure(ratios)[:3], True)
+    plain = [sure(replace(ratios, unit="s")), sure(replace(ratios, values=(0.0, 4.0, 8.0)))]
+    for found, values in zip(plain, ((2.0, 4.0, 8.0), (0.0, 4.0, 8.0)), strict=True):
+        low, high = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
+        assert found[:2] == pytest.approx((low, high))
+
+
+def test_micro_batches_have_an_interval_within_their_run() -> None:
+    values = [1.0, 9.0] * 30  # by threes they hardly differ
+    one = Measure("x", 5.0, "s", sample=tuple(values))
+    low, high, of, within = sure(one)
+    means = [11 / 3, 19 / 3] * 10
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, 19, 5, stats.sem(means)))
+    assert (of, within) == (60, True)
+    assert sure(replace(one, values=(4.0, 5.0, 6.0)))[2:] == (3, False)
+    assert sure(replace(one, sample=(1.0, 2.0)))[2:] == (1, False)
+    assert sure(replace(one, sample=(1.0, math.nan, 2.0, 3.0)))[2:] == (3, True)
+    assert sure(Measure.of_runs([one, one]))[2:] == (2, False), "parts of one run say nothing of several"
+    assert sure(Measure.of_runs([one])) == sure(one)
+
+
+@pytest.mark.parametrize("kind", ["bar", "line"])
+def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    writer = store.begin(RELAY, quick=True)
+    bound = Measure("made_up/relay/local/7B", 5.0, "messages/s", reach=9.0, lower_bound=True)
+    parts = Measure("made_up/relay/local/50B", 4.0, "messages/s", sample=(3.0, 4.0, 5.0, 4.0))
+    for one in (bound, parts):
+        assert Measure.from_json(one.to_json()) == one
+        writer.measure(one.to_json())
+    writer.end("done")
+    page = Page(files.write(store, [RELAY]).read_text(encoding="utf-8"))
+    cells = {row[0]: row for row in page.rows if len(row) == len(COLUMNS)}
+    assert cells[bound.measure][1:4] == ["≥ 5", "too few: 1", "1"]
+    assert cells[bound.measure][7] == ""
+    assert cells[parts.measure][1:4] == ["4", "2.7–5.3 within the run", "1"]
+    assert "1 of 2 measures have the interval within one run" in page.text
+    assert "1 of 2 measures are lower bounds" in page.text
+    rows = list(csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8"))))
+    assert [(row["within_run"], row["sample"], row["lower_bound"]) for row in rows] == [
+        ("False", "", "True"),
+        ("True", "3 4 5 4", "False"),
+    ]
+    figure = Figure("f", "T", r"made_up/relay/local/(?P<x>\w+)", "x", "y", kind)
+    picture = drawing.draw(figure, [bound, parts])
+    assert picture is not None
+    assert picture.note == (
+        "Thin whiskers: 95 % confidence intervals within one run, of 4 parts of it. 1 of 2 points have too few "
+        "repetitions for one. 1 of 2 points are lower bounds, marked by an arrow."
+    )
+    plain = drawing.draw(figure, [replace(bound, lower_bound=False), parts])
+    assert plain is not None
+    assert len(plain.svg) < len(picture.svg)
+
+
+@pytest.mark.parametrize(
+    ("value", "at_most", "met"), [(5.0, False, None), (9.0, False, True), (9.0, True, None), (12.0, True, False)]
+)
+def test_what_a_lower_bound_leaves_open_is_not_told(value: float, at_most: bool, met: bool | None) -> None:
+    one = Measure("x", value, "s", reach=9.0, at_most=at_most, lower_bound=True)
+    assert one.met is met
+    assert Measure.of_runs([one, replace(one, lower_bound=False)]).lower_bound
 
 
 @pytest.mark.parametrize("kind", ["bar", "line"])

@@ -8,6 +8,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -162,6 +163,28 @@ def test_what_is_said_against_a_run() -> None:
     assert marks(Run((1.0,) * 9, 100), True, 200.0) == "; short"
     assert marks(Run((1.0,) * 9, 100), False, 200.0) == ""
     assert marks(Run((1.0,), 100, (), True), True, 1.0) == "; saturated; short; source-bound"
+
+
+def test_micro_batches_of_a_run_are_no_runs(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run((1.0, 2.0, 4.0), 100, (1.0, 2.0, 4.0))
+    monkeypatch.setattr(streambench_performance, "in_process", lambda *_: run)
+    monkeypatch.setattr(streambench_performance, "_on_spark", lambda *_: run)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
+    rates, spent = (100.0, 50.0, 25.0), (1000.0, 2000.0, 4000.0)
+    for form, several in (("local", "values"), ("packed", "sample"), ("udf", "sample")):
+        given = (spark, "grep", form, lines["searches"], "1x", 1e9, streambench_performance.QUICK)
+        found = list(streambench_performance._of_form(*given))
+        assert [(one.values, one.sample) for one in found] == [
+            (of, ()) if several == "values" else ((), of) for of in (rates, spent)
+        ]
+
+
+@pytest.mark.parametrize("saturated", [True, False])
+def test_against_what_was_stopped_a_ratio_is_a_lower_bound(saturated: bool) -> None:
+    runs = {"packed": Run((1.0, 2.0, 1.0), 100), "udf": Run((4.0, 4.0), 100, saturated=saturated)}
+    (found,) = streambench_performance._ratio("grep", "packed", "udf", runs, "how", 10.0)
+    assert (found.value, found.sample, found.values, found.lower_bound) == (3.0, (4.0, 2.0), (), saturated)
+    assert found.met is (None if saturated else False)
 
 
 @pytest.mark.parametrize(("spent", "told"), [(1.0, True), (0.0, False)])

@@ -49,12 +49,13 @@ def measures(
     needs("this benchmark", "bench", "orjson", "psutil")
     if suite is not None and suite not in SUITES:
         raise ConfigError(f"--suite must be one of {', '.join(SUITES)}, got {suite!r}{did_you_mean(suite, SUITES)}")
+    known_there = ONLY.get(suite or "", program)
     for name in program:
         if name not in PROGRAMS:
             known = ", ".join(PROGRAMS)
             raise ConfigError(f"--program must be one of {known}, got {name!r}{did_you_mean(name, PROGRAMS)}")
-    if suite in ONLY and (wrong := [name for name in program if name not in ONLY[suite]]):
-        raise ConfigError(f"--program must be {' or '.join(ONLY[suite])} in the suite {suite}, got {wrong[0]!r}")
+        if name not in known_there:
+            raise ConfigError(f"--program must be {' or '.join(known_there)} in the suite {suite}, got {name!r}")
     if not 0 < scale < float("inf"):
         raise ConfigError(f"--scale must be a finite number > 0, got {scale}")
     for run in SUITES.values() if suite is None else [SUITES[suite]]:

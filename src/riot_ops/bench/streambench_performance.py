@@ -172,12 +172,17 @@ def _of_form(
         run = _on_spark(spark, name, form, data, sizes)
     marks = _marks(run, form not in IN_PROCESS, serving)
     at, how = f"streambench/{name}/{form}{where}/{scale}", _how(spark, name, form, run, data)
-    yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, values=run.rates)
+
+    def several(values: tuple[float, ...]) -> dict[str, Any]:
+        """Of runs in process, or of the micro-batches of one run."""
+        return {"values" if form in IN_PROCESS else "sample": values}
+
+    yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, **several(run.rates))
     if run.latency_s:
         spent = tuple(1e3 * s for s in run.latency_s)
         text = "mean time from fetching a record to the end of its "
         text += "batch" if form in IN_PROCESS else "micro-batch"
-        yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", values=spent)
+        yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", **several(spent))
     if run.line_us > 0:  # what ends between two ticks of the system's clock is 0
         text = f"processor time of all processes, {run.cost}"
         yield Measure(f"{at}/processor", run.line_us, "µs/record", f"{text}; {how}{marks}")
@@ -232,9 +237,9 @@ def _ratio(
     """How many times as fast one form is as another, by time and by processor time."""
     ours, theirs = runs[one], runs[other]
     ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
-    lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
+    how += "; that was stopped" if theirs.saturated else ""
     at = f"streambench/{name}/{one}-vs-{other}"
-    yield Measure(at, median(ratios), "ratio", how + lower, reach, values=ratios)
+    yield Measure(at, median(ratios), "ratio", how, reach, sample=ratios, lower_bound=theirs.saturated)
     if ours.line_us > 0 and theirs.line_us > 0:
         how = f"the same in processor time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
         yield Measure(f"{at}-processor", theirs.line_us / ours.line_us, "ratio", how)
