@@ -290,8 +290,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert found[f"streambench/grep/packed-cluster/1x/{what}"].value > 0
     assert "streambench/grep/udf/1x/throughput" not in found
     fastest = found["streambench/between/fastest/1x"]
-    rate = found["streambench/grep/packed/1x/throughput"].value
-    assert fastest.value == pytest.approx(60 * rate / 1e6, rel=0.05)
+    assert f", {fastest.value:.3g} MB/s" in found["streambench/grep/packed/1x/throughput"].against
     for form in chosen:
         one = found[f"streambench/grep/{form}/1x/throughput"]
         assert one.value > 0
