@@ -16,7 +16,7 @@ from pathlib import Path
 from riot_ops.bench.paper_table import loads, short
 from riot_ops.bench.science.plan import REPORTS, planned
 from riot_ops.bench.science.store import Result, Store
-from riot_ops.bench.science.tables import confidence
+from riot_ops.bench.science.tables import amount, confidence
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "papers"
 #: Beside what should reach something, what a form comes to whose steps take next to nothing.
@@ -45,7 +45,7 @@ def measured(results: Sequence[Result]) -> list[str]:
                 continue
             reach = "" if m.reach is None else f"{'≤' if m.at_most else '≥'} {short(m.reach)}"
             theirs = "" if m.published is None else short(m.published)
-            cells = (f"`{m.measure}`", short(m.value), confidence(m), str(len(m.runs)), m.unit, theirs, reach, loads(m))
+            cells = (f"`{m.measure}`", amount(m), confidence(m), str(len(m.runs)), m.unit, theirs, reach, loads(m))
             lines.append("| " + " | ".join(cells) + " |")
     if not lines:
         return []

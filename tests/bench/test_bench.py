@@ -20,6 +20,7 @@ from riot_ops.bench.kernels import CODES, LOOKUP, task_under_test
 from riot_ops.bench.keyed import kalman_flow
 from riot_ops.bench.measure import Measure, kernel_times
 from riot_ops.bench.opponents.windows import means, plain_means
+from riot_ops.bench.sparks import rate_of
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.streams.city import CitySource
@@ -108,6 +109,24 @@ def test_run_prints_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert "growth/a" in shown
     assert "on local[2]" in shown
     assert "no" in shown
+
+
+def test_a_table_marks_lower_bounds_and_shows_the_range_of_micro_batches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = Measure("growth/a", 3.0, "ratio", sample=(2.0, 3.0, 5.0), lower_bound=True)
+    monkeypatch.setattr("riot_ops.bench.growth.measures", lambda quick: iter([one]))
+    bench.run("growth")
+    shown = capsys.readouterr().out
+    assert ">= 3" in shown
+    assert "2–5" in shown
+
+
+def test_a_query_that_was_stopped_tells_so() -> None:
+    assert rate_of(([7.0, 2.0, 1.0], None), 10, 60.0) == (7.5, "", False)
+    assert rate_of(([4.0], 60.0), 10, 60.0) == (2.5, "; the first micro-batch only", False)
+    assert rate_of(([], 20.0), 10, 60.0) == (0.5, "; none finished within 60 s", True)
+    assert rate_of(([], None), 60, 60.0).value == 1.0
 
 
 def test_runs_are_repeated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

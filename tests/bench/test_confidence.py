@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from riot_ops.bench.confidence import interval, tukey_kramer, welch
+from riot_ops.bench.confidence import batch_means, interval, tukey_kramer, welch
 from riot_ops.core.errors import ConfigError, MissingExtraError
 
 
@@ -42,6 +42,15 @@ def test_two_values_have_an_interval_and_one_has_none():
     assert interval([4.0, 4.0]) == (4.0, 4.0)
     assert interval([0.1, 0.1, 0.1]) == (0.1, 0.1)
     assert all(map(math.isnan, (*interval([4.0]), *interval([]))))
+
+
+def test_batch_means_are_of_successive_parts():
+    assert batch_means([5.0, 1.0, 2.0]) == [5.0, 1.0, 2.0]
+    assert batch_means([1.0, 3.0, 10.0, 20.0, 30.0], most=2) == [14 / 3, 25.0]
+    assert batch_means([]) == []
+    assert len(batch_means([1.0] * 1000)) == 20
+    with pytest.raises(ConfigError, match="most must be >= 1, got 0"):
+        batch_means([1.0], most=0)
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, math.nan])

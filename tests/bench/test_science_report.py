@@ -1,11 +1,10 @@
-"""The page, the pictures and the other files of a report, from made-up measures; and the command from end to end."""
+"""The page and the other files of a report, from made-up measures; and the command from end to end."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -17,19 +16,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import psutil
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from riot_ops.bench.experiment import Figure
-from riot_ops.bench.measure import Measure
-from riot_ops.bench.science import drawing, files
+from riot_ops.bench.science import files
 from riot_ops.bench.science.plan import Planned, planned
 from riot_ops.bench.science.store import Store
-from riot_ops.bench.science.tables import COLUMNS, confidence, to_csv
+from riot_ops.bench.science.tables import COLUMNS, to_csv
 from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError
 from tests.bench import made_up
@@ -259,109 +255,6 @@ def test_beside_the_page(tmp_path: Path) -> None:
     assert float(first["low"]) < float(first["value"]) < float(first["high"])
     assert rows[3]["low"] == ""
     assert to_csv([]).startswith("suite,experiment,measure,value,unit,low,high,runs")
-
-
-# -- pictures --------------------------------------------------------------------------------------
-
-
-def measure(name: str, value: float, *values: float, published: float | None = None) -> Measure:
-    return Measure(name, value, "s", values=values, published=published)
-
-
-def texts(picture: drawing.Picture | None) -> list[str]:
-    assert picture is not None
-    return ["".join(node.itertext()).strip() for node in ET.fromstring(picture.svg).iter("text")]
-
-
-@pytest.mark.parametrize("kind", ["bar", "line"])
-def test_a_picture_shows_its_points(kind: str) -> None:
-    figure = Figure("f/ü 1", "T", r"s/(?P<series>\w+)/(?P<x>\w+)", "size in bytes", "rate in 1/s", kind)
-    points = [
-        measure("s/a/2K", 5.0, published=4.0),
-        measure("s/a/100B", 3.0),
-        measure("s/b/100B", 1.0),
-        measure("t", 1.0),
-    ]
-    picture = drawing.draw(figure, points)
-    shown = texts(picture)
-    assert picture is not None
-    assert {"size in bytes", "rate in 1/s", "a", "b"} <= set(shown)
-    assert any("published" in text for text in shown)
-    assert shown.index("100B") < shown.index("2K")
-    assert picture.png.startswith(b"\x89PNG")
-    assert "currentColor" in picture.svg
-    assert drawing.INK not in picture.svg
-    assert "Too few repetitions" in picture.note
-    without = drawing.draw(figure, points[1:])
-    assert not any("published" in text for text in texts(without))
-    assert drawing.draw(figure, points[3:]) is None
-    assert drawing.draw(figure, [measure("s/a/1", math.nan)]) is None
-
-
-@pytest.mark.parametrize("kind", ["bar", "line"])
-def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
-    figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y", kind)
-    assert confidence(measure("s/a", 2.0, 1.0, 3.0)) == "too few: 2"
-    assert confidence(measure("s/a", 2.0, 1.0, 3.0, math.nan)) == "too few: 2"
-    assert confidence(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2–2"
-    few, many = measure("s/a", 2.0, 1.0, 3.0), measure("s/b", 2.0, 1.0, 2.0, 3.0, 2.5)
-    pictures = [drawing.draw(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
-    assert [p.note for p in pictures if p] == [
-        "Too few repetitions for a confidence interval: 2, and 3 are needed.",
-        "Whiskers: 95 % confidence intervals of the mean, of 4 repetitions. 1 of 2 points have too few repetitions for one.",
-    ]
-    drawn = [p.svg.count("LineCollection") for p in pictures if p]
-    assert drawn[1] > drawn[0]
-
-
-@pytest.mark.parametrize("kind", ["bar", "line"])
-def test_logarithmic_axes(kind: str) -> None:
-    points = [measure(f"s/{x}", v) for x, v in ((1, 1e2), (10, 1e4), (1000, 1e6))]
-    made = {
-        log: set(texts(drawing.draw(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, log), points)))
-        for log in ("", "x", "y", "xy")
-    }
-    assert "10,000" in made["y"]
-    assert "10,000" not in made[""]
-    assert "10,000" in made["xy"]
-    if kind == "line":
-        figure = Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", "line")
-        places = [
-            drawing.draw(figure, points),
-            drawing.draw(Figure("f", "T", figure.pattern, "x", "y", "line", "x"), points),
-        ]
-        assert places[0] is not None
-        assert places[1] is not None
-        assert places[0].svg != places[1].svg
-    zero = [*points, measure("s/5", 0.0)]
-    assert drawing.draw(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
-
-
-def test_a_line_of_one_position_tells_what_each_series_has_there() -> None:
-    figure = Figure("f", "T", r"s/(?P<series>\w+)/(?P<x>\d+)x", "scale", "y", "line", "xy")
-    shown = texts(drawing.draw(figure, [measure("s/a/3x", 2.0), measure("s/b/3x", 4.0)]))
-    assert {"a", "b", "scale: 3"} <= set(shown)
-    assert "scale" in texts(drawing.draw(figure, [measure("s/a/3x", 2.0), measure("s/a/4x", 4.0)]))
-
-
-def test_of_many_positions_below_a_line_some_are_told() -> None:
-    figure = Figure("f", "T", r"s/(?P<x>\d+)", "actions", "y", "line")
-    few, many = (texts(drawing.draw(figure, [measure(f"s/{i}", 2.0) for i in range(n)])) for n in (12, 40))
-    assert {str(i) for i in range(12)} <= set(few)
-    assert "40" in many or "30" in many
-    assert not {"11", "13", "17"} & set(many)
-
-
-def test_many_bars_lie() -> None:
-    figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y")
-    boxes = []
-    for n in (3, 40):
-        picture = drawing.draw(figure, [measure(f"s/word{i}", i + 1.0) for i in range(n)])
-        assert picture is not None
-        found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture.svg)
-        assert found
-        boxes.append(float(found[2]) / float(found[1]))
-    assert boxes[0] < 1 < boxes[1]
 
 
 # -- the command -----------------------------------------------------------------------------------

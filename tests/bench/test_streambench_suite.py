@@ -8,6 +8,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from riot_ops.bench.streambench_cost import Cost, Watch
 from riot_ops.bench.streambench_data import NumberedLines, read_rate, write_numbered
 from riot_ops.bench.streambench_forms import PROGRAMS, digest, settled
 from riot_ops.bench.streambench_performance import Sizes
+from riot_ops.bench.streambench_published import published
 from riot_ops.bench.streambench_runs import Run, agreed, in_process
 from riot_ops.bench.validation import plain_results
 from riot_ops.command.cli import app
@@ -164,6 +166,78 @@ def test_what_is_said_against_a_run() -> None:
     assert marks(Run((1.0,), 100, (), True), True, 1.0) == "; saturated; short; source-bound"
 
 
+def test_micro_batches_of_a_run_are_no_runs(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run((1.0, 2.0, 4.0), 100, (1.0, 2.0, 4.0))
+    monkeypatch.setattr(streambench_performance, "in_process", lambda *_: run)
+    monkeypatch.setattr(streambench_performance, "_on_spark", lambda *_: run)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
+    rates, spent = (100.0, 50.0, 25.0), (1000.0, 2000.0, 4000.0)
+    for form, several in (("local", "values"), ("packed", "sample"), ("udf", "sample")):
+        given = (spark, "grep", form, lines["searches"], "1x", 1e9, streambench_performance.QUICK)
+        found = list(streambench_performance._of_form(*given))
+        assert [(one.values, one.sample) for one in found] == [
+            (of, ()) if several == "values" else ((), of) for of in (rates, spent)
+        ]
+
+
+def test_programs_against_one_another(lines: dict[str, NumberedLines]) -> None:
+    of = {
+        "identity/packed/2x/throughput": (8.0, 6.0, 9.0),
+        "wordcount/packed/2x/throughput": (2.0, 3.0),
+        "wordcount/packed/1x/throughput": (1.0,),
+        "wordcount/local/2x/throughput": (99.0,),
+        "statistics/packed/2x/throughput": (3.0,),
+        "identity/packed/2x/latency": (1.0, 2.0),
+        "statistics/packed/2x/latency": (10.0, 10.0),
+    }
+    found = {f"streambench/{k}": Measure(f"streambench/{k}", v[0] * 1e6, "x", sample=v) for k, v in of.items()}
+    data = {name: lines[application(name).inputs["lines"]] for name in ("identity", "wordcount", "statistics")}
+    made = {m.measure: m for m in streambench_performance.between(data, found, 2)}
+    at = "streambench/between"
+    assert list(made) == [f"{at}/fastest/2x", f"{at}/identity-vs-wordcount/2x", f"{at}/statistics-vs-identity/2x"]
+    fastest, rates, latencies = made.values()
+    assert fastest.value == pytest.approx(3 * lines["packets"].line_bytes)
+    assert fastest.against == "packed statistics, the fastest program"
+    assert (rates.value, rates.sample) == (3.0, (4.0, 2.0))
+    assert (latencies.value, latencies.sample) == (7.5, (10.0, 5.0))
+    (alone,) = streambench_performance.between(data, found, 1)
+    assert alone.measure == f"{at}/fastest/1x"
+    assert list(streambench_performance.between(data, {}, 1)) == []
+
+
+def test_the_papers_figures_stand_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {
+        "streambench/between/fastest/10x": 100.0,
+        "streambench/between/identity-vs-wordcount/1x": 2.5,
+        "streambench/between/statistics-vs-identity/4x": 5.0,
+        "streambench/grep/packed/1x/latency": 1000.0,
+        "streambench/wordcount/packed-cluster/10x/latency": 1000.0,
+        "streambench/distinct/state/2x/latency": 1000.0,
+        "streambench/statistics/packed/1x/latency": None,
+        "streambench/grep/local/1x/latency": None,
+        "streambench/grep/packed/1x/throughput": None,
+        "streambench/saturation/statistics/packed/volume": 50e6,
+        "streambench/saturation/wordcount/packed/volume": None,
+        "streambench/durability/200000/availability": 100.0,
+        "streambench/durability/1e+06/availability": 100.0,
+    }
+    own = Measure("streambench/durability/1/availability", 1.0, "%", published=7.0)
+    monkeypatch.setattr(
+        streambench, "SUITES", {"knobs": lambda *_: iter([*(Measure(name, 1.0, "x") for name in wanted), own])}
+    )
+    assert {m.measure: m.published for m in streambench.measures()} == {**wanted, own.measure: 7.0}
+    known = {form for name in PROGRAMS for form in streambench_runs.form_names(name)} - {*streambench_runs.IN_PROCESS}
+    assert all(published(f"streambench/grep/{form}/1x/latency") == 1000.0 for form in known)
+
+
+@pytest.mark.parametrize("saturated", [True, False])
+def test_against_what_was_stopped_a_ratio_is_a_lower_bound(saturated: bool) -> None:
+    runs = {"packed": Run((1.0, 2.0, 1.0), 100), "udf": Run((4.0, 4.0), 100, saturated=saturated)}
+    (found,) = streambench_performance._ratio("grep", "packed", "udf", runs, "how", 10.0)
+    assert (found.value, found.sample, found.values, found.lower_bound) == (3.0, (4.0, 2.0), (), saturated)
+    assert found.met is (None if saturated else False)
+
+
 @pytest.mark.parametrize(("spent", "told"), [(1.0, True), (0.0, False)])
 def test_processor_times_too_short_to_be_told_are_not_compared(
     spent: float, told: bool, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
@@ -215,6 +289,8 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     for what in ("throughput", "latency"):
         assert found[f"streambench/grep/packed-cluster/1x/{what}"].value > 0
     assert "streambench/grep/udf/1x/throughput" not in found
+    fastest = found["streambench/between/fastest/1x"]
+    assert f", {fastest.value:.3g} MB/s" in found["streambench/grep/packed/1x/throughput"].against
     for form in chosen:
         one = found[f"streambench/grep/{form}/1x/throughput"]
         assert one.value > 0
@@ -238,6 +314,8 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         "streambench-scales": 1,
         "streambench-processor": sum(f"streambench/grep/{form}/1x/processor" in spent for form in chosen),
         "streambench-ratios": 3,
+        "streambench-between": 0,
+        "streambench-latency": 1,
     }
 
 

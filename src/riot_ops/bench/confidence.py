@@ -11,7 +11,7 @@ import numpy as np
 
 from riot_ops.core.errors import ConfigError, MissingExtraError
 
-__all__ = ["Difference", "interval", "tukey_kramer", "welch"]
+__all__ = ["Difference", "batch_means", "interval", "tukey_kramer", "welch"]
 
 
 class Difference(NamedTuple):
@@ -42,6 +42,20 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
     half = float(_stats().t.ppf(0.5 + level / 2, len(values) - 1)) * error
     return mean - half, mean + half
+
+
+def batch_means(values: Sequence[float], most: int = 20) -> list[float]:
+    """Means of successive parts of a run, as equal as can be, and no more than so many.
+
+    What follows on one another in a run is alike; means of long parts are that hardly.
+
+    >>> batch_means([1.0, 3.0, 5.0, 7.0], most=2)
+    [2.0, 6.0]
+    """
+    if most < 1:
+        raise ConfigError(f"most must be >= 1, got {most}")
+    parts = np.array_split(np.asarray(values, np.float64), min(most, len(values)) or 1)
+    return [float(part.mean()) for part in parts if part.size]
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> Difference:

@@ -13,7 +13,7 @@ from riot_ops.bench.data import Discard
 from riot_ops.bench.dspbench_lines import PARTS, Lines, write_lines
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.opponents.dspbench_spark.opponent import Opponent
-from riot_ops.bench.sparks import durations, progress, timed_query
+from riot_ops.bench.sparks import Rate, durations, progress, rate_of, timed_query
 from riot_ops.core.errors import RiotError
 
 __all__ = ["counted", "on_one_core", "on_spark", "opponent", "packed", "text"]
@@ -65,12 +65,13 @@ def on_spark(spark: Any, data: Lines, base: Path, batch: int, limit_s: float) ->
     fast = packed(spark, data, given.parameters, batch, len(given.first))[0]
     said = f"{where}; {', '.join(f'{k}={v}' for k, v in given.parameters.items())}".rstrip("; ")
     yield Measure(f"{at}/spark-same", fast, "lines/s", how.format(said))
-    slow, note = idiomatic(spark, data, base / "idiomatic", given, build, batch, limit_s)
-    yield Measure(f"{at}/spark-idiomatic", slow, "lines/s", how.format(where) + note)
+    slow = idiomatic(spark, data, base / "idiomatic", given, build, batch, limit_s)
+    yield Measure(f"{at}/spark-idiomatic", slow.value, "lines/s", how.format(where) + slow.note)
     reach = 10 if given.python else 1
     more = f"; {wanted:,} records to {theirs:,}" if wanted > theirs else ""
-    against = f"{given.by}; both with micro-batches of {batch:,} lines{more}{note}"
-    yield Measure(f"{at}/spark-vs-idiomatic", fast / slow, "ratio", against, reach)
+    against = f"{given.by}; both with micro-batches of {batch:,} lines{more}{slow.note}"
+    gain = fast / slow.value
+    yield Measure(f"{at}/spark-vs-idiomatic", gain, "ratio", against, reach, lower_bound=slow.stopped)
 
 
 def on_one_core(spark: Any, data: Lines, batch: int, two: float) -> Iterator[Measure]:
@@ -126,16 +127,9 @@ def counted(spark: Any, data: Lines, base: Path, given: Opponent, build: Any) ->
     return sum(p["observedMetrics"]["results"]["rows"] for p in progress(query) if p.get("observedMetrics"))
 
 
-def idiomatic(
-    spark: Any, data: Lines, base: Path, given: Opponent, build: Any, batch: int, limit_s: float
-) -> tuple[float, str]:
-    """Lines per second of plain PySpark in micro-batches of so many lines of each source, and a remark."""
+def idiomatic(spark: Any, data: Lines, base: Path, given: Opponent, build: Any, batch: int, limit_s: float) -> Rate:
+    """Lines per second of plain PySpark in micro-batches of so many lines of each source."""
     frame = build(text(spark, data, base / "in", PARTS, given.first))
     with _store(spark, given):
-        done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
-    lines = batch * (len(data.files) - len(given.first))
-    if done[1:]:
-        return median(lines / s for s in done[1:]), ""
-    if done:
-        return lines / done[0], "; the first micro-batch only"
-    return lines / (unfinished or limit_s), f"; none finished within {limit_s:g} s, so the ratio is a lower bound"
+        timed = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
+    return rate_of(timed, batch * (len(data.files) - len(given.first)), limit_s)

@@ -10,7 +10,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.bench.data import READINGS, Discard, RecordFiles, write_readings
 from riot_ops.bench.measure import Measure, median
-from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
+from riot_ops.bench.sparks import durations, folder, rate_of, spark_session, timed_query
 
 __all__ = ["kalman", "kalman_flow", "measures"]
 
@@ -142,15 +142,9 @@ def _against_per_key(
     how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
     ours = median(rows / s for _ in range(repetitions) for s in sides.packed(data, each, rows)[1:])
     what = f"transformWithStateInPandas per key, Python arithmetic; both with micro-batches of {rows:,} rows"
-    done, unfinished = sides.per_key(data, each, rows, limit_s)
-    if done[1:]:
-        theirs = median(rows / s for s in done[1:])
-    elif done:
-        theirs = rows / done[0]
-        what += f"; the first one only, the next did not finish within {limit_s:g} s"
-    else:
-        theirs = rows / (unfinished or limit_s)
-        what += f"; none finished within {limit_s:g} s, so the ratio is a lower bound"
+    theirs = rate_of(sides.per_key(data, each, rows, limit_s), rows, limit_s)
+    what += theirs.note
     yield Measure(f"keyed/packed-beside-per-key{suffix}/{keys}", ours, "rows/s", how)
-    yield Measure(f"keyed/per-key{suffix}/{keys}", theirs, "rows/s", what)
-    yield Measure(f"keyed/vs-per-key{suffix}/{keys}", ours / theirs, "ratio", what, reach)
+    yield Measure(f"keyed/per-key{suffix}/{keys}", theirs.value, "rows/s", what)
+    gain = ours / theirs.value
+    yield Measure(f"keyed/vs-per-key{suffix}/{keys}", gain, "ratio", what, reach, lower_bound=theirs.stopped)

@@ -52,6 +52,10 @@ class Measure:
         Whether the value should stay below the reach instead of above.
     values : tuple of float
         The value in each run, where there were several; ``value`` is their median.
+    sample : tuple of float
+        The value in each part of a single run, such as its micro-batches, in their order.
+    lower_bound : bool
+        Whether all that is known is that it is so much or more, as where something was stopped.
     load : tuple of (float, float)
         Of each run: the machine's load average over a minute (:func:`os.getloadavg`) before it began, and
         when the figure was found. The latter counts the threads of the benchmark itself.
@@ -75,13 +79,16 @@ class Measure:
     values: tuple[float, ...] = ()
     load: tuple[tuple[float, float], ...] = ()
     published: float | None = None
+    sample: tuple[float, ...] = ()
+    lower_bound: bool = False
 
     @property
     def met(self) -> bool | None:
-        """Whether the value reaches what it should; None where nothing is asked."""
+        """Whether the value reaches what it should; None where nothing is asked, or a lower bound leaves it open."""
         if self.reach is None:
             return None
-        return self.value <= self.reach if self.at_most else self.value >= self.reach
+        met = self.value <= self.reach if self.at_most else self.value >= self.reach
+        return None if self.lower_bound and met == self.at_most else met
 
     @property
     def runs(self) -> tuple[float, ...]:
@@ -92,6 +99,8 @@ class Measure:
     def of_runs(cls, runs: Sequence[Measure]) -> Measure:
         """One figure of several runs: the median, and all values; what else there is to say is the last run's.
 
+        What parts of one run came to says nothing of several. The median is a lower bound where any of them is.
+
         >>> found = Measure.of_runs([Measure("x", v, "ms", load=((0.0, 1.0),)) for v in (3.0, 9.0, 4.0)])
         >>> found.value, found.values, len(found.load)
         (4.0, (3.0, 9.0, 4.0), 3)
@@ -99,18 +108,29 @@ class Measure:
         values = tuple(v for run in runs for v in run.runs)
         known = [v for v in values if math.isfinite(v)]
         load = tuple(pair for run in runs for pair in run.load)
-        return replace(runs[-1], value=median(known) if known else math.nan, values=values, load=load)
+        return replace(
+            runs[-1],
+            value=median(known) if known else math.nan,
+            values=values if len(values) > 1 else (),
+            load=load,
+            sample=runs[-1].sample if len(values) == 1 else (),
+            lower_bound=any(run.lower_bound for run in runs),
+        )
 
     @classmethod
     def from_json(cls, line: str) -> Measure:
         """What :meth:`to_json` wrote; null is NaN.
 
-        >>> one = Measure("x", 2.0, "ms", "y", 1.5, "z", values=(1.0, 2.0, 3.0), load=((0.5, 1.0),))
+        >>> one = Measure("x", 2.0, "ms", "y", 1.5, "z", values=(1.0, 2.0, 3.0), load=((0.5, 1.0),), lower_bound=True)
         >>> Measure.from_json(one.to_json()) == one
         True
         """
         found = json.loads(line)
-        values = tuple(math.nan if v is None else float(v) for v in found["values"])
+
+        def several(values: Iterable[float | None]) -> tuple[float, ...]:
+            return tuple(math.nan if v is None else float(v) for v in values)
+
+        values = several(found["values"])
         return cls(
             found["measure"],
             math.nan if found["value"] is None else float(found["value"]),
@@ -122,10 +142,15 @@ class Measure:
             values if len(values) > 1 else (),
             tuple((a, b) for a, b in found["load"]),
             found["published"],
+            several(found.get("sample", ())),
+            found.get("lower_bound", False),
         )
 
     def to_json(self) -> str:
-        """One line of JSON; values have four digits, and are null where there are none."""
+        """One line of JSON; values have four digits, and are null where there are none.
+
+        A sample is there where there is one, and a lower bound where it is one.
+        """
 
         def plain(value: float) -> float | None:
             return float(f"{value:.4g}") if math.isfinite(value) else None
@@ -142,6 +167,8 @@ class Measure:
                 "published": self.published,
                 "load": self.load,
                 "machine": self.machine,
+                **({"sample": [plain(v) for v in self.sample]} if self.sample else {}),
+                **({"lower_bound": True} if self.lower_bound else {}),
             },
             ensure_ascii=False,
         )
@@ -267,12 +294,12 @@ def kernel_times() -> Iterator[KernelTimes]:
 
 
 def table(measures: Iterable[Measure]) -> Any:
-    """A table for the terminal; the value is the median where there were several runs."""
+    """A table for the terminal; the value is the median where there were several runs, or parts of one."""
     from rich.markup import escape
     from rich.table import Table
 
     found = list(measures)
-    several = any(len(m.runs) > 1 for m in found)
+    several = any(len(m.values or m.sample) > 1 for m in found)
     shown = Table(show_edge=False)
     shown.add_column("measure")
     titles = [("median" if several else "value", "right"), ("unit", "left"), ("reach", "right"), ("met", "left")]
@@ -284,7 +311,8 @@ def table(measures: Iterable[Measure]) -> Any:
         reach = "" if m.reach is None else f"{'<=' if m.at_most else '>='} {_number(m.reach)}"
         met = "" if m.met is None else "[green]yes[/]" if m.met else "[red]no[/]"
         name = f"[bold]{escape(m.measure)}[/]" + (f"\n[dim]{escape(m.against)}[/]" if m.against else "")
-        cells = [name, _number(m.value), *([span(m.runs)] if several else []), m.unit, reach, met]
+        value = ">= " * m.lower_bound + _number(m.value)
+        cells = [name, value, *([span(m.values or m.sample)] if several else []), m.unit, reach, met]
         shown.add_row(*cells)
     return shown
 

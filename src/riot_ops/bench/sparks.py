@@ -10,11 +10,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from riot_ops.bench.data import needs
+from riot_ops.bench.measure import median
 
-__all__ = ["durations", "folder", "micro_batches", "progress", "spark_session", "timed_query"]
+__all__ = ["Rate", "durations", "folder", "micro_batches", "progress", "rate_of", "spark_session", "timed_query"]
+
+
+class Rate(NamedTuple):
+    """Rows per second of a query, a remark, and whether it was stopped before a micro-batch was done.
+
+    In that case it is at most so fast, and what is compared with it by so much faster, or more.
+    """
+
+    value: float
+    note: str
+    stopped: bool
 
 
 @contextmanager
@@ -90,3 +102,19 @@ def timed_query(
             done = durations(query)
             return done, time.monotonic() - begun - sum(done)
     return durations(query), None
+
+
+def rate_of(timed: tuple[list[float], float | None], rows: int, limit_s: float) -> Rate:
+    """What :func:`timed_query` found, of micro-batches of so many rows; the first counts where it is the only one.
+
+    >>> rate_of(([9.0, 2.0, 1.0, 4.0], None), 100, 60.0)
+    Rate(value=50.0, note='', stopped=False)
+    >>> rate_of(([], 50.0), 100, 50.0)
+    Rate(value=2.0, note='; none finished within 50 s', stopped=True)
+    """
+    done, unfinished = timed
+    if done[1:]:
+        return Rate(median(rows / s for s in done[1:]), "", False)
+    if done:
+        return Rate(rows / done[0], "; the first micro-batch only", False)
+    return Rate(rows / (unfinished or limit_s), f"; none finished within {limit_s:g} s", True)

@@ -9,7 +9,7 @@ from typing import Any
 from riot_ops.bench.data import Discard, LineFiles, block_stats, needs, write_city
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, median, one_core, seconds
-from riot_ops.bench.sparks import durations, folder, spark_session, timed_query
+from riot_ops.bench.sparks import Rate, durations, folder, rate_of, spark_session, timed_query
 from riot_ops.bench.stats_frames import by_frames, nothing_but_writing
 from riot_ops.core.errors import RiotError
 from riot_ops.runtime.parallel import available
@@ -51,15 +51,17 @@ def measures(quick: bool = False) -> Iterator[Measure]:
             )
             yield from _frames(spark, base, data, large, fast, repetitions)
             for suffix, batch, ours, reach in (("", large, fast, 20), ("-small-batches", small, same, 18)):
-                slow, note = _idiomatic(spark, base, data, batch, limit_s)
-                yield Measure(f"stats/spark-idiomatic{suffix}", slow, "messages/s", how.format(batch) + note)
+                slow = _idiomatic(spark, base, data, batch, limit_s)
+                told = how.format(batch) + slow.note
+                yield Measure(f"stats/spark-idiomatic{suffix}", slow.value, "messages/s", told)
                 yield Measure(
                     f"stats/spark-vs-idiomatic{suffix}",
-                    ours / slow,
+                    ours / slow.value,
                     "ratio",
                     "from_json, explode, transformWithStateInPandas per key; both with micro-batches of "
-                    f"{batch:,} messages{note}",
+                    f"{batch:,} messages{slow.note}",
                     reach,
+                    lower_bound=slow.stopped,
                 )
 
 
@@ -143,17 +145,12 @@ def _text(spark: Any, part: Path, data: Path, messages: int, batch: int) -> Any:
     return spark.readStream.option("maxFilesPerTrigger", batch // EACH).text(str(part))
 
 
-def _idiomatic(spark: Any, base: Path, data: Path, batch: int, limit_s: float) -> tuple[float, str]:
+def _idiomatic(spark: Any, base: Path, data: Path, batch: int, limit_s: float) -> Rate:
     from riot_ops.bench.opponents.stats_spark import stats
 
     out = base / f"idiomatic-{batch}"
     lines = _text(spark, base / f"part-{batch}", data, 2 * batch, batch)
-    done, unfinished = timed_query(stats(lines), base / f"checkpoint-{batch}", "parquet", limit_s, out)
-    if done[1:]:
-        return median(batch / s for s in done[1:]), ""
-    if done:
-        return batch / done[0], "; the first micro-batch only"
-    return batch / (unfinished or limit_s), f"; none finished within {limit_s:g} s, so the ratio is a lower bound"
+    return rate_of(timed_query(stats(lines), base / f"checkpoint-{batch}", "parquet", limit_s, out), batch, limit_s)
 
 
 _SIDES = "local|plain-python|spark|spark-idiomatic|frames|frames-bound|count-only|count-only-plain-python"

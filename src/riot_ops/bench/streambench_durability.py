@@ -150,9 +150,9 @@ def _figures(at: str, query: Any, seen: Seen, seconds: float) -> Iterator[Measur
     share = availability(delays, LIMIT_S)
     ended = "" if query.active else "; the query ended before"
     how = f"packed word count, {slots} marks in {seconds:g} s, each to be seen within {LIMIT_S:g} s{ended}"
-    yield Measure(f"{at}/availability", share, "%", how, 100, published=100)
-    known = [1000 * delay for delay in delays if delay is not None]
+    yield Measure(f"{at}/availability", share, "%", how, 100)
+    known = tuple(1000 * delay for delay in delays if delay is not None)
     if known:
-        yield Measure(f"{at}/latency", median(known), "ms", "from when a mark was due until it was seen")
+        yield Measure(f"{at}/latency", median(known), "ms", "from when a mark was due until it was seen", sample=known)
     read = max(query.summary.messages, 1)
     yield Measure(f"{at}/failed", 100 * seen.rejected / read, "%", f"of {read:,} records", 0, at_most=True)

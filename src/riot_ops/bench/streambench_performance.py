@@ -17,7 +17,7 @@ from riot_ops.bench.streambench_forms import PROGRAMS, forms
 from riot_ops.bench.streambench_runs import IN_PROCESS, Run, agreed, form_names, in_process, on_spark, packed
 from riot_ops.dataflows.applications import application
 
-__all__ = ["REACH", "Sizes", "performance"]
+__all__ = ["REACH", "Sizes", "between", "performance"]
 
 #: The packed form against Spark's own expressions.
 REACH = {"wordcount": 1.0, "distinct": 1.0, "statistics": 1.0}
@@ -108,6 +108,7 @@ def performance(
     order = list(programs)
     random.Random(1).shuffle(order)  # noqa: S311
     made: dict[tuple[str, int], tuple[NumberedLines, float]] = {}
+    found: dict[str, Measure] = {}
     with folder() as base:
         with spark_session(jvm="full") as spark:
             for stream in dict.fromkeys(map(_stream, order)):
@@ -118,11 +119,15 @@ def performance(
                         if not number:
                             agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
                         for form in (one for one in form_names(name) if one not in sizes.without):
-                            yield from _of_form(spark, name, form, data, f"{times}x", serving, sizes)
+                            for one in _of_form(spark, name, form, data, f"{times}x", serving, sizes):
+                                yield one
+                                found[one.measure] = one
                 lines = sizes.large * scale
                 large = write_numbered(stream, base / f"{stream}-large", 1, _even(min(lines, sizes.written)))
                 for name in chosen:
                     yield from _compared(spark, name, large, int(lines) // large.each, sizes)
+            for times in sizes.scales:
+                yield from between({name: made[_stream(name), times][0] for name in order}, found, times)
         chosen = [name for name in order if name in sizes.cluster]
         if not chosen:
             return
@@ -133,6 +138,25 @@ def performance(
                 for times in sizes.scales:
                     data, serving = made[_stream(name), times]
                     yield from _of_form(spark, name, "packed", data, f"{times}x", serving, sizes, "-cluster")
+
+
+def between(data: Mapping[str, NumberedLines], found: Mapping[str, Measure], times: int) -> Iterator[Measure]:
+    """How packed programs stand to one another at a scale, which is what the papers tell of them."""
+
+    def packed_of(name: str, what: str) -> Measure | None:
+        return found.get(f"streambench/{name}/packed/{times}x/{what}")
+
+    at = "streambench/between"
+    rates = {name: one.value * data[name].line_bytes / 1e6 for name in data if (one := packed_of(name, "throughput"))}
+    if rates:
+        fastest = max(rates, key=rates.__getitem__)
+        yield Measure(f"{at}/fastest/{times}x", rates[fastest], "MB/s", f"packed {fastest}, the fastest program")
+    for name, other, what in (("identity", "wordcount", "throughput"), ("statistics", "identity", "latency")):
+        one, two = packed_of(name, what), packed_of(other, what)
+        if one and two:
+            ratios = tuple(a / b for a, b in zip(one.sample, two.sample, strict=False))
+            how = f"{what} of packed programs, micro-batch by micro-batch"
+            yield Measure(f"{at}/{name}-vs-{other}/{times}x", median(ratios), "ratio", how, sample=ratios)
 
 
 def _stream(name: str) -> str:
@@ -172,12 +196,17 @@ def _of_form(
         run = _on_spark(spark, name, form, data, sizes)
     marks = _marks(run, form not in IN_PROCESS, serving)
     at, how = f"streambench/{name}/{form}{where}/{scale}", _how(spark, name, form, run, data)
-    yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, values=run.rates)
+
+    def several(values: tuple[float, ...]) -> dict[str, Any]:
+        """Of runs in process, or of the micro-batches of one run."""
+        return {"values" if form in IN_PROCESS else "sample": values}
+
+    yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, **several(run.rates))
     if run.latency_s:
         spent = tuple(1e3 * s for s in run.latency_s)
         text = "mean time from fetching a record to the end of its "
         text += "batch" if form in IN_PROCESS else "micro-batch"
-        yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", values=spent)
+        yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", **several(spent))
     if run.line_us > 0:  # what ends between two ticks of the system's clock is 0
         text = f"processor time of all processes, {run.cost}"
         yield Measure(f"{at}/processor", run.line_us, "µs/record", f"{text}; {how}{marks}")
@@ -232,9 +261,9 @@ def _ratio(
     """How many times as fast one form is as another, by time and by processor time."""
     ours, theirs = runs[one], runs[other]
     ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
-    lower = "; a lower bound, for that was stopped" if theirs.saturated else ""
+    how += "; that was stopped" if theirs.saturated else ""
     at = f"streambench/{name}/{one}-vs-{other}"
-    yield Measure(at, median(ratios), "ratio", how + lower, reach, values=ratios)
+    yield Measure(at, median(ratios), "ratio", how, reach, sample=ratios, lower_bound=theirs.saturated)
     if ours.line_us > 0 and theirs.line_us > 0:
         how = f"the same in processor time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
         yield Measure(f"{at}-processor", theirs.line_us / ours.line_us, "ratio", how)

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from riot_ops.bench.canvas import canvas
-from riot_ops.bench.confidence import interval
 from riot_ops.bench.experiment import Figure
 from riot_ops.bench.measure import Measure
+from riot_ops.bench.science.certainty import ENOUGH, Sure, sure
 
-__all__ = ["ENOUGH", "Picture", "draw", "position", "sure"]
+__all__ = ["Picture", "draw", "position"]
 
-#: Values that an interval is drawn of.
-ENOUGH = 3
 COLOURS = ("#3b82f6", "#10b981", "#a855f7", "#d97706", "#ec4899", "#64748b", "#0891b2", "#84cc16")
 THEIRS = "#ea580c"
 #: Colours of text and grid as they are drawn, and what they are in the page, which has two schemes.
@@ -49,18 +47,6 @@ class Picture:
     svg: str
     png: bytes
     note: str
-
-
-def sure(measure: Measure) -> tuple[float, float]:
-    """The interval of 95 % of the mean of a measure's runs; NaN where they are too few.
-
-    >>> sure(Measure("x", 1.0, "s", values=(1.0, 2.0)))
-    (nan, nan)
-    >>> sure(Measure("x", 1.0, "s", values=(1.0, 1.0, 1.0)))
-    (1.0, 1.0)
-    """
-    known = [v for v in measure.values if math.isfinite(v)]
-    return interval(known) if len(known) >= ENOUGH else (math.nan, math.nan)
 
 
 def position(label: str) -> float | None:
@@ -96,14 +82,26 @@ def draw(figure: Figure, measures: Sequence[Measure]) -> Picture | None:
 
 def _note(points: Sequence[tuple[str, str, Measure]]) -> str:
     """How sure a figure is, in words."""
-    runs = [sum(map(math.isfinite, m.values)) for _, _, m in points]
-    enough = [n for n in runs if n >= ENOUGH]
-    if not enough:
-        return f"Too few repetitions for a confidence interval: {max(runs)}, and {ENOUGH} are needed."
-    span = f"{min(enough)}" if min(enough) == max(enough) else f"{min(enough)} to {max(enough)}"
-    text = f"Whiskers: 95 % confidence intervals of the mean, of {span} repetitions."
-    few = len(runs) - len(enough)
-    return text + (f" {few} of {len(runs)} points have too few repetitions for one." if few else "")
+    found = [sure(m) for _, _, m in points]
+    runs, parts = ([one.of for one in found if one.known and one.within == within] for within in (False, True))
+    told = []
+    if runs:
+        told.append(f"Whiskers: 95 % confidence intervals of the mean, of {_span(runs)} repetitions.")
+    if parts:
+        told.append(f"Thin whiskers: 95 % confidence intervals within one run, of {_span(parts)} parts of it.")
+    few = [one.of for one in found if not one.known]
+    if few and not told:
+        told.append(f"Too few repetitions for a confidence interval: {max(few)}, and {ENOUGH} are needed.")
+    elif few:
+        told.append(f"{len(few)} of {len(found)} points have too few repetitions for one.")
+    if bounds := sum(m.lower_bound for _, _, m in points):
+        told.append(f"{bounds} of {len(found)} points are lower bounds, marked by an arrow.")
+    return " ".join(told)
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _order(points: Sequence[tuple[str, str, Measure]]) -> tuple[list[str], list[str], bool]:
@@ -129,9 +127,9 @@ def _bars(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]]) 
         colour = COLOURS[series.index(s) % len(COLOURS)]
         label = _once(shown, s or "measured here")
         (axes.barh if lying else axes.bar)(place, m.value, 0.92 * width, color=colour, label=label)
-        low, high = sure(m)
-        if math.isfinite(low):
-            _whisker(axes, place, low, high, lying)
+        _whisker(axes, place, sure(m), lying)
+        if m.lower_bound:
+            _arrow(axes, place, m.value, lying)
         if m.published is not None and math.isfinite(m.published):
             xy = (m.published, place) if lying else (place, m.published)
             axes.plot(*xy, "D", color=THEIRS, markeredgecolor="white", ms=6.5, label=_once(shown, "published"))
@@ -165,9 +163,9 @@ def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]])
             [x for x, _ in mine], [m.value for _, m in mine], "o-", ms=4, color=colour, label=s or "measured here"
         )
         for x, m in mine:
-            low, high = sure(m)
-            if math.isfinite(low):
-                _whisker(axes, x, low, high, False, colour)
+            _whisker(axes, x, sure(m), False, colour)
+            if m.lower_bound:
+                _arrow(axes, x, m.value, False, colour)
         theirs = [(x, m.published) for x, m in mine if m.published is not None and math.isfinite(m.published)]
         if theirs:
             label = f"{s}, published" if s else "published"
@@ -196,10 +194,18 @@ def _once(shown: set[str], label: str) -> str | None:
     return label
 
 
-def _whisker(axes: Any, place: Any, low: float, high: float, lying: bool, colour: str = INK) -> None:
-    middle, half = (low + high) / 2, (high - low) / 2
+def _whisker(axes: Any, place: Any, found: Sure, lying: bool, colour: str = INK) -> None:
+    if not found.known:
+        return
+    middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
     xy, error = ((middle, place), {"xerr": half}) if lying else ((place, middle), {"yerr": half})
-    axes.errorbar(*xy, **error, fmt="none", ecolor=colour, elinewidth=1.2, capsize=2.5)
+    axes.errorbar(*xy, **error, fmt="none", ecolor=colour, elinewidth=0.5 if found.within else 1.2, capsize=2.5)
+
+
+def _arrow(axes: Any, place: Any, value: float, lying: bool, colour: str = INK) -> None:
+    """Of a lower bound, which way it goes on."""
+    xy = (value, place) if lying else (place, value)
+    axes.plot(*xy, ">" if lying else "^", color=colour, ms=7)
 
 
 def _scale(axes: Any, figure: Figure, axis: str, values: Sequence[float]) -> None:

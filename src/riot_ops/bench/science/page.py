@@ -8,7 +8,8 @@ from html import escape
 from itertools import groupby
 
 from riot_ops.bench.measure import Measure
-from riot_ops.bench.science.drawing import ENOUGH, Picture
+from riot_ops.bench.science.certainty import ENOUGH
+from riot_ops.bench.science.drawing import Picture
 from riot_ops.bench.science.store import DONE, MISSING, Result
 from riot_ops.bench.science.tables import COLUMNS, cells, forms, remarks, reproduced, state, where
 
@@ -79,8 +80,11 @@ for (const button of document.querySelectorAll("th button"))
 METHOD = {
     "Value": "of a measure that was taken several times: the median. The column “load” is the load average of the "
     "machine over a minute, before the experiment and when the figure was found, at most.",
-    "Interval": f"the confidence interval of 95 % of the mean, by Student's t, of {ENOUGH} or more repetitions; a "
-    "measure with fewer has none, and says so.",
+    "Interval": f"the confidence interval of 95 % of the mean, by Student's t, of {ENOUGH} or more repetitions; of "
+    "ratios that of the geometric mean, from their logarithms. A measure of one run with as many parts, such as "
+    "micro-batches, has the interval “within the run”, of the means of successive parts; other runs may lie outside of "
+    "it. A measure with fewer has none, and says so.",
+    "≥": "all that is known is that it is so much or more, as where something was stopped or no more was tried.",
     "Published": "what the paper found, on its machines and with its engines: compare orders of magnitude and the "
     "order among figures, not digits.",
     "Reach": "what a measure should come to here; measures without one inform.",

@@ -10,11 +10,12 @@ from typing import Any
 
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.paper_table import loads, short
-from riot_ops.bench.science.drawing import ENOUGH, sure
+from riot_ops.bench.science.certainty import ENOUGH, sure
 from riot_ops.bench.science.store import DONE, LATE, MISSING, Result, elsewhere
 
 __all__ = [
     "COLUMNS",
+    "amount",
     "cells",
     "confidence",
     "forms",
@@ -40,26 +41,52 @@ COLUMNS = {
     "load": True,
 }
 CSV = (
-    *("suite", "experiment", "measure", "value", "unit", "low", "high", "runs", "values", "published", "reach"),
-    *("at_most", "met", "against", "load", "machine", "commit", "seed", "quick", "time"),
+    *("suite", "experiment", "measure", "value", "unit", "low", "high", "runs", "values", "within_run", "sample"),
+    *(
+        "lower_bound",
+        "published",
+        "reach",
+        "at_most",
+        "met",
+        "against",
+        "load",
+        "machine",
+        "commit",
+        "seed",
+        "quick",
+        "time",
+    ),
 )
 
 
 def confidence(measure: Measure) -> str:
-    """The interval of a measure, or how few values there are for one.
+    """The interval of a measure, whether it is of one run, or how few values there are for one.
 
     >>> confidence(Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))), confidence(Measure("x", 2.0, "s"))
     ('-0.48–4.48', 'too few: 1')
+    >>> confidence(Measure("x", 2.0, "s", sample=(1.0, 2.0, 3.0)))
+    '-0.48–4.48 within the run'
     """
-    low, high = sure(measure)
-    return f"{short(low)}–{short(high)}" if math.isfinite(low) else f"too few: {sum(map(math.isfinite, measure.runs))}"
+    found = sure(measure)
+    if not found.known:
+        return f"too few: {found.of}"
+    return f"{short(found.low)}–{short(found.high)}" + " within the run" * found.within
+
+
+def amount(measure: Measure) -> str:
+    """The value, and whether it is a lower bound.
+
+    >>> amount(Measure("x", 2.0, "s", lower_bound=True))
+    '≥ 2'
+    """
+    return "≥ " * measure.lower_bound + short(measure.value)
 
 
 def cells(measure: Measure) -> list[str]:
     """A row of :data:`COLUMNS`."""
     return [
         measure.measure,
-        short(measure.value),
+        amount(measure),
         confidence(measure),
         str(len(measure.runs)),
         measure.unit,
@@ -135,11 +162,13 @@ def remarks(result: Result) -> list[str]:
         told.append(f"{text[0].upper()}{text[1:]}.")
     if result.form == "quick":
         told.append("Quick form: not for quoting.")
-    single = sum(len(m.runs) < ENOUGH for m in result.measures)
-    if single:
-        told.append(
-            f"{single} of {len(result.measures)} measures have fewer than {ENOUGH} repetitions and so no interval."
-        )
+    of, found = len(result.measures), [sure(m) for m in result.measures]
+    if few := sum(not one.known for one in found):
+        told.append(f"{few} of {of} measures have fewer than {ENOUGH} repetitions and so no interval.")
+    if within := sum(one.within for one in found):
+        told.append(f"{within} of {of} measures have the interval within one run: runs may differ more.")
+    if bounds := sum(m.lower_bound for m in result.measures):
+        told.append(f"{bounds} of {of} measures are lower bounds, marked by ≥.")
     return told
 
 
@@ -181,11 +210,12 @@ def to_csv(results: Iterable[Result]) -> str:
     writer.writerow(CSV)
     for result in results:
         for m in result.measures:
-            low, high = sure(m)
+            found = sure(m)
             about = result.about
             value = float(f"{m.value:.6g}")  # a median of two has the digits that halving made
             row: list[Any] = [result.planned.suite, result.planned.key, m.measure, value, m.unit]
-            row += [_number(low), _number(high), len(m.runs), " ".join(f"{v:g}" for v in m.runs)]
+            row += [_number(found.low), _number(found.high), len(m.runs), " ".join(f"{v:g}" for v in m.runs)]
+            row += [found.within, " ".join(f"{v:g}" for v in m.sample), m.lower_bound]
             row += [m.published, m.reach, m.at_most, m.met, m.against]
             row += [" ".join(f"{a:g}/{b:g}" for a, b in m.load), m.machine]
             row += [about.get("commit"), about.get("seed"), about.get("quick"), about.get("time")]
