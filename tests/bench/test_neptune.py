@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.bench import neptune, neptune_compression, neptune_pressure, neptune_relay
+from riot_ops.bench import neptune, neptune_compression, neptune_pressure, neptune_relay, neptune_relay_spark
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.neptune_link import COMPRESSED, HEADER, LinkSink, LinkSource, framed, unframed
 from riot_ops.bench.neptune_messages import FRAME, SAMPLES, Messages, Received, Relayed
@@ -347,6 +348,47 @@ def test_the_relay_has_a_figure_for_each_size_and_buffer(monkeypatch):
         ("50B", "1KB"),
         ("50B", "16KB"),
     }
+
+
+def test_the_relay_on_spark_tells_what_is_missing_and_what_a_buffer_does(monkeypatch):
+    started = []
+
+    def start(flow, session, messages, *, sinks, max_records, buffering):
+        started.append((messages.total, messages.pool, max_records, buffering.capacity))
+        messages.total -= 3  # what comes last is lost
+        flow.run(messages, sinks=sinks)
+        return SimpleNamespace(wait=lambda: None, streaming=buffering.capacity)
+
+    def durations(capacity):
+        return [9.0, 1.0, 1.25] if capacity > 1024 else [9.0, 10.0, 12.5]
+
+    monkeypatch.setattr(neptune_relay_spark.Dataflow, "start", start)
+    monkeypatch.setattr(neptune_relay_spark, "durations", durations)
+    made = neptune_relay_spark.relays(None, 50, 2, 100_000, (1 << 10, 1 << 17), 50_000)
+    found = {m.measure.removeprefix("neptune/relay/spark/50B"): m for m in made}
+    block = 1 << 20
+    assert started == [
+        (6000, 65_536, 2000, block),
+        (3000, 20, 1000, 1 << 10),
+        (3000, 2621, 1000, 1 << 17),
+        (60, 65_536, 20, block),
+        (7863, 65_536, 2621, block),
+    ]
+    assert (found["/lost"].value, found["/lost"].met) == (15, False)
+    assert (found["/disorder"].value, found["/disorder"].met) == (0, True)
+    assert found[""].values == (2000, 1600)
+    assert (found[""].published, found["/buffer-128KB"].published) == (THROUGHPUT[50].neptune.mean, None)
+    assert found["/latency/p99"].published == 109.02
+    assert found["/buffer-1KB"].values == (100, 80)
+    assert found["/buffer-128KB"].values == (1000, 800)
+    assert found["/micro-batch-1KB"].values == (20, 16)
+    assert (
+        found["/welch-p"].against == "Welch, H0: blocks of 128KB are no faster than those of 1KB; t = 8.06, df = 1.02"
+    )
+    (figures,) = (one.figures for one in neptune.EXPERIMENTS if one.key == "neptune/relay/spark")
+    wanted = {(series, x) for series in ("buffer", "micro-batch") for x in ("1KB", "128KB")}
+    for figure in figures[3:]:
+        assert {(series, x) for series, x, _ in figure.points(found.values())} == wanted
 
 
 def test_compression_compares_all_settings(monkeypatch):
