@@ -115,15 +115,33 @@ EXPERIMENTS = (
         "neptune/scaling",
         "Many senders, many jobs",
         scaling,
-        "k processes send 50 B messages to one receiver, and k relays run at once on one machine. The paper found "
-        "growth until the cores are busy, then a decline; 4.7 million messages per second at one receiver of many.",
+        "k processes send 50 B messages to one receiver; k relays, and k jobs that monitor manufacturing equipment, "
+        "run at once on one machine. The paper found growth until the cores are busy, then a decline; 4.7 million "
+        "messages per second at one receiver of many; of 50 jobs on 50 nodes 100 million where they are relays, and 15 "
+        "million where they monitor equipment.",
         (
             Figure(
                 "senders", "Many senders, one receiver", r"neptune/senders/(?P<x>\d+)", "senders", "messages/s", "line"
             ),
-            Figure("jobs", "Many relays at once", r"neptune/jobs/(?P<x>\d+)", "relays", "messages/s", "line"),
+            Figure(
+                "jobs",
+                "Many jobs at once",
+                r"neptune/jobs/(?P<series>relay|equipment)/(?P<x>\d+)",
+                "jobs",
+                "messages/s",
+                "line",
+                "y",
+            ),
+            Figure(
+                "fairness",
+                "How evenly jobs share a machine",
+                r"neptune/jobs/(?P<series>relay|equipment)/(?P<x>\d+)/fairness",
+                "jobs",
+                "Jain's index",
+                "line",
+            ),
         ),
-        (15.0, 240.0),
+        (20.0, 420.0),
     ),
 )
 
