@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.bench import neptune, neptune_compression, neptune_pressure, neptune_relay
+from riot_ops.bench import (
+    neptune,
+    neptune_compression,
+    neptune_relay,
+    neptune_relay_spark,
+)
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.neptune_link import COMPRESSED, HEADER, LinkSink, LinkSource, framed, unframed
 from riot_ops.bench.neptune_messages import FRAME, SAMPLES, Messages, Received, Relayed
-from riot_ops.bench.neptune_pressure import STEPS, Stairs, exponent
 from riot_ops.bench.neptune_processes import OverProcesses, run_stage
 from riot_ops.bench.neptune_published import BANDWIDTH, COMPRESSION, LATENCY, THROUGHPUT
 from riot_ops.bench.neptune_relay import in_process, label
-from riot_ops.bench.neptune_scaling import jobs, senders
 from riot_ops.bench.registry import SUITES, experiments
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
@@ -234,67 +238,6 @@ def test_a_relay_over_processes_loses_nothing_in_one_run_after_the_other():
             assert sent > messages.total * FRAME
 
 
-@pytest.mark.slow
-def test_senders_and_jobs():
-    assert senders(2, 0.1) > 0
-    assert jobs(2, 0.1) > 0
-
-
-# -- the staircase -----------------------------------------------------------------------------------
-
-
-def test_rates_of_stairs_by_hand():
-    stairs = Stairs(10.0, began=0.0)
-    for level, sleep in enumerate(STEPS):
-        spacing = sleep / 1e3 + 0.001  # a message costs 1 ms besides
-        for i in range(int(10 / spacing)):
-            when = 10 * level + i * spacing
-            stairs.served.append((when, sleep / 1e3))
-            stairs.sent.append((when, 1))
-    for (sleep, rate, wanted), step in zip(stairs.rates(), STEPS[:-1], strict=True):
-        assert sleep == step
-        assert wanted == pytest.approx(1 / (step / 1e3 + 0.001), rel=0.01)
-        assert rate == pytest.approx(wanted, rel=0.01)
-    assert stairs.recovered_s() == pytest.approx(1.0)
-
-
-def test_the_power_that_the_rate_goes_with():
-    steps = [(s, 1000 / (s + 1), 1000 / (s + 1)) for s in (1.0, 2.0, 3.0)]
-    assert exponent(steps) == pytest.approx(-1)
-    assert exponent([(s, rate**0.5, rate) for s, rate, _ in steps]) == pytest.approx(-0.5)
-    assert exponent([(s, 40.0, rate) for s, rate, _ in steps]) == pytest.approx(0)  # a source that does not follow
-    assert np.isnan(exponent([(1.0, 0.0, 500.0), *steps[1:]]))
-    assert np.isnan(exponent([(1.0, 400.0, 500.0), (2.0, 300.0, 500.0)]))
-
-
-def test_the_source_follows_the_last_stage():
-    stairs, sink, waited = neptune_pressure.staircase(0.2)
-    assert sum(n for _, n in stairs.sent) == sink.relayed().messages == len(stairs.served)
-    assert waited <= neptune_pressure.STAIRS.room + neptune_pressure.STAIRS.capacity
-
-
-def test_figures_of_the_staircase(monkeypatch):
-    def made_up(hold_s):
-        stairs, sink = Stairs(hold_s, began=0.0), Received()
-        for level in range(len(STEPS)):
-            for i in range(10):
-                stairs.served.append((hold_s * (level + i / 10), 0.0))
-                stairs.sent.append((hold_s * (level + i / 10), 2 if level == 1 else 1))
-        n = sum(rows for _, rows in stairs.sent)
-        sink.notes = [[float(i), float(i), 1.0, 0.0, *[1e6] * SAMPLES] for i in range(n - 1)]
-        return stairs, sink, 1700
-
-    monkeypatch.setattr(neptune_pressure, "staircase", made_up)
-    found = {m.measure.removeprefix("neptune/backpressure/"): m for m in neptune_pressure.backpressure(True)}
-    assert (found["lost"].value, found["lost"].met) == (3, False)
-    assert found["rate-error"].values == pytest.approx((1.0,) * 3)
-    assert found["rate-error"].met is False
-    assert (found["memory"].value, found["memory"].met) == (1700, True)
-    assert found["recovered"].met is True
-    assert len(found["step-1/1ms"].values) == 3
-    assert found["exponent"].published == -1
-
-
 # -- the suite ---------------------------------------------------------------------------------------
 
 
@@ -347,6 +290,47 @@ def test_the_relay_has_a_figure_for_each_size_and_buffer(monkeypatch):
         ("50B", "1KB"),
         ("50B", "16KB"),
     }
+
+
+def test_the_relay_on_spark_tells_what_is_missing_and_what_a_buffer_does(monkeypatch):
+    started = []
+
+    def start(flow, session, messages, *, sinks, max_records, buffering):
+        started.append((messages.total, messages.pool, max_records, buffering.capacity))
+        messages.total -= 3  # what comes last is lost
+        flow.run(messages, sinks=sinks)
+        return SimpleNamespace(wait=lambda: None, streaming=buffering.capacity)
+
+    def durations(capacity):
+        return [9.0, 1.0, 1.25] if capacity > 1024 else [9.0, 10.0, 12.5]
+
+    monkeypatch.setattr(neptune_relay_spark.Dataflow, "start", start)
+    monkeypatch.setattr(neptune_relay_spark, "durations", durations)
+    made = neptune_relay_spark.relays(None, 50, 2, 100_000, (1 << 10, 1 << 17), 50_000)
+    found = {m.measure.removeprefix("neptune/relay/spark/50B"): m for m in made}
+    block = 1 << 20
+    assert started == [
+        (6000, 65_536, 2000, block),
+        (3000, 20, 1000, 1 << 10),
+        (3000, 2621, 1000, 1 << 17),
+        (60, 65_536, 20, block),
+        (7863, 65_536, 2621, block),
+    ]
+    assert (found["/lost"].value, found["/lost"].met) == (15, False)
+    assert (found["/disorder"].value, found["/disorder"].met) == (0, True)
+    assert found[""].values == (2000, 1600)
+    assert (found[""].published, found["/buffer-128KB"].published) == (THROUGHPUT[50].neptune.mean, None)
+    assert found["/latency/p99"].published == 109.02
+    assert found["/buffer-1KB"].values == (100, 80)
+    assert found["/buffer-128KB"].values == (1000, 800)
+    assert found["/micro-batch-1KB"].values == (20, 16)
+    assert (
+        found["/welch-p"].against == "Welch, H0: blocks of 128KB are no faster than those of 1KB; t = 8.06, df = 1.02"
+    )
+    (figures,) = (one.figures for one in neptune.EXPERIMENTS if one.key == "neptune/relay/spark")
+    wanted = {(series, x) for series in ("buffer", "micro-batch") for x in ("1KB", "128KB")}
+    for figure in figures[3:]:
+        assert {(series, x) for series, x, _ in figure.points(found.values())} == wanted
 
 
 def test_compression_compares_all_settings(monkeypatch):

@@ -8,7 +8,8 @@ from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.neptune_compression import compression
 from riot_ops.bench.neptune_pressure import backpressure
-from riot_ops.bench.neptune_relay import local, processes, spark
+from riot_ops.bench.neptune_relay import local, processes
+from riot_ops.bench.neptune_relay_spark import spark
 from riot_ops.bench.neptune_scaling import scaling
 
 __all__ = ["EXPERIMENTS", "measures"]
@@ -23,8 +24,8 @@ def _relay(name: str, title: str) -> tuple[Figure, ...]:
     )
 
 
-def _buffers(name: str, title: str) -> tuple[Figure, ...]:
-    at = rf"neptune/relay/{name}/(?P<series>\d+K?B)/(?P<x>\d+[KM]B)"
+def _buffers(name: str, title: str, at: str) -> tuple[Figure, ...]:
+    at = rf"neptune/relay/{name}/{at}(?P<x>\d+[KM]B)"
     return (
         Figure(
             f"buffers-{name}-throughput", f"{title}: throughput by buffer", at, "buffer", "messages/s", "line", "xy"
@@ -35,6 +36,7 @@ def _buffers(name: str, title: str) -> tuple[Figure, ...]:
     )
 
 
+BY_SIZE = r"(?P<series>\d+K?B)/"
 _ABOUT = (
     "Source, relay and sink; messages of one size that carry a number and the time of sending; a fifth of the time is "
     "warm-up. The paper's relay crosses a network of 1 Gbit/s between two nodes and reaches two million messages of 50 "
@@ -47,7 +49,7 @@ EXPERIMENTS = (
         "Message relay in process",
         local,
         _ABOUT + " Here the stages are threads of one process, and batches are handed on without a copy.",
-        (*_relay("local", "Relay in process"), *_buffers("local", "Relay in process")),
+        (*_relay("local", "Relay in process"), *_buffers("local", "Relay in process", BY_SIZE)),
         (18.0, 400.0),
     ),
     Experiment(
@@ -55,16 +57,17 @@ EXPERIMENTS = (
         "Message relay over processes",
         processes,
         _ABOUT + " Here the relay is another process, and batches cross two sockets.",
-        (*_relay("processes", "Relay over processes"), *_buffers("processes", "Relay over processes")),
+        (*_relay("processes", "Relay over processes"), *_buffers("processes", "Relay over processes", BY_SIZE)),
         (22.0, 600.0),
     ),
     Experiment(
         "neptune/relay/spark",
         "Message relay on Spark",
         spark,
-        _ABOUT + " Here the relay is a worker behind a shuffle, which counts the messages.",
-        _relay("spark", "Relay on Spark"),
-        (50.0, 240.0),
+        _ABOUT + " Here the relay is a worker behind a shuffle, which counts the messages. What stands for a buffer is "
+        "a block, in which messages cross between workers and the JVM, and at most a micro-batch: both are swept over.",
+        (*_relay("spark", "Relay on Spark"), *_buffers("spark", "Relay on Spark", r"50B/(?P<series>[a-z-]+)-")),
+        (46.0, 300.0),
     ),
     Experiment(
         "neptune/compression",
@@ -112,15 +115,33 @@ EXPERIMENTS = (
         "neptune/scaling",
         "Many senders, many jobs",
         scaling,
-        "k processes send 50 B messages to one receiver, and k relays run at once on one machine. The paper found "
-        "growth until the cores are busy, then a decline; 4.7 million messages per second at one receiver of many.",
+        "k processes send 50 B messages to one receiver; k relays, and k jobs that monitor manufacturing equipment, "
+        "run at once on one machine. The paper found growth until the cores are busy, then a decline; 4.7 million "
+        "messages per second at one receiver of many; of 50 jobs on 50 nodes 100 million where they are relays, and 15 "
+        "million where they monitor equipment.",
         (
             Figure(
                 "senders", "Many senders, one receiver", r"neptune/senders/(?P<x>\d+)", "senders", "messages/s", "line"
             ),
-            Figure("jobs", "Many relays at once", r"neptune/jobs/(?P<x>\d+)", "relays", "messages/s", "line"),
+            Figure(
+                "jobs",
+                "Many jobs at once",
+                r"neptune/jobs/(?P<series>relay|equipment)/(?P<x>\d+)",
+                "jobs",
+                "messages/s",
+                "line",
+                "y",
+            ),
+            Figure(
+                "fairness",
+                "How evenly jobs share a machine",
+                r"neptune/jobs/(?P<series>relay|equipment)/(?P<x>\d+)/fairness",
+                "jobs",
+                "Jain's index",
+                "line",
+            ),
         ),
-        (15.0, 240.0),
+        (20.0, 420.0),
     ),
 )
 

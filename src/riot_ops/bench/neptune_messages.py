@@ -14,7 +14,7 @@ from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, row_splits
 from riot_ops.measure.metrics import quantiles
 
-__all__ = ["FRAME", "Messages", "Received", "Relayed"]
+__all__ = ["FRAME", "POOL_BYTES", "Messages", "Received", "Relayed"]
 
 #: Bytes of a message besides its filler: number and time of sending.
 FRAME = 16
@@ -39,6 +39,8 @@ class Messages(Source):
         What the messages hold by turns, of any length; by default bytes that are alike.
     first : int, default 0
         Number of the first.
+    read : int, bytes
+        Size of the batches in which they are read.
     """
 
     def __init__(
@@ -48,11 +50,12 @@ class Messages(Source):
         total: int | None = None,
         fillers: Sequence[bytes] | None = None,
         first: int = 0,
+        read: int = POOL_BYTES,
     ) -> None:
         self.size, self.seconds, self.total, self.first = size, seconds, total, first
         kind = pa.binary(size - FRAME) if fillers is None else pa.binary()
         pool = [b"x" * (size - FRAME)] if fillers is None else list(fillers)
-        self.pool = min(POOL, max(1, POOL_BYTES // size))
+        self.pool = min(POOL, max(1, min(read, POOL_BYTES) // size))
         self._fillers = pa.array(pool, kind).take(pa.array(np.arange(self.pool) % len(pool)))
         self._schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("seq", "sent")]).append(
             pa.field("filler", kind, nullable=False)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops import tasks as t
+from riot_ops.bench.neptune_equipment import monitored
 from riot_ops.bench.neptune_link import LinkSink, LinkSource, accepted, connected
 from riot_ops.bench.neptune_messages import Messages, Received, Relayed
 from riot_ops.core.buffering import Buffering
@@ -29,6 +30,8 @@ __all__ = ["OverProcesses", "listening", "run_stage", "stage"]
 
 #: How long a stage that has nothing left to do may take to end.
 ENDING_SECONDS = 10
+#: Readings that a job takes before it counts.
+WARM_LINES = 1000
 
 
 def run_stage(source: Source, sink: Sink, buffering: Buffering) -> None:
@@ -124,21 +127,33 @@ def relay(there: Path, back: Path) -> None:
 
 
 def main(kind: str, buffering: str, arguments: Sequence[str]) -> None:
-    """What a process of its own does: hand on from one link to another, send, or do a relay of its own."""
+    """What a process of its own does: hand on from one link to another, send, or be one of several jobs."""
     given = Buffering(**json.loads(buffering))
     if kind == "relay":
         relay(Path(arguments[0]), Path(arguments[1]))
     elif kind == "send":
         place, size, seconds = arguments
         run_stage(Messages(int(size), seconds=float(seconds)), LinkSink(connected(Path(place)), given), given)
-    else:  # a job
+    elif kind == "relay-job":
         size, seconds = arguments
-        run_stage(Messages(int(size), seconds=0.1), Received(), given)  # compiles
-        print("ready", flush=True)
-        sys.stdin.readline()
-        sink = Received()
-        run_stage(Messages(int(size), seconds=float(seconds)), sink, given)
-        print(json.dumps(asdict(sink.relayed())), flush=True)
+        _job(lambda warm: _relayed(int(size), 0.1 if warm else float(seconds), given))
+    else:  # equipment-job
+        path = Path(arguments[0])
+        _job(lambda warm: monitored(path, given, WARM_LINES if warm else None))
+
+
+def _relayed(size: int, seconds: float, buffering: Buffering) -> dict[str, Any]:
+    sink = Received()
+    run_stage(Messages(size, seconds=seconds), sink, buffering)
+    return asdict(sink.relayed())
+
+
+def _job(run: Callable[[bool], dict[str, Any]]) -> None:
+    """Compile, wait for the word to begin, and tell what came of it."""
+    run(True)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(run(False)), flush=True)
 
 
 if __name__ == "__main__":

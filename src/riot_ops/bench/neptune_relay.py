@@ -1,4 +1,4 @@
-"""The relay of three stages, source, relay and sink: in threads, over processes, and on Spark."""
+"""The relay of three stages, source, relay and sink: in threads, and over processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from riot_ops import tasks as t
 from riot_ops.bench.confidence import interval, welch
-from riot_ops.bench.data import needs
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.neptune_messages import Messages, Received, Relayed
 from riot_ops.bench.neptune_processes import OverProcesses
@@ -21,13 +20,11 @@ from riot_ops.bench.neptune_published import (
     Compared,
 )
 from riot_ops.bench.paper_table import short
-from riot_ops.bench.sparks import durations, folder, spark_session
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.errors import RiotError
 from riot_ops.dataflow import Dataflow
 from riot_ops.streams.pace import Paced
 
-__all__ = ["local", "processes", "relay_flow", "spark"]
+__all__ = ["beside", "label", "local", "of_runs", "processes", "relay_flow"]
 
 SIZES = (50, 100, 200, 400, 1024, 4096, 10_240)
 BUFFERS = tuple(1 << k for k in range(10, 21))  # 1 KiB to 1 MiB
@@ -78,9 +75,9 @@ def local(quick: bool) -> Iterator[Measure]:
     ]
     how = "50 B, 1,000,000 messages/s, buffering latency"
     at = "neptune/relay/local/50B/paced"
-    p99 = _of(f"{at}/p99", [one.p99 for one in found], "ms", f"{how}; {SMALL}", PACED_P99, at_most=True)
+    p99 = of_runs(f"{at}/p99", [one.p99 for one in found], "ms", f"{how}; {SMALL}", PACED_P99, at_most=True)
     yield replace(p99, published=SMALL_BUFFER_LATENCY)
-    yield _of(f"{at}/rate", [one.rate for one in found], "messages/s", how)
+    yield of_runs(f"{at}/rate", [one.rate for one in found], "messages/s", how)
 
 
 def processes(quick: bool) -> Iterator[Measure]:
@@ -103,7 +100,7 @@ def _sweep(name: str, run: Run, quick: bool, seconds: float) -> Iterator[Measure
         lost += sum(one.lost for one in found + single)
         disorder += sum(one.disorder for one in found + single)
         yield from _figures(at, found, size, how)
-        yield _of(f"{at}/immediate", [one.rate for one in single], "messages/s", "each message alone")
+        yield of_runs(f"{at}/immediate", [one.rate for one in single], "messages/s", "each message alone")
         tested = welch([one.rate for one in found], [one.rate for one in single])
         told = f"Welch, H0: no faster than each message alone; t = {tested.statistic:.2f}, df = {tested.df:.2f}"
         yield Measure(f"{at}/welch-p", tested.p, "p", told, 0.05, at_most=True)
@@ -126,15 +123,15 @@ def _figures(at: str, found: Sequence[Relayed], size: int, how: str, capacity: i
     reach = REACH if main and at == "neptune/relay/local/50B" else None
     low, high = interval(rates)
     told = f"{how}; 95 % of the mean {low:,.0f} to {high:,.0f}"
-    yield beside(_of(at, rates, "messages/s", told, reach), throughput)
-    mean = _of(f"{at}/latency/mean", [one.mean for one in found], "ms", how)
+    yield beside(of_runs(at, rates, "messages/s", told, reach), throughput)
+    mean = of_runs(f"{at}/latency/mean", [one.mean for one in found], "ms", how)
     if capacity == SMALL_BUFFER:
         mean = replace(mean, against=f"{how}; {SMALL}", published=SMALL_BUFFER_LATENCY)
     yield beside(mean, latency)
-    yield beside(_of(f"{at}/latency/sd", [one.deviation for one in found], "ms", how), latency, "sd")
-    yield beside(_of(f"{at}/latency/p99", [one.p99 for one in found], "ms", how), latency, "p99")
+    yield beside(of_runs(f"{at}/latency/sd", [one.deviation for one in found], "ms", how), latency, "sd")
+    yield beside(of_runs(f"{at}/latency/p99", [one.p99 for one in found], "ms", how), latency, "p99")
     widths = [rate * size * 8 / 1e9 for rate in rates]
-    yield beside(_of(f"{at}/bandwidth", widths, "Gbit/s", how), bandwidth)
+    yield beside(of_runs(f"{at}/bandwidth", widths, "Gbit/s", how), bandwidth)
 
 
 def beside(one: Measure, theirs: Compared | None, figure: str = "mean") -> Measure:
@@ -145,43 +142,9 @@ def beside(one: Measure, theirs: Compared | None, figure: str = "mean") -> Measu
     return replace(one, published=getattr(theirs.neptune, figure), against=f"{one.against}; {storm}")
 
 
-def _of(
+def of_runs(
     name: str, values: Sequence[float], unit: str, how: str, reach: float | None = None, *, at_most: bool = False
 ) -> Measure:
+    """The median of several runs, and all of them."""
     several = tuple(values) if len(values) > 1 else ()
     return Measure(name, median(values), unit, how, reach, at_most=at_most, values=several)
-
-
-def spark(quick: bool) -> Iterator[Measure]:
-    """On Spark, where the relay counts in a worker behind a shuffle: its count is the message's number."""
-    needs("this experiment", "spark", "pyspark", "pandas")
-    with spark_session() as session:
-        for size in QUICK_SIZES if quick else SIZES:
-            batch, batches = (32 << 20) // size, 4 if quick else 8
-            yield from _on_spark(session, size, batch, batches)
-
-
-def _on_spark(session: Any, size: int, batch: int, batches: int) -> Iterator[Measure]:
-    messages = Messages(size, total=batch * (batches + 1))
-    flow = Dataflow("relay")
-    source = flow.source("messages", schema=messages.schema)
-    flow.sink("received", source.to(t.RunningCount(), id="relay"))
-    with folder() as notes:
-        sink = Received(notes)
-        query = flow.start(session, messages, sinks=sink, max_records=batch, buffering=Buffering(capacity=1 << 20))
-        query.wait()
-        found = sink.relayed()
-    if found.messages != messages.total or found.lost:
-        raise RiotError(f"of {messages.total:,} messages {found.messages:,} came, {found.lost:,} were lost")
-    rates = [batch / one for one in durations(query.streaming)[1 : batches + 1]]
-    yield from _figures_on_spark(size, rates, found, f"{label(size)}, local[2], micro-batches of {batch:,}")
-
-
-def _figures_on_spark(size: int, rates: Sequence[float], found: Relayed, how: str) -> Iterator[Measure]:
-    at = f"neptune/relay/spark/{label(size)}"
-    yield beside(_of(at, rates, "messages/s", how + ", in the later ones"), THROUGHPUT[size])
-    for name, value in (("mean", found.mean), ("sd", found.deviation), ("p99", found.p99)):
-        one = Measure(f"{at}/latency/{name}", value, "ms", how + ", from reading to the step's output")
-        yield beside(one, LATENCY[size], name)
-    widths = [rate * size * 8 / 1e9 for rate in rates]
-    yield beside(_of(f"{at}/bandwidth", widths, "Gbit/s", how), BANDWIDTH[size])

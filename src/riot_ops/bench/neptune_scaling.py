@@ -1,43 +1,89 @@
-"""Many senders at one receiver, and many relays at once on one machine."""
+"""Many senders at one receiver, and many jobs at once on one machine: relays, and monitoring of equipment."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import IO, Any
 
-from riot_ops.bench.measure import Measure, median
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.neptune_equipment import fairness, write_readings
 from riot_ops.bench.neptune_link import LinkSource, accepted
 from riot_ops.bench.neptune_messages import Messages
 from riot_ops.bench.neptune_processes import listening, stage
-from riot_ops.bench.neptune_published import SENDERS
+from riot_ops.bench.neptune_published import EQUIPMENT, JOBS, NODES, OVER_STORM, SENDERS, STORM_JOBS
+from riot_ops.bench.neptune_relay import of_runs
+from riot_ops.bench.paper_table import short
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import RiotError
 from riot_ops.core.sink import CallbackSink
 from riot_ops.dataflow import Dataflow, merge
 
-__all__ = ["jobs", "scaling", "senders"]
+__all__ = ["equipment_at_once", "jobs", "relays_at_once", "scaling", "senders"]
 
 SIZE = 50
+#: Readings of each job that monitors equipment.
+LINES, QUICK_LINES = 500_000, 200_000
 BUFFERS = Buffering(capacity=1 << 20, flush_ms=10, codec=None)
 
 
 def scaling(quick: bool) -> Iterator[Measure]:
-    """Both, with 1, 2, 4 … of them."""
+    """All of them, with 1, 2, 4 … at once."""
     seconds, repetitions = (0.5, 1) if quick else (2.0, 5)
     for n in (1, 2, 4) if quick else range(1, 9):
         rates = [senders(n, seconds) for _ in range(repetitions)]
-        one = Measure(f"neptune/senders/{n}", median(rates), "messages/s", f"{n} processes, 50 B, one receiver")
-        yield replace(one, values=tuple(rates) if repetitions > 1 else (), published=SENDERS if n == 8 else None)
-    for n in (1, 2, 4) if quick else (1, 2, 3, 4, 6, 8):
-        rates = [jobs(n, seconds) for _ in range(repetitions)]
-        told = f"{n} relays in processes of their own at once, 50 B, {os.cpu_count()} cores; together"
-        yield Measure(
-            f"neptune/jobs/{n}", median(rates), "messages/s", told, values=tuple(rates) if repetitions > 1 else ()
+        one = of_runs(f"neptune/senders/{n}", rates, "messages/s", f"{n} processes, 50 B, one receiver")
+        yield replace(one, published=SENDERS if n == 8 else None)
+    counts = (1, 2, 4) if quick else (1, 2, 3, 4, 6, 8)
+    yield from relays_at_once(counts, repetitions, seconds)
+    yield from equipment_at_once(counts, repetitions, QUICK_LINES if quick else LINES)
+
+
+def relays_at_once(counts: Sequence[int], repetitions: int, seconds: float) -> Iterator[Measure]:
+    """Relays of 50 B; what all of them hand on."""
+    lost = 0
+    for n in counts:
+        runs = [jobs("relay-job", n, SIZE, seconds) for _ in range(repetitions)]
+        lost += sum(one["lost"] + one["disorder"] for run in runs for one in run)
+        rates = [[one["rate"] for one in run] for run in runs]
+        yield from _together("relay", n, [sum(one) for one in rates], rates, JOBS)
+    yield Measure("neptune/jobs/relay/lost", lost, "messages", "lost or out of order, in all runs", 0, at_most=True)
+
+
+def equipment_at_once(counts: Sequence[int], repetitions: int, lines: int) -> Iterator[Measure]:
+    """Jobs that monitor equipment; what all of them read until the last one is done."""
+    lost, wanted = 0, dict[str, int]()
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_readings(Path(folder) / "readings.arrow", lines)
+        for n in counts:
+            runs = [jobs("equipment-job", n, path) for _ in range(repetitions)]
+            for one in (one for run in runs for one in run):
+                wanted = wanted or one["rows"]
+                lost += lines - one["messages"] + sum(abs(one["rows"].get(k, 0) - rows) for k, rows in wanted.items())
+            rates = [[one["messages"] / one["seconds"] for one in run] for run in runs]
+            totals = [sum(one["messages"] for one in run) / max(one["seconds"] for one in run) for run in runs]
+            yield from _together(
+                "equipment", n, totals, rates, EQUIPMENT, f"; {OVER_STORM:g} times Storm's at {STORM_JOBS} jobs"
+            )
+    told = f"readings not taken, and results more or fewer than one job has; {lines:,} readings each"
+    yield Measure("neptune/jobs/equipment/lost", lost, "messages", told, 0, at_most=True)
+
+
+def _together(
+    kind: str, n: int, totals: Sequence[float], rates: Sequence[Sequence[float]], theirs: float, more: str = ""
+) -> Iterator[Measure]:
+    """What so many jobs do together, and how evenly; ``rates``: of each job of each run."""
+    at, told = f"neptune/jobs/{kind}/{n}", f"{n} processes at once, {os.cpu_count()} cores; together"
+    one = of_runs(at, totals, "messages/s", f"{told}; thesis, {NODES} jobs on {NODES} nodes: {short(theirs)}{more}")
+    yield replace(one, published=theirs / NODES if n == 1 else None)  # of a node
+    if n > 1:
+        yield of_runs(
+            f"{at}/fairness", [fairness(run) for run in rates], "share", "Jain's index of the jobs' rates: 1 is even"
         )
 
 
@@ -66,19 +112,23 @@ def senders(n: int, seconds: float) -> float:
     return rows / result.summary.seconds
 
 
-def jobs(n: int, seconds: float) -> float:
-    """Messages per second of so many relays in processes of their own, begun at once."""
+def jobs(kind: str, n: int, *arguments: Any) -> list[dict[str, Any]]:
+    """What so many jobs in processes of their own tell, begun at once."""
     with ExitStack() as stack:
-        processes = [stack.enter_context(stage("job", BUFFERS, SIZE, seconds)) for _ in range(n)]
+        processes = [stack.enter_context(stage(kind, BUFFERS, *arguments)) for _ in range(n)]
         for process in processes:
-            assert process.stdout is not None
-            if process.stdout.readline().strip() != "ready":
-                raise RiotError("a relay in a process of its own did not start")
+            if _line(process.stdout) != "ready\n":
+                raise RiotError("a job in a process of its own did not start")
         for process in processes:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        found = [json.loads(process.stdout.readline()) for process in processes if process.stdout is not None]
-    if any(one["lost"] or one["disorder"] for one in found):
-        raise RiotError(f"a relay lost messages: {found}")
-    return float(sum(one["rate"] for one in found))
+        told = [_line(process.stdout) for process in processes]
+    if not all(told):
+        raise RiotError("a job in a process of its own did not end")
+    return [json.loads(line) for line in told]
+
+
+def _line(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline()
