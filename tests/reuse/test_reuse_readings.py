@@ -278,3 +278,26 @@ def test_groups_over_one_source_become_one_query(tmp_path):
     life.wait()
     assert len(life.values("ada")) == N and len(rows(Got(life.sinks["cyd"]), "t0")) == N - HALF
     life.manager.close()
+
+
+def test_the_figures_count_what_is_read(life):
+    """Other fields and other numbers of messages are read along; another merging is read anew."""
+    north, south = ro.MemorySource(ROWS[:20]), ro.MemorySource(ROWS[20:50])
+    told = []
+    for made in (
+        flow("ada"),
+        flow("bob"),
+        flow("two", more=("other",)),
+        flow("number", merging="number", more=("other",)),
+        flow("again", t.Variance(by=("device",)), merging="number", more=("other",)),
+    ):
+        more = {"other": south} if len(made.kind("source")) == 2 else {}
+        life.manager.submit_all([life.request(made, **{"in": north}, **more)])
+        told.append(life.manager.explain_sharing().partition("steps")[2].splitlines()[0].partition(", ")[2])
+    assert told == [
+        "1 sources are read in place of 1",
+        "1 sources are read in place of 2",
+        "2 sources are read in place of 4",
+        "4 sources are read in place of 6",
+        "4 sources are read in place of 8",
+    ]
