@@ -71,7 +71,7 @@ def test_a_trigger_that_is_no_interval(trigger, tmp_path):
 
 
 @pytest.mark.usefixtures("pretended")
-def test_a_query_has_the_trigger(tmp_path, monkeypatch):
+def test_a_query_has_the_trigger_and_its_own_number_of_partitions(tmp_path, monkeypatch):
     asked = []
 
     class Anything:
@@ -89,10 +89,15 @@ def test_a_query_has_the_trigger(tmp_path, monkeypatch):
     for name in ("packed_source", "packed_sink"):
         monkeypatch.setattr(of_session, name, lambda *given: None)
     monkeypatch.setattr(of_session, "staged", lambda *given: frame)
-    for name in ("active", "settings_of_query"):
-        monkeypatch.setattr(of_session, name, lambda *given: contextlib.nullcontext())
+    told = {}
+    monkeypatch.setattr(of_session, "active", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(
+        of_session, "settings_of_query", lambda spark, settings: told.update(settings) or contextlib.nullcontext()
+    )
     backend = SparkBackend(spark, tmp_path, trigger="3 seconds")
-    fragment = SimpleNamespace(parts=lambda options: (None, None, None), folder=tmp_path, name="f")
+    own = SimpleNamespace(partitions=5)
+    fragment = SimpleNamespace(parts=lambda options: (None, None, None), folder=tmp_path, name="f", spec=own)
     backend._started(fragment, Options(2, None, 1))
     backend.close()
     assert asked == [("trigger", {"processingTime": "3 seconds"})]
+    assert told["spark.sql.shuffle.partitions"] == "5"

@@ -75,6 +75,13 @@ class Source(ABC):
         """
         return None
 
+    def consumed(self) -> frozenset[str]:
+        """What is gone once it is committed, in words, such as a queue: two who read it would take from each other.
+
+        By default nothing: any number may read it.
+        """
+        return frozenset()
+
     def declared(self, schema: pa.Schema) -> Source:
         """The source for a dataflow that declares these fields: it may leave out others, or follow the types.
 
@@ -185,6 +192,9 @@ class WrappedSource(Source):
     @property
     def schema(self) -> pa.Schema:
         return self.source.schema
+
+    def consumed(self) -> frozenset[str]:
+        return self.source.consumed()
 
     def declared(self, schema: pa.Schema) -> Source:
         made = copy.copy(self)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from riot_ops.reuse.readings import readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission
 
@@ -66,12 +67,18 @@ class Backend(Protocol):
         """End everything."""
 
 
-def apart(coming: Sequence[Coming], fragment: Callable[[str], Any]) -> list[list[Coming]]:
-    """Dataflows that come at once, in parts that have nothing in common: no step, and no fragment of what runs."""
+def apart(
+    coming: Sequence[Coming], fragment: Callable[[str], Any], reader: Callable[[str], Any] = lambda reading: None
+) -> list[list[Coming]]:
+    """Dataflows that come at once, in parts that have nothing in common: no step, no fragment of what runs, no reading.
+
+    ``fragment`` tells which has a step, ``reader`` which does a reading.
+    """
     found: list[tuple[set[Any], list[Coming]]] = []
     for one in coming:
-        steps = one[0].placed.values()
-        keys = {step if (of := fragment(step)) is None else ("", of) for step in steps}
+        keys = {step if (of := fragment(step)) is None else ("", of) for step in one[0].placed.values()}
+        needed = {reading for reading, *_ in readings(one[1]).values()}
+        keys |= {("reading", reading) if (of := reader(reading)) is None else ("", of) for reading in needed}
         near = [part for part in found if not keys.isdisjoint(part[0])]
         if not near:
             found.append((keys, [one]))

@@ -59,6 +59,9 @@ class Piece:
         Whether it, or a step above it, has state: then its records depend on when it began.
     bounded : bool
         Whether its own results reach back only so far, see :class:`~riot_ops.core.operator.Reach`.
+    reading : str
+        Of a source, what is read: those with other fields of it, or with messages that are numbered otherwise, have the
+        same.
     """
 
     signature: str
@@ -67,6 +70,7 @@ class Piece:
     inputs: tuple[str, ...] = ()
     stateful: bool = False
     bounded: bool = True
+    reading: str = ""
 
 
 def signatures(
@@ -110,7 +114,9 @@ def pieces(
         above = [found[e.source] for e in edges]
         stateful = any(one.stateful for one in above)
         if node.kind == "source":
-            found[node.id] = Piece(signature("source", *roles[node.id]), "source", node.id)
+            read, _, shift, _, together = role = roles[node.id]
+            reading = signature("reading", read, shift if together else 0, together)
+            found[node.id] = Piece(signature("source", *role), "source", node.id, reading=reading)
         elif node.task is not None:
             inputs = [(e.source, _spread(e), one.signature) for e, one in zip(edges, above, strict=True)]
             mark = signature("task", _task(node.task), [rest for _, *rest in inputs])

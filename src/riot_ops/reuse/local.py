@@ -23,7 +23,7 @@ from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
 from riot_ops.reuse.outlet import Limits, Outlet
 from riot_ops.reuse.outlets import Outlets
 from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.readings import Reading, opened, readings
+from riot_ops.reuse.readings import Reading, check_consumed, opened, readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission, check_replayable
 from riot_ops.reuse.turning import LONGEST_IDLE, Turning
@@ -114,6 +114,7 @@ class LocalBackend(Turning):
             if self._again is not None:
                 self._again += coming
                 return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
+            self._check(coming)
             firsts = self._extend(coming, {})
             try:
                 if self._keeping is not None:
@@ -123,6 +124,14 @@ class LocalBackend(Turning):
                     self.reduce(Removal(one.name, tuple(step.id for step in one.new), rested=one.woken))
                 raise
             return firsts
+
+    def _check(self, coming: Sequence[Coming]) -> None:
+        """Raise where what comes would read apart from others what only one may."""
+        submissions = [submission for _, submission in coming]
+        needed = {name: (of, merging) for one in submissions for name, _, of, merging in readings(one).values()}
+        new = {name: opened(name, *how).source for name, how in needed.items() if name not in self._readings}
+        known = ((name, reading.source) for name, reading in self._readings.items())
+        check_consumed(new, known, submissions, (outlet.submission for outlet in self._outlets.of.values()))
 
     def _extend(self, coming: Sequence[Coming], epochs: Mapping[str, int | None]) -> list[dict[str, int]]:
         """Have dataflows, some of which go on with an epoch of their sinks."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.kernels.arrow import int_column
@@ -16,7 +17,7 @@ from riot_ops.reuse.identity import alone
 from riot_ops.reuse.submission import Submission
 from riot_ops.runtime.merging import merged
 
-__all__ = ["Reading", "opened", "readings"]
+__all__ = ["Reading", "check_consumed", "opened", "readings"]
 
 
 class Reading:
@@ -84,6 +85,41 @@ def opened(name: str, members: Mapping[str, Source], merging: str) -> Reading:
         return Reading(name, members[name], [name])
     [source] = merged(Graph("reading", merging=merging), members).values()
     return Reading(name, source, list(members))
+
+
+def check_consumed(
+    new: Mapping[str, Source],
+    known: Iterable[tuple[str, Source]],
+    coming: Sequence[Submission],
+    running: Iterable[Submission],
+) -> None:
+    """Raise where new readings would take records from each other, or from one that is known.
+
+    ``coming`` are the dataflows that need the new ones, ``running`` the others.
+    """
+    held = [(name, source.consumed()) for name, source in known]
+    for name, source in new.items():
+        things = source.consumed()
+        for other, taken in held:
+            if both := things & taken:
+                mine = _who(coming, name)
+                others = [one for one in _who([*running, *coming], other, both) if one not in mine]
+                raise ConfigError(
+                    f"{min(both)} can be read by one reader alone, but {', '.join(mine)} would read it apart from "
+                    f"{', '.join(others) or 'another'}: have both dataflows bring their sources together in the same "
+                    "way (merging), give one a subscription of its own, or remove the other first"
+                )
+        held.append((name, things))
+
+
+def _who(submissions: Iterable[Submission], name: str, things: Set[str] = frozenset()) -> list[str]:
+    """Who needs a reading, or holds what it uses up."""
+    return [
+        f"the source {node!r} of {submission.name!r}"
+        for submission in submissions
+        for node, (reading, member, members, _) in readings(submission).items()
+        if (taken := members[member].consumed()) and (reading == name or taken & things)
+    ]
 
 
 def _key(source: Any) -> str:

@@ -94,7 +94,7 @@ def counted(shared: Shared, owners: Mapping[str, str | None]) -> dict[str, Any]:
         "steps": len(shared.steps),
         "steps_alone": len(placed),
         "distinct": len(shared.index),
-        "sources": sum(s.piece.kind == "source" for s in shared.steps.values()),
+        "sources": len({s.piece.reading for s in shared.steps.values() if s.piece.kind == "source"}),
         "sources_alone": sum(s.piece.kind == "source" for s in placed),
         "groups": len(shared.groups),
         "shares": dict(sorted(shared.shares().items())),

@@ -44,6 +44,9 @@ class _Merged(Source):
     def schema(self) -> pa.Schema:
         return pa.schema([])  # each member has its own
 
+    def consumed(self) -> frozenset[str]:
+        return frozenset[str]().union(*(source.consumed() for source in self.members.values()))
+
     def initial(self) -> Offset:
         return {name: source.initial() for name, source in self.members.items()}
 

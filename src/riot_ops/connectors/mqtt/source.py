@@ -136,6 +136,9 @@ class MqttSource(MqttConnection, Source):
         parameters |= {"url": self.broker, "topics": sorted({*self.topics})}
         return {"source": self.name(), **{n: v for n, v in parameters.items() if n not in ("client_id", "spool")}}
 
+    def consumed(self) -> frozenset[str]:
+        return frozenset({f"the spool {self.spool}", f"the session of {self.client_id!r} at {self.broker}"})
+
     def validate(self) -> None:
         super().validate()
         if self.client_id is None:

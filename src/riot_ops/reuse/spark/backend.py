@@ -16,15 +16,16 @@ from typing import Any, Literal
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import Coming, apart
+from riot_ops.reuse.readings import check_consumed
 from riot_ops.reuse.shared import Removal, Rest
 from riot_ops.reuse.spark.bringing import bring, give_up, go_on
 from riot_ops.reuse.spark.care import Care, watch
 from riot_ops.reuse.spark.carrier import Carrier, Carriers
-from riot_ops.reuse.spark.defragment import clusters, crowded, have_done, held, joined, seed, stood
+from riot_ops.reuse.spark.defragment import clusters, crowded, have_done, held, joined, one_reader, seed, stood
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
-from riot_ops.reuse.spark.making import Made, first_messages, joining, made
+from riot_ops.reuse.spark.making import Made, brought, first_messages, joining, made, reader_of
 from riot_ops.reuse.spark.meeting import untrimmed, upstream
 from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
 from riot_ops.reuse.spark.telling import Telling
@@ -91,10 +92,13 @@ class FragmentsBackend:
             self._left.forget()
             found: list[Made] = []
             grown: dict[str, Fragment] = {}
-            for together in apart(coming, self._where.get):
+            for together in apart(coming, self._where.get, lambda reading: reader_of(reading, self._fragments)):
                 self._number += 1
                 where = self.folder / "fragments" / f"f{self._number}"
-                new = made(together, where, self._where, self._fragments)
+                reading = brought(together, self._fragments)
+                grown |= reading
+                running = self._where | {step: name for name, one in reading.items() for step in one.spec.nodes}
+                new = made(together, where, running, {**self._fragments, **grown})
                 taken = joining(new, {**self._fragments, **grown}) if self.join else None
                 if taken is not None:
                     new, grown[taken[1].name] = taken
@@ -102,6 +106,7 @@ class FragmentsBackend:
                     new.fragment.lay_out(self._fuse, self._options.partitions)
                 found.append(new)
             fresh = [new.fragment for new in found if new.fragment is not None]
+            self._check(coming, fresh)
             before = {name: self._fragments[name] for name in grown}
             for fragment in grown.values():
                 fragment.hand_out()
@@ -125,6 +130,13 @@ class FragmentsBackend:
                 except (RiotError, OSError) as error:  # the dataflows have come
                     _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
             return first
+
+    def _check(self, coming: Sequence[Coming], fresh: Iterable[Fragment]) -> None:
+        """Raise where what comes would read apart from others what only one may."""
+        new = {name: source for fragment in fresh for name, source in fragment.sources.items()}
+        known = (found for fragment in self._fragments.values() for found in fragment.sources.items())
+        running = (one.submission for one in self._recipients.values())
+        check_consumed(new, known, [submission for _, submission in coming], running)
 
     def _launched(self, coming: Sequence[Coming], found: Sequence[Made]) -> list[dict[str, int]]:
         """Start what is new, each part at one place of all that it reads."""
@@ -151,7 +163,8 @@ class FragmentsBackend:
                     progress = Progress(dict(addition.placed))
                     recipients.append(Recipient(submission, new.wanted[submission.name], progress))
                     begun[-1][0].append(recipients[-1])
-                    firsts[submission.name] = first_messages(addition.placed, submission, begins.values())
+                    read = self._fragments.values()
+                    firsts[submission.name] = first_messages(addition.placed, submission, begins.values(), read)
             fresh = {new.fragment.name: new.fragment for new in found if new.fragment is not None}
             for fragment in fresh.values():
                 fragment.query = self._launch(fragment)
@@ -202,12 +215,13 @@ class FragmentsBackend:
                     undo.pop_all()
                 carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
                 self._telling.refresh()
-            return first_messages(one.progress.placed, one.submission, begins.values())
+            return first_messages(one.progress.placed, one.submission, begins.values(), self._fragments.values())
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         with self._lock:
             running = {step for step, name in self._where.items() if name is not None}
-            for together, old in clusters([group & running for group in groups if group & running], self._fragments):
+            wanted = one_reader((group & running for group in groups if group & running), self._fragments)
+            for together, old in clusters(wanted, self._fragments):
                 self._replaced(together, old)
 
     def _replaced(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:

@@ -17,7 +17,7 @@ from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_sta
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.repartition import repartitioned
 
-__all__ = ["clusters", "crowded", "have_done", "held", "joined", "seed", "stood"]
+__all__ = ["clusters", "crowded", "have_done", "held", "joined", "one_reader", "seed", "stood"]
 
 POLL_SECONDS = 0.02
 
@@ -39,6 +39,16 @@ def crowded(fragments: Mapping[str, Fragment], known: Container[str], most: int)
             chosen.append(frozenset(steps))
             left -= len(names) - 1
     return chosen
+
+
+def one_reader(groups: Iterable[frozenset[str]], fragments: Mapping[str, Fragment]) -> list[frozenset[str]]:
+    """Groups of steps, of which those are one that take records of the same reading."""
+    found = [*groups]
+    for members in (members for one in fragments.values() for members in one.spec.sources.values()):
+        readers = set[str]().union(*members.values())
+        if near := [group for group in found if group & readers]:
+            found = [*(group for group in found if group not in near), frozenset[str]().union(*near)]
+    return found
 
 
 def clusters(
@@ -96,29 +106,36 @@ def joined(name: str, folder: Path, group: frozenset[str], old: Sequence[Fragmen
     ids = [id for id in order if id in needed]
     sources: dict[str, dict[str, list[str]]] = {}
     given: dict[str, Source] = {}
+    labels = _labels(old)
     for one in old:
         for reading, members in one.spec.sources.items():
             kept = {member: [s for s in found if s in needed] for member, found in members.items()}
             if any(kept.values()):
-                sources[_label(one, reading)], given[_label(one, reading)] = kept, one.sources[reading]
+                label = labels[one.name, reading]
+                sources[label], given[label] = kept, one.sources[reading]
     origins = {id: above for one in old for id, above in one.spec.origins.items() if id in needed}
     spec = FragmentSpec(name, ids, [id for id in ids if id in group], sources, {}, origins)
     spec.replaces = [one.name for one in old]
     return Fragment(folder, spec, [known[id] for id in ids], given)
 
 
-def _label(fragment: Fragment, reading: str) -> str:
-    """The name of a reading of one fragment among those of others."""
-    return reading if reading.startswith(f"{fragment.name} ") else f"{fragment.name} {reading}"
+def _labels(fragments: Iterable[Fragment]) -> dict[tuple[str, str], str]:
+    """By fragment and reading, the name of that among those of others: after a failure two may read the same."""
+    found: dict[tuple[str, str], str] = {}
+    for one in fragments:
+        for reading in one.spec.sources:
+            found[one.name, reading] = f"{one.name} {reading}" if reading in found.values() else reading
+    return found
 
 
 def stood(fragment: Fragment, old: Sequence[Fragment]) -> tuple[Begin, Place, dict[str, int]]:
     """Where the old fragments, which are held, stand: what a new one begins with."""
     begin, place, taken = Begin(), Place(), dict[str, int]()
+    labels = _labels(old)
     for one in old:
         left = read_json(one.folder / EXPORT / OFFSET, Begin)
         for reading in one.spec.sources:
-            label = _label(one, reading)
+            label = labels[one.name, reading]
             if label in fragment.spec.sources:
                 begin.at[label] = left.at[reading]
                 begin.ended += [label] if reading in left.ended else []

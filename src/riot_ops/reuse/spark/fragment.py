@@ -19,7 +19,7 @@ from riot_ops.intake.step import Intake
 from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
 from riot_ops.reuse.spark.layout import Layout, Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
-from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, SourceFeed, TopicFeed
+from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, TopicFeed
 from riot_ops.reuse.spark.stage import FragmentStage
 from riot_ops.reuse.topic import Head, Place, Topic
 from riot_ops.reuse.topic_sink import TopicSink
@@ -182,6 +182,11 @@ class Fragment:
         spec.steps = [step for step in spec.steps if step not in gone]
         spec.nodes = [step for step in spec.nodes if step not in gone]
         spec.gone = sorted({*spec.gone, *gone})
+        left = {
+            reading: {member: [step for step in steps if step not in gone] for member, steps in members.items()}
+            for reading, members in spec.sources.items()
+        }
+        spec.sources = {reading: members for reading, members in left.items() if any(members.values())}
         self.save()
 
     @staticmethod
@@ -211,7 +216,10 @@ class Fragment:
 
     def taking_in(self, new: Fragment) -> Fragment | None:
         """As it is with the steps of a new one too; None where it has not all that these read, or no stage for them."""
-        if new.spec.sources or {*new.spec.steps} & {*self.spec.steps, *self.spec.gone}:
+        stateful = {step.id for step in new.steps if not isinstance(step.operator, Intake)}
+        if {*new.spec.steps} & {*self.spec.steps} or stateful & {*self.spec.gone}:
+            return None
+        if not new.spec.sources.keys() <= self.spec.sources.keys():
             return None
         needed = {step.id for step in self.steps} - {*self.controls.read(self.controls.newest()).resting}
         there = self._own() | self.outside(needed)
@@ -221,6 +229,13 @@ class Fragment:
             self.spec,
             steps=[*self.spec.steps, *new.spec.steps],
             nodes=[*self.spec.nodes, *new.spec.nodes],
+            sources={
+                reading: {
+                    member: [*steps, *new.spec.sources.get(reading, {}).get(member, ())]
+                    for member, steps in members.items()
+                }
+                for reading, members in self.spec.sources.items()
+            },
             origins=self.spec.origins | new.spec.origins,
             since=self.spec.since | dict.fromkeys(new.spec.steps, self.controls.newest() + 1),
             layout=uuid.uuid4().hex,
@@ -290,7 +305,7 @@ class Fragment:
         run = uuid.uuid4().hex
         reader = FragmentReader(
             self.layouts,
-            {name: SourceFeed(self.sources[name], members) for name, members in self.spec.sources.items()},
+            {name: self.sources[name] for name in self.spec.sources},
             {
                 name: TopicFeed(self.folder.parent / name / "topic", self.name, r.streams, r.batch, r.before)
                 for name, r in self.spec.topics.items()
@@ -323,7 +338,8 @@ class Fragment:
     def layout(self) -> Layout:
         """Its steps as workers need them."""
         since = self.spec.since | {p: self.spec.since[w] for p, w in self.spec.parts.items() if w in self.spec.since}
-        return Layout(self.plan(), {step: frozenset(above) for step, above in self.spec.origins.items()}, since)
+        origins = {step: frozenset(above) for step, above in self.spec.origins.items()}
+        return Layout(self.plan(), origins, since, self.spec.sources)
 
     def hand_out(self) -> None:
         """Let the query that runs have the newest layout; it uses it from the version of the control that names it."""

@@ -25,11 +25,19 @@ SIGNED_BYTES = hashlib.sha256().digest_size
 
 @dataclass(frozen=True)
 class Layout:
-    """The stages, by step the sources above it, and by step that has joined the version with which it came."""
+    """The stages, by step the sources above it, and by step that has joined the version with which it came.
+
+    ``sources`` are, by reading and source in it, the steps that take the records of that.
+    """
 
     plan: Plan
     origins: Mapping[str, frozenset[str]]
     since: Mapping[str, int]
+    sources: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
+
+    def readers(self, reading: str) -> set[str]:
+        """The steps that take records of a reading."""
+        return set().union(*self.sources.get(reading, {}).values())
 
     def resting(self, version: int, control: Control) -> set[str]:
         """The steps that are passed over in a micro-batch of this version: also those that came later."""

@@ -58,11 +58,11 @@ class Left:
         found = {}
         for name, spec in sorted(self.specs.items(), key=lambda item: int(item[0][1:])):
             if used & {*spec.nodes}:
-                sources = {reading: source_of(members, again) for reading, members in spec.sources.items()}
                 steps = [known[step] for step in spec.steps if step in known]
-                found[name] = Fragment(self._fragments / name, spec, steps, sources)
+                found[name] = fragment = Fragment(self._fragments / name, spec, steps, {})
                 if gone := [step for step in spec.steps if step not in known]:
-                    found[name].forget(gone)
+                    fragment.forget(gone)
+                fragment.sources = {reading: source_of(members, again) for reading, members in spec.sources.items()}
         self.specs = {name: spec for name, spec in self.specs.items() if name not in found}
         return found
 

@@ -21,7 +21,7 @@ from riot_ops.reuse.spark.recipient import Wanted
 from riot_ops.reuse.submission import Submission, check_replayable
 from riot_ops.reuse.topic import Place
 
-__all__ = ["Made", "first_messages", "joining", "made", "source_of"]
+__all__ = ["Made", "brought", "first_messages", "joining", "made", "reader_of", "source_of"]
 
 
 @dataclass
@@ -106,6 +106,29 @@ def made(
     return Made(fragment, placed, wanted)
 
 
+def reader_of(reading: str, fragments: Mapping[str, Fragment]) -> str | None:
+    """The fragment that reads a source already."""
+    found = (n for n, one in fragments.items() if reading in one.spec.sources and one.failure is None)
+    return next(found, None)
+
+
+def brought(coming: Sequence[Coming], fragments: Mapping[str, Fragment]) -> dict[str, Fragment]:
+    """Fragments as they are with the new source steps of what they read already, so that nothing is read twice."""
+    grown: dict[str, Fragment] = {}
+    for addition, submission in coming:
+        fresh = {step.id for step in addition.new}
+        steps = {step.id: step for step, _, _ in placed_steps(submission.flow, addition.placed)}
+        for node, (reading, member, _, _) in readings(submission).items():
+            id, name = addition.placed[node], reader_of(reading, fragments)
+            if id in fresh and name is not None:
+                fragment = grown.get(name, fragments[name])
+                spec = FragmentSpec(name, [id], [id], {reading: {member: [id]}}, {}, {id: [id]})
+                taken = fragment.taking_in(Fragment(fragment.folder, spec, [steps[id]], {}))
+                if taken is not None:
+                    grown[name] = taken
+    return grown
+
+
 def joining(new: Made, fragments: Mapping[str, Fragment]) -> tuple[Made, Fragment] | None:
     """The same where its steps join a fragment that runs, and that one as it is then; None where none can take them."""
     if new.fragment is None:
@@ -134,12 +157,19 @@ def _holder(step: Step, node: str, where: Mapping[str, str | None], fragments: M
 
 
 def first_messages(
-    placed: Mapping[str, str], submission: Submission, begins: Iterable[tuple[int, Place]]
+    placed: Mapping[str, str],
+    submission: Submission,
+    begins: Iterable[tuple[int, Place]],
+    fragments: Iterable[Fragment],
 ) -> dict[str, int]:
     """By source of a dataflow, the first message that it sees, where it begins at these places of topics."""
     seen = [place.next for _, place in begins]
-    sources = {node.id: placed[node.id] for node in submission.flow.kind("source")}
-    return {node: max((one.get(step, 0) for one in seen), default=0) for node, step in sources.items()}
+    read = [{*steps} for one in fragments for members in one.spec.sources.values() for steps in members.values()]
+    found = {}
+    for node in submission.flow.kind("source"):
+        alike = {placed[node.id]}.union(*(steps for steps in read if placed[node.id] in steps))
+        found[node.id] = max((one.get(step, 0) for one in seen for step in alike), default=0)
+    return found
 
 
 def source_of(members: Mapping[str, list[str]], again: Sequence[Coming]) -> Source:

@@ -22,7 +22,7 @@ from riot_ops.core.source import Source, Split
 from riot_ops.kernels.arrow import int_column
 from riot_ops.reuse.spark.control import Control, Controls, read_json, write_json
 from riot_ops.reuse.spark.cuts import ends
-from riot_ops.reuse.spark.layout import Layouts
+from riot_ops.reuse.spark.layout import Layout, Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.topic import Place, Topic
 from riot_ops.reuse.topic_source import TopicSource
@@ -67,18 +67,6 @@ class Told(msgspec.Struct):
 
 
 @dataclass
-class SourceFeed:
-    """A source that is read; by source in it, the running steps that take its records."""
-
-    source: Source
-    members: dict[str, list[str]]
-
-    @property
-    def steps(self) -> set[str]:
-        return set().union(*self.members.values())
-
-
-@dataclass
 class TopicFeed:
     """Streams of a topic that are read from a batch on, before which it stood there."""
 
@@ -102,7 +90,7 @@ class FragmentReader(Reader):
     """What Spark asks the source of a fragment; see the module's text."""
 
     layouts: Layouts
-    sources: dict[str, SourceFeed]
+    sources: dict[str, Source]
     topics: dict[str, TopicFeed]
     controls: Controls
     outlet: FragmentOutlet
@@ -124,7 +112,7 @@ class FragmentReader(Reader):
         if not (self.folder / BEGIN).exists():
             return None
         begin = read_json(self.folder / BEGIN, Begin)
-        at = {name: feed.source.initial() for name, feed in self.sources.items()} | begin.at
+        at = {name: source.initial() for name, source in self.sources.items()} | begin.at
         at |= {name: feed.initial() for name, feed in self.topics.items()}
         return {"at": at, "ended": begin.ended, "control": -1}
 
@@ -136,22 +124,32 @@ class FragmentReader(Reader):
         control = self.controls.read(version)
         if control.hold or self.outlet.sink.topic.unread(held_by) > self.most_unread:
             return found
-        resting = set(control.resting)
+        if start["control"] != version and self._over(found) != self._over(start):
+            return found  # for a step that has come now its source ends with this
+        layout = self.layouts.of(control)
+        resting = layout.resting(version, control)
         moved: dict[str, Any] = {}
         over: list[str] = []
-        for name, feed in self.sources.items():
-            if name in start["ended"] or feed.steps <= resting:
+        for name, source in self.sources.items():
+            if name in start["ended"] or layout.readers(name) <= resting:
                 continue
-            end = feed.source.latest(start["at"][name], self.max_records)
+            end = source.latest(start["at"][name], self.max_records)
             if end != start["at"][name]:
                 moved[name] = end
-            elif feed.source.finished(end):
+            elif source.finished(end):
                 over.append(name)
         if over:
             return {**found, "ended": sorted([*start["ended"], *over])}
         topics, ending = self._topics(start["at"])
         moved = topics if ending else moved | topics
         return {**found, "at": start["at"] | moved}
+
+    def _over(self, offset: Offset) -> set[str]:
+        """The steps, as they are there, whose sources have ended."""
+        version = offset["control"]
+        layout = self.layouts.first if version < 0 else self.layouts.of(self.controls.read(version))
+        steps = set[str]().union(*(layout.readers(name) for name in offset["ended"]))
+        return {step for step in steps if layout.since.get(step, version) <= version}
 
     def _topics(self, at: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         """How far the topics are read, and whether sources end with that."""
@@ -173,21 +171,20 @@ class FragmentReader(Reader):
         if start == end or not end["at"]:
             return []
         start = start if start["at"] else self._first() or {}
-        place, ended = Place(), set(end["ended"]) - set(start["ended"])
-        own = {step for name in ended for step in self.sources[name].steps}
+        place, over = Place(), self._over(end)
+        own = over - self._over(start)
         cut: list[list[tuple[str, Split]]] = []
-        feeds: dict[str, SourceFeed | TopicFeed] = {**self.sources, **self.topics}
-        for name, feed in feeds.items():
+        for name, source in self._feeds().items():
             begin, until = start["at"][name], end["at"][name]
-            if isinstance(feed, TopicFeed):
+            if name in self.topics:
                 after = _place(until)
                 place.roots |= after.roots
                 place.next |= after.next
                 place.ended = sorted({*place.ended, *after.ended})
                 own |= set(after.ended) - set(_place(begin).ended)
             if begin != until:
-                cut.append([(name, split) for split in feed.source.splits(begin, until, self.splits)])
-        place.ended = sorted({*place.ended, *(s for name in end["ended"] for s in self.sources[name].steps)})
+                cut.append([(name, split) for split in source.splits(begin, until, self.splits)])
+        place.ended = sorted({*place.ended, *over})
         control = self.controls.read(end["control"])
         if control.hold:
             write_json(
@@ -205,28 +202,28 @@ class FragmentReader(Reader):
         layout = self.layouts.of(told.control)
         packer = Packer(layout.plan, 0, self.labels, self.outlet.buffering, writer=writer)
         packer.left_over = bool(told.ended)
-        inputs = self._inputs(partition.split["reads"], packer, told.place.next)
+        inputs = self._inputs(partition.split["reads"], packer, told.place.next, layout)
         yield from stage_zero(layout.plan, inputs, self.order, packer, layout.resting(told.version, told.control))
         if partition.last and (blocks := self._told(partition.split["told"])):
             yield blocks_to_batch(blocks)
 
     def _inputs(
-        self, reads: list[tuple[str, Split]], packer: Packer, seen: dict[str, int]
+        self, reads: list[tuple[str, Split]], packer: Packer, seen: dict[str, int], layout: Layout
     ) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
         """The records of a part, by the running steps and streams that they are of."""
         now = time.time() * 1e6
         packer.stamp(now, now)
         for name, split in reads:
             packer.stamp(*split.get("due", (now, now)))
-            feed = self.sources.get(name)
-            if feed is None:
+            members = layout.sources.get(name)
+            if members is None:
                 yield from self.topics[name].source.inputs(name, split)
                 continue
-            for inputs in feed.source.inputs(next(iter(feed.members)), split):  # of several each has its name
+            for inputs in self.sources[name].inputs(next(iter(members)), split):  # of several each has its name
                 given: Inputs = {}
                 for member, batches in inputs.items():
                     least = max((int(np.max(int_column(b["seq"]))) + 1 for b in batches if b.num_rows), default=0)
-                    for step in feed.members[member]:
+                    for step in members[member]:
                         seen[step] = max(least, seen.get(step, 0))
                         given[step] = batches
                 yield given
@@ -236,14 +233,17 @@ class FragmentReader(Reader):
         now = time.time() * 1e6
         return [Block(i, label, FLUSH, 0, now, now, sent) for i, labels in self.labels.items() for label in labels]
 
+    def _feeds(self) -> dict[str, Source]:
+        return {**self.sources, **{name: feed.source for name, feed in self.topics.items()}}
+
     def commit(self, end: Offset) -> None:
-        feeds: dict[str, SourceFeed | TopicFeed] = {**self.sources, **self.topics}
-        for name, at in end["at"].items():
-            feeds[name].source.commit(at)
+        if end["at"]:
+            for name, source in self._feeds().items():
+                source.commit(end["at"][name])
 
     def stop(self) -> None:
-        for feed in self.sources.values():
-            feed.source.close()
+        for source in self.sources.values():
+            source.close()
 
 
 def _place(offset: Offset) -> Place:
