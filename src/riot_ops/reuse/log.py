@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ from riot_ops.reuse.errors import EnactError
 __all__ = ["ActionLog", "Journal"]
 
 STATES = ("intent", "enacted", "committed", "reverted")
-
-_log = logging.getLogger("riot_ops")
 
 
 class ActionLog:
@@ -99,8 +96,6 @@ class ActionLog:
     def _write(self, entry: dict[str, Any]) -> None:
         body = json.dumps({"n": self._line, **entry}, separators=(",", ":"), ensure_ascii=False)
         line = f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'.encode()
-        if self._file.closed:
-            raise ConnectorError(f"the log {self.path} ends in half a line that could not be taken back; begin again")
         begin = self._file.seek(0, os.SEEK_END)
         try:
             self._file.write(line)
@@ -124,64 +119,39 @@ class ActionLog:
 
 
 class Journal:
-    """Writes actions to a log, where there is one.
-
-    An action that has taken place stands, and one that has failed has changed nothing, whatever the log can take: what
-    could not be noted of it is noted before the next action, and where that cannot be either, that one is refused.
-    Whoever takes up the log before that finds an action under way, and brings it to its end.
-    """
+    """Writes actions to a log, where there is one."""
 
     def __init__(self, log: ActionLog | None = None) -> None:
         self.log = log
-        #: What has become of the last action and is not in the log yet.
-        self._owed: list[str] = []
 
     @contextmanager
     def acting(self, do: str, what: Any) -> Iterator[None]:
         """Around an action: the log knows of it before and after, and the back end's failures have one name."""
         if self.log is not None:
-            self._settle(self.log)
             self.log.intend(do, what)
         try:
             yield
         except Exception as error:
-            self._note("reverted")
+            if self.log is not None:
+                self.log.note("reverted")
             if isinstance(error, RiotError):
                 raise
             raise EnactError(f"{do}: the back end failed, and nothing has changed: {error}") from error
-        self._note("committed")
+        if self.log is not None:
+            self.log.note("committed")
 
-    def enacted(self, undo: Callable[[], None] | None = None) -> None:
-        """Note that the back end has done it; where that cannot be, it is undone, if it can be."""
-        if undo is None or self.log is None:
-            self._note("enacted")
-            return
+    def enacted(self, undo: Callable[[], None] = lambda: None) -> None:
+        """Note that the back end has done it; where that cannot be, it is undone."""
         try:
-            self.log.note("enacted")
+            if self.log is not None:
+                self.log.note("enacted")
         except BaseException:
             undo()
             raise
 
-    def _note(self, state: str) -> None:
-        if self.log is None:
-            return
-        self._owed.append(state)
-        try:
-            self._settle(self.log)
-        except ConnectorError as error:
-            _log.warning("%s; that the last action is %s is not noted yet", error, state)
-
-    def _settle(self, log: ActionLog) -> None:
-        """Write what is owed."""
-        while self._owed:
-            log.note(self._owed[0])
-            del self._owed[0]
-
     def close(self) -> None:
         """Let another manager have the log."""
         if self.log is not None:
-            with suppress(ConnectorError):
-                self._settle(self.log)
             self.log.close()
 
 

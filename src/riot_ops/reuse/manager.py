@@ -318,31 +318,12 @@ class ReuseManager:
                 raise ConfigError(f"not a state of a reuse manager: format must be {FORMAT!r}")
             if state.get("policy") != self.policy:
                 raise ConfigError(f"the state is of policy {state.get('policy')!r}, this manager has {self.policy!r}")
-            whole = [{n: v for n, v in what.items() if n != "paused"} for what in state["dataflows"]]
-            with self._journal.acting("submit", whole):
-                try:
-                    with self.backend.taking_up():
-                        for what in whole:
-                            self._again(what)
-                except BaseException:
-                    self._give_back()
-                    raise
-            try:
-                for name in (what["name"] for what in state["dataflows"] if what["paused"]):
-                    self.pause(name)
-            except BaseException:
-                for name in reversed(self.names):
-                    self.remove(name)
-                raise
-
-    def _give_back(self) -> None:
-        """Have nothing run, where not all that was to be taken up could be."""
-        for name in reversed(self.names):
-            removal = self._shared.removal(name)
-            self.backend.reduce(removal)
-            self._shared.remove(removal)
-            del self._flows[name]
-        self._shared = Shared()
+            with self.backend.taking_up():
+                for what in state["dataflows"]:
+                    with self._journal.acting("submit", [{n: v for n, v in what.items() if n != "paused"}]):
+                        self._again(what)
+            for name in (what["name"] for what in state["dataflows"] if what["paused"]):
+                self.pause(name)
 
     def _again(self, what: Mapping[str, Any]) -> None:
         """Take up a dataflow with the steps that it had."""
