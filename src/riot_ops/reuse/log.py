@@ -2,16 +2,20 @@
 
 An action is written as *intent* with all that it takes to do it again, as *enacted* when the back end has done it, and
 as *committed* when the books say so; or as *reverted*. The last line may be torn: a process can end while it writes.
+
+Where a line cannot be written, an action takes place or it does not, and the log says which (see :class:`Journal`).
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,8 @@ from riot_ops.core.paths import make_folder, sync
 from riot_ops.reuse.errors import EnactError
 
 __all__ = ["ActionLog", "Journal"]
+
+_log = logging.getLogger("riot_ops")
 
 STATES = ("intent", "enacted", "committed", "reverted")
 
@@ -44,14 +50,17 @@ class ActionLog:
         self.path = path
         try:
             make_folder(path.parent)
-            self._file = open(path, "a+b")  # noqa: SIM115 (held until it is closed)
+            # what cannot be written must not wait in a buffer for the next time
+            self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (held until it is closed)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
             raise ConnectorError(f"the log {path} is in use by another manager; stop it, or use another log") from None
         except OSError as error:
             raise ConnectorError(f"the log {path} cannot be used: {error}") from error
-        self._line = 0
+        self._line = self._size = 0
+        #: Line and size before the last action.
+        self._before = (0, 0)
         self.actions: list[dict[str, Any]] = []
         try:
             self._read()
@@ -84,34 +93,45 @@ class ActionLog:
                 self.actions[-1]["state"] = entry["state"]
             at = end
         self._file.truncate(at)
+        self._size = at
 
     def intend(self, do: str, what: Any) -> None:
         """Begin an action."""
+        before = self._line, self._size
         self._write({"state": "intent", "do": do, "what": what})
+        self._before = before
 
     def note(self, state: str) -> None:
         """What has become of the action."""
         self._write({"state": state})
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        body = json.dumps({"n": self._line, **entry}, separators=(",", ":"), ensure_ascii=False)
-        line = f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'.encode()
-        begin = self._file.seek(0, os.SEEK_END)
+    def take_back(self) -> None:
+        """Have the lines of the last action gone, which takes no room."""
+        line, size = self._before
         try:
-            self._file.write(line)
-            self._file.flush()
+            self._file.truncate(size)
             os.fsync(self._file.fileno())
         except OSError as error:
-            self._forget(begin)
+            raise ConnectorError(f"the log {self.path} cannot be shortened: {error}") from error
+        self._line, self._size = line, size
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self._file.closed:
+            raise ConnectorError(f"the log {self.path} is closed; open a new manager over it")
+        body = json.dumps({"n": self._line, **entry}, separators=(",", ":"), ensure_ascii=False)
+        line = f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'.encode()
+        try:
+            if self._file.seek(0, os.SEEK_END) != self._size:  # a line that could not be taken back
+                self._file.truncate(self._size)
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(self._size)
             raise ConnectorError(f"the log {self.path} cannot be written: {error}; make room") from error
         self._line += 1
-
-    def _forget(self, begin: int) -> None:
-        """Take back half a line; where that fails too, the line counts as torn, and nothing may follow it."""
-        try:
-            self._file.truncate(begin)
-        except OSError:
-            self._file.close()
+        self._size += len(line)
 
     def close(self) -> None:
         """Let another manager have it."""
@@ -119,39 +139,85 @@ class ActionLog:
 
 
 class Journal:
-    """Writes actions to a log, where there is one."""
+    """Writes actions to a log, where there is one, so that it tells what runs whatever cannot be written.
+
+    - An action whose intention cannot be written does not take place.
+    - One that fails leaves no line but *reverted*; where there is no room for that, none at all.
+    - One that the back end has done is undone where *enacted* cannot be written, and has failed. Where it cannot be
+      undone, as sinks have ended or messages have passed, it counts as done: the log then says how it ended before
+      anything else, and until that can be written further actions are refused. Whoever takes up the log in between
+      finds its intention last, and brings that to its end (:func:`~riot_ops.reuse.past.past`).
+    """
 
     def __init__(self, log: ActionLog | None = None) -> None:
         self.log = log
+        #: How the last action has ended, where that could not be written.
+        self._owed: str | None = None
 
     @contextmanager
     def acting(self, do: str, what: Any) -> Iterator[None]:
         """Around an action: the log knows of it before and after, and the back end's failures have one name."""
         if self.log is not None:
+            self._settle(self.log)
             self.log.intend(do, what)
         try:
             yield
         except Exception as error:
-            if self.log is not None:
-                self.log.note("reverted")
+            self._end(do, "reverted")
             if isinstance(error, RiotError):
                 raise
             raise EnactError(f"{do}: the back end failed, and nothing has changed: {error}") from error
-        if self.log is not None:
-            self.log.note("committed")
+        self._end(do, "committed")
 
-    def enacted(self, undo: Callable[[], None] = lambda: None) -> None:
-        """Note that the back end has done it; where that cannot be, it is undone."""
+    def enacted(self, undo: Callable[[], None] | None = None) -> None:
+        """Note that the back end has done it; raises where that cannot be and it is undone."""
+        if self.log is None:
+            return
         try:
-            if self.log is not None:
-                self.log.note("enacted")
+            self.log.note("enacted")
+        except ConnectorError as error:
+            if undo is None:
+                return  # as it will be with the next line, which tells more
+            try:
+                undo()
+            except Exception as failure:
+                _log.error("an action cannot be undone (%s), and counts as done, though %s", failure, error)
+            else:
+                raise
         except BaseException:
-            undo()
+            if undo is not None:
+                undo()
             raise
+
+    def _end(self, do: str, outcome: str) -> None:
+        """Write how an action has ended, or owe it."""
+        if self.log is None:
+            return
+        try:
+            self.log.note(outcome)
+        except ConnectorError as error:
+            if outcome == "reverted":
+                with suppress(ConnectorError):
+                    self.log.take_back()
+                    return
+            self._owed = outcome
+            _log.error("%s is %s, but %s; until it is, further actions are refused", do, outcome, error)
+
+    def _settle(self, log: ActionLog) -> None:
+        """Write what is owed."""
+        if self._owed is None:
+            return
+        try:
+            log.note(self._owed)
+        except ConnectorError as error:
+            raise ConnectorError(f"nothing changes until the log tells how the last action ended: {error}") from error
+        self._owed = None
 
     def close(self) -> None:
         """Let another manager have the log."""
         if self.log is not None:
+            with suppress(ConnectorError):
+                self._settle(self.log)
             self.log.close()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,16 +22,13 @@ from riot_ops.reuse.picture import running_graph
 from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_words
 from riot_ops.reuse.request import Request, checked
 from riot_ops.reuse.shared import Removal, Shared
-from riot_ops.reuse.submission import CHOICES, Submission, described, submitted
+from riot_ops.reuse.state import Rebind, as_before, dataflows_of, state_of
+from riot_ops.reuse.submission import Submission, described
 from riot_ops.reuse.warm import check_past
 
 __all__ = ["POLICIES", "ReuseManager"]
 
 POLICIES = ("always", "stateless", "bounded_warm")
-FORMAT = "riot_ops.reuse/1"
-
-#: Gives sources and sinks to a dataflow that is taken up again: what was passed to ``submit``.
-Rebind = Callable[[str, Dataflow], tuple[Any, Any]]
 
 
 class ReuseManager:
@@ -302,52 +300,53 @@ class ReuseManager:
     def state(self) -> dict[str, Any]:
         """All dataflows with the steps that they have, as JSON-able data, for :meth:`restore`."""
         with self._lock:
-            shared = self._shared
-            dataflows = [
-                {**described(submission, shared.placed[name]), "paused": name in shared.paused}
-                for name, submission in self._flows.items()
-            ]
-            return {"format": FORMAT, "policy": self.policy, "dataflows": dataflows}
+            return state_of(self._flows.values(), self._shared, self.policy)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up the dataflows of a state; of this manager, nothing may run yet."""
+        """Take up the dataflows of a state, all or none; of this manager, nothing may run yet."""
         with self._lock:
             if self._flows:
                 raise ConfigError(f"a state is restored before anything runs, but {len(self._flows)} dataflows do")
-            if state.get("format") != FORMAT:
-                raise ConfigError(f"not a state of a reuse manager: format must be {FORMAT!r}")
-            if state.get("policy") != self.policy:
-                raise ConfigError(f"the state is of policy {state.get('policy')!r}, this manager has {self.policy!r}")
-            with self.backend.taking_up():
-                for what in state["dataflows"]:
-                    with self._journal.acting("submit", [{n: v for n, v in what.items() if n != "paused"}]):
-                        self._again(what)
-            for name in (what["name"] for what in state["dataflows"] if what["paused"]):
-                self.pause(name)
+            dataflows = dataflows_of(state, self.policy)
+            coming = self._as_before(dataflows)
+            if not coming:
+                return
+            books = copy.deepcopy(self._shared)  # which are empty
+            try:
+                with self._journal.acting("submit", dataflows):
+                    try:
+                        self._take_up(coming, [what["name"] for what in dataflows if what["paused"]])
+                    except BaseException:
+                        self._undo(coming)
+                        raise
+                    self._journal.enacted(lambda: self._undo(coming))
+            except BaseException:
+                self._shared, self._flows = books, {}
+                raise
 
-    def _again(self, what: Mapping[str, Any]) -> None:
-        """Take up a dataflow with the steps that it had."""
-        name = what["name"]
-        flow = Dataflow.from_dict(what["flow"], self._functions)
-        sources, sinks = self._rebind(name, flow) if self._rebind is not None else (None, None)
-        choices = {choice: what[choice] for choice in CHOICES}
-        submission, found = submitted(name, flow, sources, sinks, self.backend.reads, **choices)
-        [addition] = self._shared.additions({name: found}, at={name: what["placed"]})
-        held = self.backend.running()
-        fresh = tuple(step for step in addition.new if step.id not in held)
-        self.backend.extend([(replace(addition, new=fresh), submission)])
-        self._shared.add(addition)
-        self._flows[name] = submission
+    def _as_before(self, dataflows: Iterable[Mapping[str, Any]]) -> list[Coming]:
+        return as_before(dataflows, self._shared, self._functions, self._rebind, self.backend.reads)
+
+    def _take_up(self, coming: Sequence[Coming], paused: Iterable[str]) -> None:
+        """Have dataflows go on with the steps that they had."""
+        with self.backend.taking_up():
+            held = self.backend.running()
+            again = [(replace(one, new=tuple(s for s in one.new if s.id not in held)), of) for one, of in coming]
+            if again:
+                self.backend.extend(again)
+        for addition, submission in coming:
+            self._shared.add(addition)
+            self._flows[submission.name] = submission
+        for name in paused:
+            rest = self._shared.rest(name, True)
+            self.backend.rest(rest)
+            self._shared.apply_rest(rest)
 
     def _replay(self, log: ActionLog) -> None:
         """Bring books and back end to where the log ends."""
         before = past(log.actions)
         self._shared.taken(before.steps)
-        with self.backend.taking_up():
-            for what in before.dataflows.values():
-                self._again(what)
-        for name in before.paused:
-            self.pause(name)
+        self._take_up(self._as_before(before.dataflows.values()), before.paused)
         if before.woken is not None:
             self.backend.rest(self._shared.rest(before.woken, False))
         lost = self.backend.running() - set(self._shared.steps)
@@ -385,8 +384,16 @@ class ReuseManager:
         shared = self.policy == "always" or not piece.stateful or (self.policy == "bounded_warm" and piece.bounded)
         return shared or self.backend.fresh(step)
 
-    def _undo(self, coming: Iterable[Coming]) -> None:
-        """Have the back end forget what it has added."""
-        for addition, _ in reversed([*coming]):
-            steps, kept = tuple(step.id for step in addition.new), tuple(addition.reused.values())
-            self.backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.woken))
+    def _undo(self, coming: Sequence[Coming]) -> None:
+        """Have the back end forget what it has added, all or nothing of it."""
+        gone: list[Coming] = []
+        try:
+            for one in reversed(coming):
+                addition, _ = one
+                steps, kept = tuple(step.id for step in addition.new), tuple(addition.reused.values())
+                self.backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.woken))
+                gone.append(one)
+        except Exception:
+            if gone:
+                self.backend.extend(gone[::-1])
+            raise

@@ -64,6 +64,7 @@ def past(actions: Sequence[Mapping[str, Any]]) -> Past:
         if do == "submit":
             found.dataflows.update({one["name"]: one for one in what})
             found.steps += [step for one in what for step in one["placed"].values()]
+            found.paused += [one["name"] for one in what if one.get("paused")]  # of a state that was restored
         elif do == "pause":
             found.paused.append(what)
         elif do in ("remove", "resume"):
