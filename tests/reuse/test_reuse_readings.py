@@ -11,7 +11,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.source import Source, row_splits
-from riot_ops.reuse import LocalBackend, Request, ReuseManager
+from riot_ops.reuse import LocalBackend, Request, ReuseManager, SparkBackend
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_reuse_joining import Got, ordered, rows
 
@@ -77,7 +77,7 @@ def flow(name, *tasks, merging="arrival", more=()):
 
 
 def until(what):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not what():
         assert time.monotonic() < end, "it does not come"
         time.sleep(0.005)
@@ -86,8 +86,8 @@ def until(what):
 class Life:
     """A manager, and what its dataflows get."""
 
-    def __init__(self, folder, kind):
-        self.folder, self.kind = folder, kind
+    def __init__(self, folder, kind, spark=None):
+        self.folder, self.kind, self.spark = folder, kind, spark
         self.queue = Queue(folder / "one")
         self.bound, self.sinks = {}, {}
         self.open()
@@ -95,6 +95,8 @@ class Life:
     def open(self):
         if self.kind == "local":
             self.backend = LocalBackend(7, folder=self.folder / "kept")
+        elif self.spark is not None:
+            self.backend = SparkBackend(self.spark, self.folder / "back", join=self.kind == "joined", max_records=20)
         else:
             self.backend = FakeSpark(self.folder / "back", join=self.kind == "joined")
         log = self.folder / "log"
@@ -131,7 +133,7 @@ class Life:
         if self.kind == "local":
             self.backend.run()
         else:
-            assert self.backend.wait(30)
+            assert self.backend.wait(90)
 
     def values(self, name, stream="t0"):
         return sorted(row["value"] for row in rows(Got(self.sinks[name]), stream))

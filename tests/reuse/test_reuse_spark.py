@@ -20,6 +20,7 @@ from riot_ops.reuse import Request, ReuseManager, SparkBackend
 from riot_ops.streams.city import CitySource
 from riot_ops.testing import exact
 from tests.reuse import serving_job
+from tests.reuse import test_reuse_readings as reading
 from tests.reuse.queries import Gated
 from tests.reuse.serving_job import FLOWS, opened
 from tests.reuse.test_reuse_partitions import Life
@@ -194,6 +195,21 @@ def test_a_query_keeps_its_partitions_whatever_the_session_has_then(spark, tmp_p
             life.check()
         assert {fragment.spec.partitions for fragment in manager.backend._fragments.values()} == {2}
         manager.close()
+
+
+@pytest.mark.slow
+def test_who_declares_other_fields_of_a_queue_reads_along_and_goes_on_alone(spark, tmp_path):
+    life = reading.Life(tmp_path, "joined", spark)
+    life.submit(reading.flow("ada"))
+    life.half("ada")
+    assert life.submit(reading.flow("bob", t.BlockAverage(by=("device",), window=1)))[0].first == {"in": reading.HALF}
+    assert life.manager.stats()["readings"] == 1 and life.manager.stats()["fragments"] == 2
+    life.manager.remove("ada")
+    life.again()
+    life.wait()
+    assert life.values("bob", "t1") == [float(i) for i in range(reading.HALF, reading.N)]
+    assert len(life.values("ada")) == reading.HALF
+    life.manager.close()
 
 
 def test_many_that_come_at_once_are_one_query(spark, tmp_path):

@@ -6,9 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import riot_ops as ro
+from riot_ops import tasks as t
 from riot_ops.command.reuse_ends import made_source
 from riot_ops.connectors.mqtt.memory import MemoryBroker
+from riot_ops.core.errors import ConfigError
+from riot_ops.runtime.merging import merged
 from riot_ops.streams.city import CitySource
+from riot_ops.streams.pace import paced
 from tests.reuse.test_reuse_command import Serving, until
 
 
@@ -59,3 +63,32 @@ def test_a_subscription_goes_on_when_its_first_user_has_gone(tmp_path):
     got = pq.read_table(tmp_path / "out" / "bob" / "in")["payload"].to_pylist()
     assert sorted(got) == [b"0", b"1", b"2", b"3", b"4"]
     assert len(MemoryBroker.of(url)._sessions) == 1 and len([*(tmp_path / "control" / "spools").iterdir()]) == 1
+
+
+def test_a_subscription_that_another_reads_as_another_log_is_refused(tmp_path):
+    subscription = {"mqtt": {"url": "memory://two ways", "topics": ["a/#"]}}
+    one, two = ro.Dataflow("ada"), ro.Dataflow("bob", merging="number")
+    one.sink("out", one.source("in", schema=CitySource(3).schema))
+    two.sink("out", ro.merge(two.source("in", schema=CitySource(3).schema), two.source("city")).to(t.NoOp(), id="all"))
+    both = {"in": subscription, "city": {"stream": "city", "messages": 5}}
+    with Serving(tmp_path) as server:
+        ada = {"dataflow": one.to_dict(), "sources": {"in": subscription}, "sinks": {}}
+        server.answer({"do": "submit", "dataflows": [ada]})
+        before = server.manager.canonical()
+        with pytest.raises(
+            ConfigError, match="can be read by one reader alone, but the source 'in' of 'bob' would"
+        ) as e:
+            server.answer({"do": "submit", "dataflows": [{"dataflow": two.to_dict(), "sources": both, "sinks": {}}]})
+        assert "apart from the source 'in' of 'ada'" in str(e.value) and server.manager.canonical() == before
+
+
+def test_what_is_wrapped_or_merged_uses_up_what_is_in_it(tmp_path):
+    lines = CitySource(3).schema
+    given = {"url": "memory://wrapped", "topics": ["a"], "client_id": "me"}
+    chosen = made_source("s", {"mqtt": given}, lines, tmp_path)
+    spool = f"the spool {chosen.source.spool}"
+    assert paced(chosen, None, 5).consumed() == chosen.consumed() == {spool, "the session of 'me' at memory://wrapped"}
+    assert CitySource(3).consumed() == frozenset()
+    for merging in ("number", "sequence"):
+        [both] = merged(ro.Dataflow("d", merging=merging), {"a": chosen, "b": CitySource(3)}).values()
+        assert both.consumed() == chosen.consumed()

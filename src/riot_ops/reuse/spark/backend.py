@@ -92,13 +92,14 @@ class FragmentsBackend:
             self._left.forget()
             found: list[Made] = []
             grown: dict[str, Fragment] = {}
-            for together in apart(coming, self._where.get, lambda reading: reader_of(reading, self._fragments)):
+            sound = {name: one for name, one in self._fragments.items() if self._care.failure(name) is None}
+            for together in apart(coming, self._where.get, lambda reading: reader_of(reading, sound)):
                 self._number += 1
                 where = self.folder / "fragments" / f"f{self._number}"
-                reading = brought(together, self._fragments)
+                reading = brought(together, {name: grown.get(name, one) for name, one in sound.items()})
                 grown |= reading
-                running = self._where | {step: name for name, one in reading.items() for step in one.spec.nodes}
-                new = made(together, where, running, {**self._fragments, **grown})
+                known = self._where | {step: name for name, one in reading.items() for step in one.spec.nodes}
+                new = made(together, where, known, {**self._fragments, **grown})
                 taken = joining(new, {**self._fragments, **grown}) if self.join else None
                 if taken is not None:
                     new, grown[taken[1].name] = taken

@@ -108,8 +108,7 @@ def made(
 
 def reader_of(reading: str, fragments: Mapping[str, Fragment]) -> str | None:
     """The fragment that reads a source already."""
-    found = (n for n, one in fragments.items() if reading in one.spec.sources and one.failure is None)
-    return next(found, None)
+    return next((name for name, one in fragments.items() if reading in one.spec.sources), None)
 
 
 def brought(coming: Sequence[Coming], fragments: Mapping[str, Fragment]) -> dict[str, Fragment]:

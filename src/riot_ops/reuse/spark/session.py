@@ -52,7 +52,7 @@ class SparkBackend(FragmentsBackend):
         How often in a row a query that fails is started again, before those that use it get nothing more.
     join : bool, default True
         Whether new steps for which a query that runs has a stage come to be in that. Otherwise they always start as a
-        query of their own.
+        query of their own, but for what takes the records of a source that is read already.
     max_queries : int, optional
         Where more run, such as read each other become one (``manager.defragment()``), no more of them than it takes.
         By default that is left to the user.
