@@ -206,9 +206,11 @@ class Topic:
 
     def numbers(self) -> list[int]:
         """The numbers of the batches that are there now, while others may trim."""
-        if not self.folder.is_dir():
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
             return []
-        found = (re.fullmatch(r"batch-(\d+)\.json", name) for name in os.listdir(self.folder))
+        found = (re.fullmatch(r"batch-(\d+)\.json", name) for name in names)
         return sorted(int(one[1]) for one in found if one)
 
     def _marker(self, batch: int) -> Marker | None:

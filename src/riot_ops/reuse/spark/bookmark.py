@@ -42,8 +42,8 @@ class Bookmark:
         return all(self.at.get(name, batch + 1) > batch for name, batch in batches.items())
 
     def read(self, end: Mapping[str, int]) -> None:
-        """He has read up to there; :meth:`release` lets the topics know."""
-        self.at = {name: end[name] for name in self.topics}
+        """He has read up to there, of topics that he reads on; :meth:`release` lets the topics know."""
+        self.at = self.at | {name: batch for name, batch in end.items() if name in self.topics}
 
     def release(self) -> None:
         """What he has read may go."""
@@ -57,7 +57,8 @@ class Bookmark:
         if name not in self.topics:
             if held:
                 topic.join(self.reader, at)
-            self.topics[name], self.at[name] = topic, at
+            self.at = {**self.at, name: at}
+            self.topics = {**self.topics, name: topic}  # others may be looking
 
     def keep(self, wanted: Callable[[str], bool]) -> list[Topic]:
         """He reads only these on; returns the others, which he still has to leave."""

@@ -30,16 +30,9 @@ def bring(
     fresh = []
     for on_slow, some in alike.items():
         topics = {name: fragments[name].topic for one in some for name in one.wanted}
-        for carrier in among.all():
-            if (
-                carrier.on_slow == on_slow
-                and not carrier.apart
-                and not carrier.over
-                and topics.keys() & carrier.mark.topics
-            ):
-                carrier.take_in(some, topics, {name: at.get(name, 0) for name in topics})
-                break
-        else:
+        begins = {name: at.get(name, 0) for name in topics}
+        near = (one for one in among.all() if one.on_slow == on_slow and topics.keys() & one.mark.topics)
+        if not any(carrier.take_in(some, topics, begins) for carrier in near if not carrier.apart):
             fresh.append(go_on(folder / f"{uuid.uuid4().hex}.json", some, fragments, at, among))
     return fresh
 

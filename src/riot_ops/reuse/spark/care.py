@@ -97,10 +97,12 @@ def watch(
             seen = heads
             with carriers.news:
                 carriers.news.notify_all()
-        if turn % 10 == 0 and lock.acquire(blocking=False):
+        if turn % 10:
+            continue
+        for carrier in carriers.all():
+            carrier.look()
+        if lock.acquire(blocking=False):
             try:
                 care.revive()
-                for carrier in carriers.all():
-                    carrier.look()
             finally:
                 lock.release()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from riot_ops.core.errors import ConnectorError, RiotError
+from riot_ops.core.errors import RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.control import read_json, write_json
@@ -72,7 +72,8 @@ class Carrier:
     """Carries records of topics to the sinks of dataflows: one thread, and one reader of each topic, for all of them.
 
     What each takes of a turn is an epoch of its sinks, which is committed; then it is noted how far that was. An epoch
-    that was not noted comes again, and sinks that replace what they have of it have it once.
+    that was not noted comes again, and sinks that replace what they have of it have it once. Whoever acts needs its
+    lock: one that is ``apart`` has it only between two writes, any other for a grace at most, once for each sink.
 
     Parameters
     ----------
@@ -101,9 +102,9 @@ class Carrier:
         self.file, self.recipients = file, list(recipients)
         self.on_slow = self.recipients[0].submission.on_slow
         self.mark = Bookmark(("" if self.on_slow == "block" else APART) + file.stem, topics, state.at)
-        self._noted = state
         self._among = among
         self.apart = thread is not None
+        #: Since when a sink that is alone with its thread has taken nothing.
         self._begun = time.monotonic() if self.apart else None
         self._stop = threading.Event()
         self.lock = threading.RLock()
@@ -129,52 +130,54 @@ class Carrier:
             if not self.turn():
                 with self._among.news:
                     self._among.news.wait(IDLE_SECONDS)
-            if not self.recipients:  # each has a carrier of its own
-                self.forget()
-                return
+            with self.lock:
+                if not self.recipients:  # each has a carrier of its own
+                    self.forget()
+                    return
 
     def turn(self) -> bool:
         """Carry what there is, up to a bound; whether there was anything."""
-        with self.lock:
+        try:
+            with self.lock:
+                found = {} if self.over else self._next()
+                if not found:
+                    return False
+                given = self._records(found, self.recipients)
+                end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.mark.at.items()}
+                if not self.apart:
+                    self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], end)
+                    self._done(end, any(given.values()))
+                    return True
+                [one] = self.recipients
+                self._begun = time.monotonic()
+            one.take(given[one.name])
+            self._go_on(end, bool(given[one.name]))
+            return True
+        except RiotError as error:
+            self._fail(error)
+            return False
+        finally:
+            self._begun = None
             if self.over:
-                return False
-            self._begun = time.monotonic()
-            try:
-                return self._turn()
-            except RiotError as error:
-                self._fail(error)
-                return False
-            finally:
-                self._begun = None
-                if self.over:
-                    self.leave()  # nobody waits for it
+                self.leave()  # nobody waits for it
 
     @property
     def over(self) -> bool:
         """Whether no sink takes anything any more."""
         return all(one.over for one in self.recipients)
 
-    def _turn(self) -> bool:
-        found = self._next()
-        if not found:
-            return False
-        given = self._records(found, self.recipients)
-        end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.mark.at.items()}
-        self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], self.mark.at, end)
-        self._done(end, any(given.values()))
-        return True
-
     def _done(self, end: Mapping[str, int], taken: bool = True) -> None:
         """Let the topics go on without what has been carried."""
         self.mark.read(end)
+        for one in self.recipients:
+            one.counted()
         if taken:
             self._note()
         if not all(one.given_up for one in self.recipients):
             self.mark.release()
 
     def _note(self) -> None:
-        self._noted = Carried(dict(self.mark.at), {one.name: one.progress for one in self.recipients})
-        write_json(self.file, self._noted)
+        write_json(self.file, Carried(dict(self.mark.at), {one.name: one.progress for one in self.recipients}))
 
     def _fail(self, error: RiotError) -> None:
         for one in self.recipients:
@@ -228,16 +231,16 @@ class Carrier:
     # -- sinks that take long ----------------------------------------------------------------------
 
     def _hand_out(
-        self, given: Sequence[tuple[Recipient, Taken]], begin: Mapping[str, int], end: Mapping[str, int]
+        self,
+        given: Sequence[tuple[Recipient, Taken]],
+        end: Mapping[str, int],
+        begin: Mapping[str, int] | None = None,
     ) -> None:
         """Let each take what it is given; who takes too long has a carrier of its own from now on."""
-        if len(self.recipients) == 1:
-            for one, records in given:
-                one.take(records)
-            return
+        since = self.mark.at if begin is None else begin
         while given:
             hands = Pass(given, self._name)
-            if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, begin, end)):
+            if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, since, end)):
                 return
             given = list(hands.left)
 
@@ -247,46 +250,55 @@ class Carrier:
         """Leave a recipient to itself, with the thread that it keeps; returns what that does when it is free."""
         self.recipients.remove(one)
         at = {name: begin[name] for name in one.wanted}
-        state = Carried(at, {one.name: self._noted.dataflows[one.name]})
+        state = Carried(at, {one.name: one.progress})
         topics = {name: self.mark.topics[name] for name in one.wanted}
         file = self.file.with_name(f"{uuid.uuid4().hex}.json")
         try:
             own = Carrier(file, topics, state, [one], self._among, thread)
         except RiotError as error:
-            one.given_up = True
-            one.delivery.failures.append(error)
+            one.give_up(str(error))
             return lambda: None
+        if self._stop.is_set():
+            own._stop.set()
         return lambda: own._free(end)
 
     def _free(self, end: Mapping[str, int]) -> None:
         """Go on with the thread that was kept, behind what kept it."""
+        try:
+            self._go_on(end)
+        except RiotError as error:
+            self._fail(error)
+        self._run()
+
+    def _go_on(self, end: Mapping[str, int], taken: bool = True) -> None:
+        """Behind what the sink that is alone has taken, or not, if nobody has waited for it."""
         with self.lock:
             self._begun = None
             if not self.over:
-                try:
-                    self._done(end)
-                except RiotError as error:
-                    self._fail(error)
-            if self.over:
-                self.leave()
-        self._run()
+                self._done(end, taken)
 
     def look(self) -> None:
-        """Whoever takes nothing for too long is not waited for any more."""
+        """Whoever takes nothing for too long is not waited for any more; needs no lock, as who acts may wait for it."""
         begun = self._begun
         late = begun is not None and time.monotonic() - begun > self._among.patience_s
-        if late and self.on_slow == "block" and len(self.recipients) == 1 and not self.over:
-            [one] = self.recipients
-            one.given_up = True
-            why = f"its sinks took nothing for {self._among.patience_s:g} s, while others waited for them"
-            one.delivery.failures.append(ConnectorError(why))
-            self.leave()
+        if late and self.on_slow == "block" and not self.over:
+            for one in self.recipients:
+                one.give_up(f"its sinks took nothing for {self._among.patience_s:g} s, while others waited for them")
+            try:
+                self.leave()
+            except RiotError as error:
+                self._fail(error)
 
     # -- dataflows come, pause, and go -------------------------------------------------------------
 
-    def take_in(self, recipients: Sequence[Recipient], topics: Mapping[str, Topic], at: Mapping[str, int]) -> None:
-        """Carry to newcomers too, from these batches on; what the others have had of them already they get now."""
+    def take_in(self, recipients: Sequence[Recipient], topics: Mapping[str, Topic], at: Mapping[str, int]) -> bool:
+        """Carry to newcomers too, from these batches on; what the others have had of them already they get now.
+
+        False where it carries to nobody any more.
+        """
         with self.lock:
+            if self.over:
+                return False
             for one in recipients:
                 one.begin_with({name: at[name] for name in one.wanted})
             for name, topic in topics.items():
@@ -299,8 +311,9 @@ class Carrier:
                 for name, topic in topics.items()
             }
             given = self._records(had, recipients)
-            self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], at, self.mark.at)
-            self._note()
+            self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], self.mark.at, at)
+            self._done(self.mark.at)
+            return True
 
     def drop(self, one: Recipient) -> None:
         """A newcomer has not come after all."""
@@ -370,9 +383,12 @@ class Carrier:
 
     def close(self) -> None:
         """Let go; it can go on later from where it was."""
+        carried = [one.name for one in self.recipients]
         if self.halt():
             for one in self.recipients:
                 one.delivery.halt()
+        for own in {self._among.of.get(name, self) for name in carried} - {self}:  # they took long just now
+            own.close()
 
     def forget(self) -> None:
         """Leave nothing behind."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from riot_ops.core.errors import RiotError
+from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.submission import Submission
 
@@ -71,6 +71,7 @@ class Recipient:
         self.submission, self.wanted, self.progress = submission, dict(wanted), progress
         self.paused = progress.paused
         self.given_up = False
+        self._kept = False
         self.dropped: Counter[str] = Counter()
         self.delivery = Delivery(submission, progress.epoch if again else None)
 
@@ -84,7 +85,7 @@ class Recipient:
         return self.delivery.over or self.given_up
 
     def take(self, records: Taken) -> None:
-        """Have its sinks keep these records: an epoch of theirs."""
+        """Have its sinks keep these records: an epoch of theirs, which is at an end when it is :meth:`counted`."""
         if self.over or not records:
             return
         try:
@@ -93,14 +94,25 @@ class Recipient:
             self.delivery.commit()
             for sink in self.submission.sinks.values():
                 sink.sync(self.progress.epoch)
-            self.progress = msgspec.structs.replace(self.progress, epoch=self.progress.epoch + 1)
-        except RiotError as error:
+            self._kept = True
+        except Exception as error:  # a user's store, whatever it raises
             self.fail(error)
+
+    def counted(self) -> None:
+        """The epoch that its sinks have kept, if they have, is noted with what it was made of."""
+        if self._kept:
+            self._kept = False
+            self.progress = msgspec.structs.replace(self.progress, epoch=self.progress.epoch + 1)
 
     def fail(self, error: Exception) -> None:
         """It gets nothing more."""
         self.delivery.failures.append(error)
         self.delivery.halt()
+
+    def give_up(self, why: str) -> None:
+        """Nobody waits for its sinks any more."""
+        self.given_up = True
+        self.delivery.failures.append(ConnectorError(why))
 
     def takes(self, topic: str, batch: int) -> bool:
         """Whether a batch is for it."""
