@@ -8,6 +8,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.reuse import ReuseManager
+from riot_ops.reuse.errors import EnactError
 from riot_ops.reuse.spark import carrier as carriers
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_reuse_queries import ROWS, dataflow, until, values
@@ -131,3 +132,77 @@ def test_what_is_closed_carries_nothing_more_though_a_sink_is_freed_later(shared
     thread = some.backend._carriers.of["ada"]._thread
     thread.join(20)
     assert not thread.is_alive() and len(some.ada.got) < 200
+
+
+def test_a_defragmentation_does_not_wait_for_one_that_hangs_and_it_loses_nothing(shared, tmp_path):
+    some = shared(join=False, patience_s=60)
+    bob = some.submit("bob", ro.MemorySink(), (0, 150))
+    some.hang()
+    until(lambda: len(values(bob, "t1")) > 20)
+    within(some.manager.defragment)
+    assert some.manager.stats()["fragments"] == 1 and not some.ada.got
+    assert {path.name for path in (tmp_path / "back" / "fragments").iterdir()} == {"f0", "f2"}
+    until(lambda: values(bob, "t1") == ALL[:151])
+    within(some.manager.defragment)  # once more
+    some.ada.freed.set()
+    assert some.backend.wait(20) and some.ada.got == ALL
+    until(lambda: len([*(tmp_path / "back" / "fragments").iterdir()]) == 1)
+    assert not some.recipient("ada").progress.before and len(some.backend._carriers.of["ada"].mark.topics) == 1
+
+
+def test_what_hangs_comes_behind_defragmentations_and_pauses_in_order(shared):
+    some = shared(join=False, patience_s=60)
+    bob = some.submit("bob", ro.MemorySink(), (0, 150))
+    for fragment in some.backend._fragments.values():
+        fragment.query.delay_s = 0.02
+    some.hang()
+    until(lambda: len(values(bob, "t1")) > 20)
+    rests = some.manager.pause("ada")["in"]
+    within(some.manager.defragment)
+    wakes = some.manager.resume("ada")["in"]
+    some.ada.freed.set()
+    assert some.backend.wait(20) and some.ada.got == [float(i) for i in range(200) if not rests <= i < wakes]
+    assert 20 < rests <= wakes and values(bob, "t1") == ALL[:151]
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_what_one_that_hangs_has_not_taken_is_there_after_a_kill(tmp_path, monkeypatch, noted):
+    monkeypatch.setattr(carriers, "GRACE_SECONDS", 0.05)
+    write, freed, entered = ro.ParquetSink.commit, threading.Event(), threading.Event()
+
+    def commit(self, batch_id, messages):
+        if self.directory.name == "ada":
+            entered.set()
+            freed.wait()
+        return write(self, batch_id, messages)
+
+    monkeypatch.setattr(ro.ParquetSink, "commit", commit)
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in ("ada", "bob")}
+    source = Gated(ro.MemorySource(ROWS), tmp_path / "gate")
+    backend = FakeSpark(tmp_path / "back", max_records=10, join=False, patience_s=0.2)
+    manager = ReuseManager(backend)
+    manager.submit(dataflow("ada", (0, 1000)), source, sinks["ada"])
+    manager.submit(dataflow("bob", (0, 1000), (0, 150)), source, sinks["bob"])
+    (tmp_path / "gate").touch()
+    assert entered.wait(20)
+    until(lambda: len(values(sinks["bob"], "t1")) > 20)
+    with monkeypatch.context() as patched:
+        if not noted:  # it is killed when the new one counts, and nothing else has changed
+            patched.setattr(carriers.Carrier, "switch", lambda self, to: 1 / 0)
+            with pytest.raises(EnactError):
+                manager.defragment()
+        else:
+            manager.defragment()
+    state = manager.state()
+    backend.kill()
+    freed.set()
+    ended = backend._carriers.of["ada"]._thread
+    ended.join(20)
+    assert not ended.is_alive()
+    backend._recipients["ada"].delivery.halt()
+    again = ReuseManager(FakeSpark(tmp_path / "back", max_records=10), rebind=lambda name, flow: (source, sinks[name]))
+    again.restore(state)
+    assert again.stats()["fragments"] == 1 and again.backend.wait(20)
+    assert values(sinks["ada"], "t0") == ALL and values(sinks["bob"], "t1") == ALL[:151]
+    until(lambda: [path.name for path in (tmp_path / "back" / "fragments").iterdir()] == ["f2"])
+    again.close()

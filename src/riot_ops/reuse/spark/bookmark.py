@@ -33,9 +33,13 @@ class Bookmark:
         topic = self.topics[name]
         return [(n, topic.marker(n)) for n in topic.batches(self.at[name])]
 
+    def unread(self, name: str) -> bool:
+        """Whether there is anything in a topic that he has not read."""
+        return self.topics[name].head().batch >= self.at[name]
+
     def behind(self) -> bool:
         """Whether there is anything that he has not read."""
-        return any(topic.head().batch >= self.at[name] for name, topic in self.topics.items())
+        return any(topic.head().batch >= self.at[name] for name, topic in [*self.topics.items()])
 
     def up_to(self, batches: Mapping[str, int]) -> bool:
         """Whether he has read these batches, of topics that he still reads."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.reuse.spark.carrier import Carriers
+from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment, Running
 
 __all__ = ["Care", "watch"]

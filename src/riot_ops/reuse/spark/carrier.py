@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,13 +13,14 @@ import msgspec
 from riot_ops.core.errors import RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.spark.bookmark import Bookmark
+from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.control import read_json, write_json
 from riot_ops.reuse.spark.dealing import bounded, bytes_of, dealt
 from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
 
-__all__ = ["Carried", "Carrier", "Carriers"]
+__all__ = ["Carried", "Carrier"]
 
 IDLE_SECONDS = 0.5
 #: About so many bytes go to the sinks in one epoch.
@@ -35,37 +34,6 @@ class Carried(msgspec.Struct):
 
     at: dict[str, int]
     dataflows: dict[str, Progress]
-
-
-@dataclass(frozen=True)
-class Carriers:
-    """By dataflow, who carries to it; what tells them that there is something, and how far sinks may be behind."""
-
-    behind_bytes: int
-    patience_s: float
-    news: threading.Condition = field(default_factory=threading.Condition)
-    of: dict[str, Carrier] = field(default_factory=dict)
-
-    def all(self) -> set[Carrier]:
-        """Each of them once."""
-        return {*self.of.values()}
-
-    @contextmanager
-    def still(self, name: str) -> Iterator[Carrier]:
-        """Nothing is carried to a dataflow meanwhile."""
-        while True:
-            with (carrier := self.of[name]).lock:
-                if self.of[name] is carrier:  # meanwhile it may have got one of its own
-                    yield carrier
-                    return
-
-    def waiting(self) -> dict[str, int]:
-        """By dataflow, the bytes that wait to be carried."""
-        return {name: n for one in self.all() for name, n in one.waiting().items()}
-
-    def behind(self) -> bool:
-        """Whether something waits to be carried."""
-        return any(one.behind() for one in self.all())
 
 
 class Carrier:
@@ -189,7 +157,8 @@ class Carrier:
         """The batches of a turn."""
         found: dict[str, list[tuple[int, Marker]]] = {}
         size = 0
-        for name in self.mark.topics:
+        self._let_go()
+        for name in self._now():
             wanted = self._streams(name)
             most = None if self.on_slow == "block" else self._among.behind_bytes
             for number, marker in bounded(name, self.mark.waiting(name), self.recipients, wanted, most):
@@ -199,9 +168,21 @@ class Carrier:
                 found.setdefault(name, []).append((number, marker))
         return found
 
+    def _now(self) -> list[str]:
+        """The topics whose turn it is: not those that have replaced one of which there is still something."""
+        later = {name for one in self.recipients for name in [*one.topics][1:] if one.progress.before}
+        return [name for name in self.mark.topics if name not in later]
+
+    def _let_go(self) -> None:
+        """Want nothing more of topics that others have replaced, and that have been read."""
+        read = {name for one in self.recipients for name in one.progress.before if not self.mark.unread(name)}
+        if any([one.let_go(one.progress.before if one.over else read) for one in self.recipients]):
+            self._fit()
+
     def _streams(self, name: str) -> set[str]:
         """What somebody wants of a topic."""
-        return {ERRORS_STREAM}.union(*(one.wanted[name].streams for one in self.recipients if name in one.wanted))
+        wanted = (one.topics.get(name) for one in self.recipients)
+        return {ERRORS_STREAM}.union(*(one.streams for one in wanted if one is not None))
 
     def _records(
         self, found: Mapping[str, list[tuple[int, Marker]]], recipients: Sequence[Recipient]
@@ -219,8 +200,8 @@ class Carrier:
         for name, topic in self.mark.topics.items():
             markers = topic.there(self.mark.at[name]) if not self.over else []
             for one in self.recipients:
-                if name in one.wanted and not one.over:
-                    wanted = {*one.wanted[name].streams, ERRORS_STREAM}
+                if (asked := one.topics.get(name)) is not None and not one.over:
+                    wanted = {*asked.streams, ERRORS_STREAM}
                     found[one.name] = found.get(one.name, 0) + sum(bytes_of(marker, wanted) for marker in markers)
         return found
 
@@ -249,9 +230,9 @@ class Carrier:
     ) -> Callable[[], None]:
         """Leave a recipient to itself, with the thread that it keeps; returns what that does when it is free."""
         self.recipients.remove(one)
-        at = {name: begin[name] for name in one.wanted}
+        at = {name: begin[name] for name in one.topics}
         state = Carried(at, {one.name: one.progress})
-        topics = {name: self.mark.topics[name] for name in one.wanted}
+        topics = {name: self.mark.topics[name] for name in one.topics}
         file = self.file.with_name(f"{uuid.uuid4().hex}.json")
         try:
             own = Carrier(file, topics, state, [one], self._among, thread)
@@ -323,18 +304,20 @@ class Carrier:
                 self._fit()
 
     def switch(self, to: Mapping[str, tuple[str, Topic]]) -> None:
-        """What these dataflows want comes from new topics from now on; the ones before have been carried."""
+        """What these dataflows want comes from new topics, behind what they have not taken yet of the ones before."""
         with self.lock:
             for one in self.recipients:
                 if one.name in to:
                     name, topic = to[one.name]
-                    one.switch(name)
+                    one.switch(name, one.wanted)
                     self.mark.add(name, topic, 0, held=not self.over)
-            self._fit()
+            self._let_go()
+            if self.over:
+                self.leave()  # it may have been given up just now
 
     def _fit(self) -> None:
         """Have the topics that somebody wants, and note that."""
-        wanted = {name for one in self.recipients for name in one.wanted}
+        wanted = {name for one in self.recipients for name in one.topics}
         gone = self.mark.keep(wanted.__contains__)
         self._note()
         for topic in gone:

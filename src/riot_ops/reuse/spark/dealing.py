@@ -27,9 +27,9 @@ def dealt(
     streams: dict[str, Own] = {}
     labels: dict[str, Own] = {}
     for one in recipients:
-        if name in one.wanted and not one.over:
-            _invert(one, one.wanted[name].streams, streams)
-            _invert(one, one.wanted[name].labels, labels)
+        if (wanted := one.topics.get(name)) is not None and not one.over:
+            _invert(one, wanted.streams, streams)
+            _invert(one, wanted.labels, labels)
     rejected = [own for found in labels.values() for own in found]
     for number, marker in markers:
         mapped: dict[str, pa.Buffer] = {}
@@ -76,7 +76,7 @@ def bounded(
         waiting -= bytes_of(marker, streams)
         for file in marker.files:
             for one in recipients:
-                for own in one.wanted[name].streams.get(file.stream, ()) if name in one.wanted else ():
+                for own in one.topics[name].streams.get(file.stream, ()) if name in one.topics else ():
                     one.dropped[own] += file.rows
     return markers
 

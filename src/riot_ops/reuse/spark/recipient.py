@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -35,11 +35,15 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The steps of a dataflow, the number of its sinks' next epoch, and what is not for it."""
+    """The steps of a dataflow, the number of its sinks' next epoch, and what is not for it.
+
+    ``before`` are topics that others have replaced, one behind the other, of which its sinks have not taken all yet.
+    """
 
     placed: dict[str, str]
     epoch: int = 0
     pauses: list[Pause] = []
+    before: list[str] = []
 
     @property
     def paused(self) -> bool:
@@ -117,7 +121,8 @@ class Recipient:
     def takes(self, topic: str, batch: int) -> bool:
         """Whether a batch is for it."""
         return not any(
-            one.begin[topic] <= batch and (one.end is None or batch < one.end[topic]) for one in self.progress.pauses
+            one.begin.get(topic, batch + 1) <= batch and (one.end is None or batch < one.end.get(topic, batch + 1))
+            for one in self.progress.pauses
         )
 
     def begin_with(self, since: Mapping[str, int]) -> None:
@@ -126,19 +131,39 @@ class Recipient:
 
     def turn_over(self, border: Mapping[str, int], at: Mapping[str, int]) -> None:
         """It rests, or goes on, from these batches of the topics on; they have been carried up to ``at``."""
-        known = [one for one in self.progress.pauses if one.end is None or any(at[t] < n for t, n in one.end.items())]
+        known = [p for p in self.progress.pauses if p.end is None or any(at.get(t, n) < n for t, n in p.end.items())]
         change = Pause({**border}) if self.paused else Pause(known.pop().begin, {**border})
         self.progress = msgspec.structs.replace(self.progress, pauses=[*known, change])
 
-    def switch(self, name: str) -> None:
-        """All that it wants comes from one new topic from now on."""
+    @property
+    def topics(self) -> dict[str, Wanted]:
+        """What it wants of topics, of those that others have replaced too."""
+        return {**dict.fromkeys(self.progress.before, self._whole()), **self.wanted}
+
+    def _whole(self) -> Wanted:
         whole = Wanted({}, {})
         for one in self.wanted.values():
             whole.streams.update(one.streams)
             whole.labels.update(one.labels)
-        self.wanted = {name: whole}
-        pauses = [Pause({name: 0})] if self.paused else []
-        self.progress = msgspec.structs.replace(self.progress, pauses=pauses)
+        return whole
+
+    def switch(self, name: str, before: Iterable[str]) -> None:
+        """All that it wants comes from one new topic, behind what there is in the ones before."""
+        before = [*dict.fromkeys([*self.progress.before, *before])]
+        self.wanted = {name: self._whole()}
+        pauses = self.progress.pauses
+        if self.paused:
+            pauses = [*pauses[:-1], Pause({**pauses[-1].begin, name: 0})]
+        self.progress = msgspec.structs.replace(self.progress, pauses=pauses, before=before)
+
+    def let_go(self, read: Collection[str]) -> bool:
+        """Want nothing more of topics that others have replaced and that it has read; whether there were any."""
+        before = [name for name in self.progress.before if name not in read]
+        if before == self.progress.before:
+            return False
+        pauses = [one for one in self.progress.pauses if one.begin.keys() & {*before, *self.wanted}]
+        self.progress = msgspec.structs.replace(self.progress, pauses=pauses, before=before)
+        return True
 
 
 def asked(recipients: Iterable[Recipient]) -> Iterator[tuple[str, Wanted]]:
