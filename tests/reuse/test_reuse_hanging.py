@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ import riot_ops as ro
 from riot_ops.reuse import ReuseManager
 from riot_ops.reuse.errors import EnactError
 from riot_ops.reuse.spark import carrier as carriers
+from riot_ops.reuse.spark.carriers import Carriers
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_reuse_queries import ROWS, dataflow, until, values
 
@@ -206,3 +208,68 @@ def test_what_one_that_hangs_has_not_taken_is_there_after_a_kill(tmp_path, monke
     assert values(sinks["ada"], "t0") == ALL and values(sinks["bob"], "t1") == ALL[:151]
     until(lambda: [path.name for path in (tmp_path / "back" / "fragments").iterdir()] == ["f2"])
     again.close()
+
+
+def test_a_removal_of_one_that_is_slow_keeps_nobody_from_acting_and_it_still_gets_all(shared, tmp_path):
+    some = shared(patience_s=30)
+    some.hang()
+    until(lambda: some.backend._fragments["f0"].ended)
+    removing = threading.Thread(target=lambda: some.manager.remove("ada"), daemon=True)
+    removing.start()
+    until(lambda: some.manager.names == [])
+    bob = within(lambda: some.submit("bob", ro.MemorySink()))
+    assert some.backend.wait(20) and values(bob, "t0") == ALL
+    assert removing.is_alive() and not some.ada.got
+    some.ada.freed.set()
+    removing.join(20)
+    assert not removing.is_alive() and some.ada.got == ALL
+    assert {path.name for path in (tmp_path / "back" / "fragments").iterdir()} == {"f1"}
+    assert len([*(tmp_path / "back" / "dataflows").iterdir()]) == 1 and not some.backend._carriers.leaving
+
+
+def test_who_is_removed_from_among_others_gets_what_there_is_and_no_more(shared, monkeypatch):
+    monkeypatch.setattr(carriers, "GRACE_SECONDS", 10)
+    some = shared(max_records=5)
+    some.ada.freed.set()
+    bob = some.submit("bob", ro.MemorySink())
+    some.backend._fragments["f0"].query.delay_s = 0.02
+    some.hang()
+    until(lambda: len(values(bob, "t0")) > 20)
+    topic = some.backend._fragments["f0"].topic
+    with some.backend._carriers.still("ada") as carrier:
+        until(lambda: topic.head().batch > carrier.mark.at["f0"] + 1)
+        some.backend._carriers.end(some.recipient("ada"))
+        rows = [sum(file.rows for file in topic.marker(n).files) for n in topic.batches(carrier.mark.at["f0"])]
+        had = len(values(bob, "t0"))
+    some.backend._carriers.settled("ada")
+    assert 0 < had + rows[0] <= len(some.ada.got) <= had + sum(rows) < 200 and some.ada.got == ALL[: len(some.ada.got)]
+    del some.backend._recipients["ada"]
+    assert some.backend.wait(20) and values(bob, "t0") == ALL
+
+
+def test_who_is_removed_and_takes_nothing_is_given_up_and_that_is_said(shared, caplog):
+    some = shared(patience_s=0.2)
+    some.hang()
+    until(lambda: some.backend._fragments["f0"].ended)
+    within(lambda: some.manager.remove("ada"))
+    until(lambda: "the sinks of ada, which was removed, took nothing for 0.2 s" in caplog.text)
+    until(lambda: [*(some.folder / "back" / "fragments").iterdir()] == [])
+    some.ada.freed.set()
+    until(lambda: not some.backend._carriers.leaving)
+
+
+def test_ctrl_c_in_the_midst_of_a_removal_leaves_the_dataflow_gone(shared, monkeypatch):
+    some = shared()
+    bob = some.submit("bob", ro.MemorySink())
+    end = some.backend._carriers.end
+
+    def interrupted(one):
+        signal.raise_signal(signal.SIGINT)
+        end(one)
+
+    monkeypatch.setattr(Carriers, "end", lambda self, one: interrupted(one))
+    with pytest.raises(KeyboardInterrupt):
+        some.manager.remove("ada")
+    assert some.manager.names == ["bob"] and {*some.backend._recipients} == {*some.backend._carriers.of} == {"bob"}
+    (some.folder / "gate").touch()
+    assert some.backend.wait(20) and values(bob, "t0") == ALL

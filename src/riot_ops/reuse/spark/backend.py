@@ -171,10 +171,9 @@ class FragmentsBackend:
 
     def reduce(self, removal: Removal) -> None:
         with self._lock:
-            gone = self._recipients.pop(removal.name, None)
-            if gone is not None:
-                self._carriers.of[gone.name].end(gone)
-                del self._carriers.of[gone.name]
+            if removal.name in self._recipients:
+                self._carriers.end(self._recipients[removal.name])
+                del self._recipients[removal.name]
             self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
             for fragment in reversed(list(self._fragments.values())):
                 if not self._where.keys() & fragment.spec.nodes:
@@ -183,6 +182,9 @@ class FragmentsBackend:
                     for name in fragment.spec.topics:
                         self._fragments[name].topic.leave(fragment.name)
             self._telling.refresh()
+
+    def settled(self, name: str) -> None:
+        self._carriers.settled(name)
 
     def rest(self, rest: Rest) -> dict[str, int]:
         with self._lock:
@@ -381,5 +383,6 @@ class FragmentsBackend:
         self._watch.join()
         with self._lock, ExitStack() as ending:  # all of it, whatever fails
             ending.callback(self._claim.release)
-            for end in (*(one.close for one in self._carriers.all()), *(f.stop for f in self._fragments.values())):
+            carriers = self._carriers.all() | self._carriers.leaving
+            for end in (*(one.close for one in carriers), *(f.stop for f in self._fragments.values())):
                 ending.callback(end)

@@ -99,8 +99,7 @@ def watch(
                 carriers.news.notify_all()
         if turn % 10:
             continue
-        for carrier in carriers.all():
-            carrier.look()
+        carriers.look()
         if lock.acquire(blocking=False):
             try:
                 care.revive()

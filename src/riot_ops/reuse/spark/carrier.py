@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -11,11 +12,10 @@ from pathlib import Path
 import msgspec
 
 from riot_ops.core.errors import RiotError
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.control import read_json, write_json
-from riot_ops.reuse.spark.dealing import bounded, bytes_of, dealt
+from riot_ops.reuse.spark.dealing import dealt, due, waiting
 from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
@@ -23,10 +23,11 @@ from riot_ops.reuse.topic import Marker, Topic
 __all__ = ["Carried", "Carrier"]
 
 IDLE_SECONDS = 0.5
-#: About so many bytes go to the sinks in one epoch.
-EPOCH_BYTES = 32 << 20
+POLL_SECONDS = 0.02
 #: For how long one dataflow may hold up the others of its carrier, once: then it has a carrier of its own.
 GRACE_SECONDS = 0.5
+
+_log = logging.getLogger("riot_ops")
 
 
 class Carried(msgspec.Struct):
@@ -75,12 +76,16 @@ class Carrier:
         #: Since when a sink that is alone with its thread has taken nothing.
         self._begun = time.monotonic() if self.apart else None
         self._stop = threading.Event()
+        #: Where a dataflow has gone, up to which batches of its topics it still gets all; and whether it has.
+        self.until: dict[str, int] | None = None
+        self.ended = threading.Event()
+        self._known = 0  # failures, when it has gone
         self.lock = threading.RLock()
         write_json(file, state)
         for one in self.recipients:
             among.of[one.name] = self
-        self._name = f"riot_ops-to-{self.recipients[0].name}"
-        self._thread = thread or threading.Thread(target=self._run, daemon=True, name=self._name)
+        self.name = self.recipients[0].name
+        self._thread = thread or self._new_thread()
 
     @staticmethod
     def noted(file: Path) -> Carried:
@@ -93,11 +98,17 @@ class Carrier:
         """Begin to carry."""
         self._thread.start()
 
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._run, daemon=True, name=f"riot_ops-to-{self.name}")
+
     def _run(self) -> None:
         while not self._stop.is_set():
+            if self.until is not None and (self.over or self.mark.up_to(self.until)):
+                self._finish()
+                return
             if not self.turn():
                 with self._among.news:
-                    self._among.news.wait(IDLE_SECONDS)
+                    self._among.news.wait(IDLE_SECONDS if self.until is None else POLL_SECONDS)
             with self.lock:
                 if not self.recipients:  # each has a carrier of its own
                     self.forget()
@@ -145,6 +156,8 @@ class Carrier:
             self.mark.release()
 
     def _note(self) -> None:
+        if self.until is not None:
+            return  # what has gone goes on nowhere
         write_json(self.file, Carried(dict(self.mark.at), {one.name: one.progress for one in self.recipients}))
 
     def _fail(self, error: RiotError) -> None:
@@ -155,34 +168,14 @@ class Carrier:
 
     def _next(self) -> dict[str, list[tuple[int, Marker]]]:
         """The batches of a turn."""
-        found: dict[str, list[tuple[int, Marker]]] = {}
-        size = 0
         self._let_go()
-        for name in self._now():
-            wanted = self._streams(name)
-            most = None if self.on_slow == "block" else self._among.behind_bytes
-            for number, marker in bounded(name, self.mark.waiting(name), self.recipients, wanted, most):
-                if size and size + marker.size > EPOCH_BYTES:
-                    break
-                size += bytes_of(marker, wanted)
-                found.setdefault(name, []).append((number, marker))
-        return found
-
-    def _now(self) -> list[str]:
-        """The topics whose turn it is: not those that have replaced one of which there is still something."""
-        later = {name for one in self.recipients for name in [*one.topics][1:] if one.progress.before}
-        return [name for name in self.mark.topics if name not in later]
+        return due(self.mark, self.recipients, None if self.on_slow == "block" else self._among.behind_bytes)
 
     def _let_go(self) -> None:
         """Want nothing more of topics that others have replaced, and that have been read."""
         read = {name for one in self.recipients for name in one.progress.before if not self.mark.unread(name)}
         if any([one.let_go(one.progress.before if one.over else read) for one in self.recipients]):
             self._fit()
-
-    def _streams(self, name: str) -> set[str]:
-        """What somebody wants of a topic."""
-        wanted = (one.topics.get(name) for one in self.recipients)
-        return {ERRORS_STREAM}.union(*(one.streams for one in wanted if one is not None))
 
     def _records(
         self, found: Mapping[str, list[tuple[int, Marker]]], recipients: Sequence[Recipient]
@@ -196,14 +189,7 @@ class Carrier:
 
     def waiting(self) -> dict[str, int]:
         """By dataflow, the bytes that wait to be carried."""
-        found: dict[str, int] = {}
-        for name, topic in self.mark.topics.items():
-            markers = topic.there(self.mark.at[name]) if not self.over else []
-            for one in self.recipients:
-                if (asked := one.topics.get(name)) is not None and not one.over:
-                    wanted = {*asked.streams, ERRORS_STREAM}
-                    found[one.name] = found.get(one.name, 0) + sum(bytes_of(marker, wanted) for marker in markers)
-        return found
+        return {} if self.over else waiting(self.mark, self.recipients)
 
     def behind(self) -> bool:
         """Whether something waits to be carried."""
@@ -220,7 +206,7 @@ class Carrier:
         """Let each take what it is given; who takes too long has a carrier of its own from now on."""
         since = self.mark.at if begin is None else begin
         while given:
-            hands = Pass(given, self._name)
+            hands = Pass(given, f"riot_ops-to-{self.name}")
             if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, since, end)):
                 return
             given = list(hands.left)
@@ -229,21 +215,24 @@ class Carrier:
         self, one: Recipient, thread: threading.Thread, begin: Mapping[str, int], end: Mapping[str, int]
     ) -> Callable[[], None]:
         """Leave a recipient to itself, with the thread that it keeps; returns what that does when it is free."""
-        self.recipients.remove(one)
-        at = {name: begin[name] for name in one.topics}
-        state = Carried(at, {one.name: one.progress})
-        topics = {name: self.mark.topics[name] for name in one.topics}
-        file = self.file.with_name(f"{uuid.uuid4().hex}.json")
         try:
-            own = Carrier(file, topics, state, [one], self._among, thread)
+            own = self._own(one, begin, thread)
         except RiotError as error:
             one.give_up(str(error))
             return lambda: None
+        finally:
+            self.recipients.remove(one)
         if self._stop.is_set():
-            own._stop.set()
-        return lambda: own._free(end)
+            own.stop()
+        return lambda: own.free(end)
 
-    def _free(self, end: Mapping[str, int]) -> None:
+    def _own(self, one: Recipient, begin: Mapping[str, int], thread: threading.Thread | None = None) -> Carrier:
+        """A carrier for one alone, which goes on from there."""
+        state = Carried({name: begin[name] for name in one.topics}, {one.name: one.progress})
+        topics = {name: self.mark.topics[name] for name in one.topics}
+        return Carrier(self.file.with_name(f"{uuid.uuid4().hex}.json"), topics, state, [one], self._among, thread)
+
+    def free(self, end: Mapping[str, int]) -> None:
         """Go on with the thread that was kept, behind what kept it."""
         try:
             self._go_on(end)
@@ -262,13 +251,16 @@ class Carrier:
         """Whoever takes nothing for too long is not waited for any more; needs no lock, as who acts may wait for it."""
         begun = self._begun
         late = begun is not None and time.monotonic() - begun > self._among.patience_s
-        if late and self.on_slow == "block" and not self.over:
+        if late and not self.over and (self.on_slow == "block" or self.until is not None):
+            self._lost(f"took nothing for {self._among.patience_s:g} s")
             for one in self.recipients:
                 one.give_up(f"its sinks took nothing for {self._among.patience_s:g} s, while others waited for them")
             try:
                 self.leave()
             except RiotError as error:
                 self._fail(error)
+            if self.until is not None:
+                self.ended.set()
 
     # -- dataflows come, pause, and go -------------------------------------------------------------
 
@@ -329,31 +321,53 @@ class Carrier:
             one.turn_over(border, self.mark.at)
             self._note()
 
-    def end(self, one: Recipient) -> None:
-        """A dataflow has gone: what is there is carried, and its sinks end, if they take anything."""
-        if self.recipients == [one]:
-            if self.halt():
-                while self.turn():
-                    pass
-                one.delivery.close()
-            self.forget()
-            return
+    def end(self, one: Recipient) -> Carrier:
+        """A dataflow has gone; returns what carries to it, alone, what is there, and ends its sinks then."""
+        if self.recipients != [one]:
+            own = self._own(one, self.mark.at)
+            self.recipients.remove(one)
+            self._fit()
+            with own.lock:
+                return own.end(one)
         until = {name: topic.head().batch for name, topic in self.mark.topics.items()}
-        while not self.mark.up_to(until) and self.turn():
-            pass
-        with self.lock:  # meanwhile it may have got a carrier of its own
-            here = self._among.of[one.name] is self
-            if here:
-                self.recipients.remove(one)
-                self._fit()
-        if here:
-            one.delivery.close()
-        else:
-            self._among.of[one.name].end(one)
+        one.end({name: batch + 1 for name, batch in until.items()})
+        self._known = len(one.delivery.failures)
+        self.until, self.apart = until, True
+        self.file.unlink(missing_ok=True)
+        if not self._thread.is_alive():
+            self._thread = self._new_thread()
+            self.start()
+        with self._among.news:
+            self._among.news.notify_all()
+        return self
+
+    def _finish(self) -> None:
+        """All is carried to a dataflow that has gone."""
+        self._begun = time.monotonic()
+        try:
+            for one in self.recipients:
+                (one.delivery.halt if one.given_up else one.delivery.close)()
+                for error in one.delivery.failures[self._known :] if not one.given_up else ():
+                    self._lost(f"failed: {error}")
+            self.forget()
+        finally:
+            self._begun = None
+            self._among.leaving.discard(self)
+            self.ended.set()
+
+    def _lost(self, why: str) -> None:
+        """Say what nobody will ask for any more."""
+        if self.until is not None:
+            waits = sum(self.waiting().values())
+            _log.warning("the sinks of %s, which was removed, %s; %d bytes still waited", self.name, why, waits)
+
+    def stop(self) -> None:
+        """Carry nothing more for now."""
+        self._stop.set()
 
     def halt(self) -> bool:
-        """Carry nothing more for now; False where a sink keeps its thread."""
-        self._stop.set()
+        """The same, and wait for it; False where a sink keeps its thread."""
+        self.stop()
         with self._among.news:
             self._among.news.notify_all()
         if self._thread.is_alive():
@@ -365,7 +379,9 @@ class Carrier:
         return True
 
     def close(self) -> None:
-        """Let go; it can go on later from where it was."""
+        """Let go; it can go on later from where it was. What has gone gets what there is for it, if it takes it."""
+        if self.until is not None and not self.ended.wait(self._among.patience_s):
+            self._lost("did not take all before the end")
         carried = [one.name for one in self.recipients]
         if self.halt():
             for one in self.recipients:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from riot_ops.reuse.spark.carrier import Carrier
+    from riot_ops.reuse.spark.recipient import Recipient
 
 __all__ = ["Carriers"]
 
@@ -25,6 +26,8 @@ class Carriers:
     patience_s: float
     news: threading.Condition = field(default_factory=threading.Condition)
     of: dict[str, Carrier] = field(default_factory=dict)
+    #: Those that carry what there still was for dataflows that have gone.
+    leaving: set[Carrier] = field(default_factory=set)
 
     def all(self) -> set[Carrier]:
         """Each of them once."""
@@ -38,6 +41,23 @@ class Carriers:
                 if self.of[name] is carrier:  # meanwhile it may have got one of its own
                     yield carrier
                     return
+
+    def end(self, one: Recipient) -> None:
+        """A dataflow has gone: what is there is carried, and its sinks end, in their own time."""
+        with self.still(one.name) as carrier:
+            self.leaving.add(carrier.end(one))
+            del self.of[one.name]
+
+    def settled(self, name: str) -> None:
+        """Wait for those that carry to a dataflow that has gone, but not for ever."""
+        until = time.monotonic() + self.patience_s
+        for carrier in [one for one in self.leaving if one.name == name]:
+            carrier.ended.wait(max(0.0, until - time.monotonic()))
+
+    def look(self) -> None:
+        """See to sinks that hang."""
+        for carrier in self.all() | {*self.leaving}:
+            carrier.look()
 
     def caught_up(self, names: Iterable[str], seconds: float) -> list[str]:
         """Wait until some dataflows have what is there, but not for ever; returns those that have not."""

@@ -129,6 +129,10 @@ class Recipient:
         """Of these topics, batches are for it from these on."""
         self.progress = msgspec.structs.replace(self.progress, pauses=[Pause(dict.fromkeys(since, 0), {**since})])
 
+    def end(self, at: Mapping[str, int]) -> None:
+        """From these batches on nothing is for it any more."""
+        self.progress = msgspec.structs.replace(self.progress, pauses=[*self.progress.pauses, Pause({**at})])
+
     def turn_over(self, border: Mapping[str, int], at: Mapping[str, int]) -> None:
         """It rests, or goes on, from these batches of the topics on; they have been carried up to ``at``."""
         known = [p for p in self.progress.pauses if p.end is None or any(at.get(t, n) < n for t, n in p.end.items())]
