@@ -184,6 +184,8 @@ class FakeSpark(FragmentsBackend):
         self._watch.join()
         for fragment in self._fragments.values():
             fragment.stop()
+        for carrier in self._carriers.leaving:
+            carrier.halt()
         for carrier in self._carriers.all():
             carrier.close()
         self._claim.release()

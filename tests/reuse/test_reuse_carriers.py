@@ -274,7 +274,8 @@ def test_a_newcomer_that_takes_long_holds_up_nobody_and_loses_nothing(together, 
         file.rows for n in topic.batches() if n < 3 for file in topic.marker(n).files if "filter" in file.stream
     )
     assert got == ALL[first:] and 0 <= first < 200
-    some.backend._carriers.of.pop("bob").end(bob)
+    some.backend._carriers.end(bob)
+    some.backend._carriers.settled("bob")
 
 
 def test_who_does_not_come_after_all_leaves_the_carrier_as_it_was(together, monkeypatch):

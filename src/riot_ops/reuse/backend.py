@@ -36,6 +36,9 @@ class Backend(Protocol):
     def reduce(self, removal: Removal) -> None:
         """End a dataflow's sinks, and the steps that only it used."""
 
+    def settled(self, name: str) -> None:
+        """Wait for the sinks of a dataflow that has gone, but not for ever; others may act meanwhile."""
+
     def rest(self, rest: Rest) -> dict[str, int]:
         """Let a dataflow's sinks, and the steps that it alone kept awake, rest or go on.
 
@@ -111,6 +114,9 @@ class NullBackend:
         self.idle.update(removal.stopped)
         self.fragments = [steps for steps in self.fragments if not steps <= self.idle]
         self.idle &= set().union(*self.fragments)
+
+    def settled(self, name: str) -> None:
+        pass
 
     def rest(self, rest: Rest) -> dict[str, int]:
         return {}

@@ -211,6 +211,9 @@ class LocalBackend(Turning):
                     reading.source.close()
                     del self._readings[name]
 
+    def settled(self, name: str) -> None:
+        pass  # what takes long has a thread of its own
+
     def rest(self, rest: Rest) -> dict[str, int]:
         with self.between():
             if self._keeping is not None:

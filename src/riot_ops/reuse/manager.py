@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.interrupts import held_back
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.diagram import mermaid, svg
@@ -193,8 +194,12 @@ class ReuseManager:
             return found
 
     def remove(self, name: str) -> Removed:
-        """End a dataflow, and the steps that nobody else uses."""
-        with self._lock:
+        """End a dataflow, and the steps that nobody else uses.
+
+        What has come for it by now its sinks still get; others may act while that is waited for, and nobody waits for
+        sinks that take long.
+        """
+        with self._lock, held_back() as check:
             self._known(name)
             removal = self._shared.removal(name)
             with self._journal.acting("remove", name):
@@ -202,7 +207,9 @@ class ReuseManager:
                 self._shared.remove(removal)
                 del self._flows[name]
                 self._journal.enacted()
-            return Removed(name, removal.stopped, removal.kept)
+        check()
+        self.backend.settled(name)
+        return Removed(name, removal.stopped, removal.kept)
 
     def pause(self, name: str) -> dict[str, int]:
         """Let a dataflow rest: its sinks get nothing, and steps that nobody else uses see nothing, until it resumes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ __all__ = ["Head", "Marker", "Place", "Topic", "TopicFile"]
 
 #: The file that says that nothing more will come.
 END = "ended"
+#: The file that says that the writer has gone for good.
+RETIRED = "retired"
 #: The file that says where the writer stands, which trimming leaves.
 HEAD = "head.json"
 
@@ -184,6 +187,20 @@ class Topic:
         """A reader needs nothing any more."""
         self._reader_path(reader).unlink(missing_ok=True)
         self.trim()
+        if (self.folder / RETIRED).exists():
+            self._vanish()
+
+    def retire(self) -> None:
+        """Its writer has gone for good: it goes itself when its readers have left."""
+        if self.folder.is_dir():
+            self._write(self.folder / RETIRED, {})
+        self._vanish()
+
+    def _vanish(self) -> None:
+        if not self.readers():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.folder.parent.rmdir()  # unless there is more in it
 
     def trim(self) -> None:
         """Remove the batches that all readers have read; without a reader, all."""
@@ -206,9 +223,11 @@ class Topic:
 
     def numbers(self) -> list[int]:
         """The numbers of the batches that are there now, while others may trim."""
-        if not self.folder.is_dir():
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
             return []
-        found = (re.fullmatch(r"batch-(\d+)\.json", name) for name in os.listdir(self.folder))
+        found = (re.fullmatch(r"batch-(\d+)\.json", name) for name in names)
         return sorted(int(one[1]) for one in found if one)
 
     def _marker(self, batch: int) -> Marker | None:

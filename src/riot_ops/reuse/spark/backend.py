@@ -20,7 +20,8 @@ from riot_ops.reuse.readings import check_consumed
 from riot_ops.reuse.shared import Removal, Rest
 from riot_ops.reuse.spark.bringing import bring, give_up, go_on
 from riot_ops.reuse.spark.care import Care, watch
-from riot_ops.reuse.spark.carrier import Carrier, Carriers
+from riot_ops.reuse.spark.carrier import Carrier
+from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.defragment import clusters, crowded, have_done, held, joined, one_reader, seed, stood
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
@@ -34,6 +35,8 @@ from riot_ops.runtime.claim import Claim
 __all__ = ["FragmentsBackend"]
 
 POLL_SECONDS = 0.05
+#: For how long sinks are waited for while queries rest.
+LATE_SECONDS = 0.5
 _log = logging.getLogger("riot_ops")
 
 
@@ -182,10 +185,9 @@ class FragmentsBackend:
 
     def reduce(self, removal: Removal) -> None:
         with self._lock:
-            gone = self._recipients.pop(removal.name, None)
-            if gone is not None:
-                self._carriers.of[gone.name].end(gone)
-                del self._carriers.of[gone.name]
+            if removal.name in self._recipients:
+                self._carriers.end(self._recipients[removal.name])
+                del self._recipients[removal.name]
             self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
             for fragment in reversed(list(self._fragments.values())):
                 if not self._where.keys() & fragment.spec.nodes:
@@ -194,6 +196,9 @@ class FragmentsBackend:
                     for name in fragment.spec.topics:
                         self._fragments[name].topic.leave(fragment.name)
             self._telling.refresh()
+
+    def settled(self, name: str) -> None:
+        self._carriers.settled(name)
 
     def rest(self, rest: Rest) -> dict[str, int]:
         with self._lock:
@@ -231,6 +236,9 @@ class FragmentsBackend:
         concerned = [one for one in self._recipients.values() if names & one.wanted.keys()]
         of = self._carriers.of
         fresh: list[Fragment] = []
+        blocking = [one.name for one in concerned if one.submission.on_slow == "block"]
+        if late := self._carriers.caught_up(blocking, LATE_SECONDS):  # queries that wait for them do not come to rest
+            raise ConnectorError(f"the sinks of {', '.join(late)} do not keep up, and others wait for them")
         try:
             for group in groups:
                 self._number += 1
@@ -243,11 +251,7 @@ class FragmentsBackend:
                 self._telling.until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
             begun = time.monotonic()
             held(old, begun + self.patience_s, lambda: self._care.check(names))
-
-            def late() -> str:
-                return ", ".join(one.name for one in concerned if not one.over and of[one.name].behind())
-
-            self._telling.until(lambda: not late() or None, names, lambda: f"the sinks of {late()} do not keep up")
+            self._carriers.caught_up((one.name for one in concerned if not of[one.name].apart), LATE_SECONDS)
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
                 seed(one, old)
@@ -273,6 +277,8 @@ class FragmentsBackend:
         for gone in reversed(old):
             del self._fragments[gone.name]
             gone.remove()
+            for name in gone.spec.topics:
+                self._fragments[name].topic.leave(gone.name)
         self._telling.refresh()
         with contextlib.suppress(ConnectorError):
             self._telling.until(lambda: have_done(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
@@ -299,7 +305,7 @@ class FragmentsBackend:
             self._where |= dict.fromkeys(used & {*fragment.spec.nodes}, name)
         lost: list[Coming] = []
         found: dict[Path, tuple[list[Recipient], dict[str, int]]] = {}
-        # what others were replaced by has been carried up to there
+        # what others were replaced by comes behind what is left of them
         replaced = {name: 0 for name, fragment in self._fragments.items() if fragment.spec.replaces}
         for addition, submission in again:
             noted = self._left.carried(submission.name)
@@ -311,11 +317,13 @@ class FragmentsBackend:
             self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
             one = Recipient(submission, wanted, noted[1].dataflows[submission.name], again=True)
             if replaced_by := wanted.keys() - noted[1].at.keys():
-                one.switch(*replaced_by)
+                one.switch(replaced_by.pop(), [name for name in noted[1].at if name in self._left.retired])
+            one.let_go({*one.progress.before} - self._left.retired.keys())
             self._recipients[submission.name] = one
             found.setdefault(noted[0], ([], {**replaced, **noted[1].at}))[0].append(one)
+        topics = self._left.retired | {name: fragment.topic for name, fragment in self._fragments.items()}
         for file, (to, at) in found.items():
-            go_on(file, to, self._fragments, at, self._carriers)
+            go_on(file, to, topics, at, self._carriers)
             self._left.taken_up(file)
         carriers = self._carriers.all()
         kept = {carrier.mark.reader for carrier in carriers}
@@ -324,7 +332,7 @@ class FragmentsBackend:
         for fragment in self._fragments.values():
             for reader in fragment.topic.readers().keys() - kept:
                 fragment.topic.leave(reader)
-        self._left.forget()
+        self._left.forget(kept)
         self._telling.refresh()
         for fragment in self._fragments.values():
             fragment.query = self._launch(fragment)
@@ -390,5 +398,6 @@ class FragmentsBackend:
         self._watch.join()
         with self._lock, ExitStack() as ending:  # all of it, whatever fails
             ending.callback(self._claim.release)
-            for end in (*(one.close for one in self._carriers.all()), *(f.stop for f in self._fragments.values())):
+            carriers = self._carriers.all() | self._carriers.leaving
+            for end in (*(one.close for one in carriers), *(f.stop for f in self._fragments.values())):
                 ending.callback(end)

@@ -33,17 +33,21 @@ class Bookmark:
         topic = self.topics[name]
         return [(n, topic.marker(n)) for n in topic.batches(self.at[name])]
 
+    def unread(self, name: str) -> bool:
+        """Whether there is anything in a topic that he has not read."""
+        return self.topics[name].head().batch >= self.at[name]
+
     def behind(self) -> bool:
         """Whether there is anything that he has not read."""
-        return any(topic.head().batch >= self.at[name] for name, topic in self.topics.items())
+        return any(topic.head().batch >= self.at[name] for name, topic in [*self.topics.items()])
 
     def up_to(self, batches: Mapping[str, int]) -> bool:
         """Whether he has read these batches, of topics that he still reads."""
         return all(self.at.get(name, batch + 1) > batch for name, batch in batches.items())
 
     def read(self, end: Mapping[str, int]) -> None:
-        """He has read up to there; :meth:`release` lets the topics know."""
-        self.at = {name: end[name] for name in self.topics}
+        """He has read up to there, of topics that he reads on; :meth:`release` lets the topics know."""
+        self.at = self.at | {name: batch for name, batch in end.items() if name in self.topics}
 
     def release(self) -> None:
         """What he has read may go."""
@@ -57,7 +61,8 @@ class Bookmark:
         if name not in self.topics:
             if held:
                 topic.join(self.reader, at)
-            self.topics[name], self.at[name] = topic, at
+            self.at = {**self.at, name: at}
+            self.topics = {**self.topics, name: topic}  # others may be looking
 
     def keep(self, wanted: Callable[[str], bool]) -> list[Topic]:
         """He reads only these on; returns the others, which he still has to leave."""

@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from riot_ops.reuse.spark.carrier import Carried, Carrier, Carriers
+from riot_ops.reuse.spark.carrier import Carried, Carrier
+from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.recipient import Recipient
+from riot_ops.reuse.topic import Topic
 
 __all__ = ["bring", "give_up", "go_on"]
 
@@ -30,29 +32,22 @@ def bring(
     fresh = []
     for on_slow, some in alike.items():
         topics = {name: fragments[name].topic for one in some for name in one.wanted}
-        for carrier in among.all():
-            if (
-                carrier.on_slow == on_slow
-                and not carrier.apart
-                and not carrier.over
-                and topics.keys() & carrier.mark.topics
-            ):
-                carrier.take_in(some, topics, {name: at.get(name, 0) for name in topics})
-                break
-        else:
-            fresh.append(go_on(folder / f"{uuid.uuid4().hex}.json", some, fragments, at, among))
+        begins = {name: at.get(name, 0) for name in topics}
+        near = (one for one in among.all() if one.on_slow == on_slow and topics.keys() & one.mark.topics)
+        if not any(carrier.take_in(some, topics, begins) for carrier in near if not carrier.apart):
+            fresh.append(go_on(folder / f"{uuid.uuid4().hex}.json", some, topics, at, among))
     return fresh
 
 
 def go_on(
     file: Path,
     recipients: Sequence[Recipient],
-    fragments: Mapping[str, Fragment],
+    known: Mapping[str, Topic],
     at: Mapping[str, int],
     among: Carriers,
 ) -> Carrier:
     """The carrier whose file this is."""
-    topics = {name: fragments[name].topic for one in recipients for name in one.wanted}
+    topics = {name: known[name] for one in recipients for name in one.topics}
     state = Carried({name: at.get(name, 0) for name in topics}, {one.name: one.progress for one in recipients})
     return Carrier(file, topics, state, recipients, among)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.reuse.spark.carrier import Carriers
+from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment, Running
 
 __all__ = ["Care", "watch"]
@@ -97,10 +97,11 @@ def watch(
             seen = heads
             with carriers.news:
                 carriers.news.notify_all()
-        if turn % 10 == 0 and lock.acquire(blocking=False):
+        if turn % 10:
+            continue
+        carriers.look()
+        if lock.acquire(blocking=False):
             try:
                 care.revive()
-                for carrier in carriers.all():
-                    carrier.look()
             finally:
                 lock.release()

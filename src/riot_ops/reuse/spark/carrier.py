@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from riot_ops.core.errors import ConnectorError, RiotError
-from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.bookmark import Bookmark
+from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.control import read_json, write_json
-from riot_ops.reuse.spark.dealing import bounded, bytes_of, dealt
+from riot_ops.reuse.spark.dealing import dealt, due, waiting
 from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
 
-__all__ = ["Carried", "Carrier", "Carriers"]
+__all__ = ["Carried", "Carrier"]
 
 IDLE_SECONDS = 0.5
-#: About so many bytes go to the sinks in one epoch.
-EPOCH_BYTES = 32 << 20
+POLL_SECONDS = 0.02
 #: For how long one dataflow may hold up the others of its carrier, once: then it has a carrier of its own.
 GRACE_SECONDS = 0.5
+
+_log = logging.getLogger("riot_ops")
 
 
 class Carried(msgspec.Struct):
@@ -37,42 +37,12 @@ class Carried(msgspec.Struct):
     dataflows: dict[str, Progress]
 
 
-@dataclass(frozen=True)
-class Carriers:
-    """By dataflow, who carries to it; what tells them that there is something, and how far sinks may be behind."""
-
-    behind_bytes: int
-    patience_s: float
-    news: threading.Condition = field(default_factory=threading.Condition)
-    of: dict[str, Carrier] = field(default_factory=dict)
-
-    def all(self) -> set[Carrier]:
-        """Each of them once."""
-        return {*self.of.values()}
-
-    @contextmanager
-    def still(self, name: str) -> Iterator[Carrier]:
-        """Nothing is carried to a dataflow meanwhile."""
-        while True:
-            with (carrier := self.of[name]).lock:
-                if self.of[name] is carrier:  # meanwhile it may have got one of its own
-                    yield carrier
-                    return
-
-    def waiting(self) -> dict[str, int]:
-        """By dataflow, the bytes that wait to be carried."""
-        return {name: n for one in self.all() for name, n in one.waiting().items()}
-
-    def behind(self) -> bool:
-        """Whether something waits to be carried."""
-        return any(one.behind() for one in self.all())
-
-
 class Carrier:
     """Carries records of topics to the sinks of dataflows: one thread, and one reader of each topic, for all of them.
 
     What each takes of a turn is an epoch of its sinks, which is committed; then it is noted how far that was. An epoch
-    that was not noted comes again, and sinks that replace what they have of it have it once.
+    that was not noted comes again, and sinks that replace what they have of it have it once. Whoever acts needs its
+    lock: one that is ``apart`` has it only between two writes, any other for a grace at most, once for each sink.
 
     Parameters
     ----------
@@ -101,17 +71,21 @@ class Carrier:
         self.file, self.recipients = file, list(recipients)
         self.on_slow = self.recipients[0].submission.on_slow
         self.mark = Bookmark(("" if self.on_slow == "block" else APART) + file.stem, topics, state.at)
-        self._noted = state
         self._among = among
         self.apart = thread is not None
+        #: Since when a sink that is alone with its thread has taken nothing.
         self._begun = time.monotonic() if self.apart else None
         self._stop = threading.Event()
+        #: Where a dataflow has gone, up to which batches of its topics it still gets all; and whether it has.
+        self.until: dict[str, int] | None = None
+        self.ended = threading.Event()
+        self._known = 0  # failures, when it has gone
         self.lock = threading.RLock()
         write_json(file, state)
         for one in self.recipients:
             among.of[one.name] = self
-        self._name = f"riot_ops-to-{self.recipients[0].name}"
-        self._thread = thread or threading.Thread(target=self._run, daemon=True, name=self._name)
+        self.name = self.recipients[0].name
+        self._thread = thread or self._new_thread()
 
     @staticmethod
     def noted(file: Path) -> Carried:
@@ -124,57 +98,67 @@ class Carrier:
         """Begin to carry."""
         self._thread.start()
 
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._run, daemon=True, name=f"riot_ops-to-{self.name}")
+
     def _run(self) -> None:
         while not self._stop.is_set():
+            if self.until is not None and (self.over or self.mark.up_to(self.until)):
+                self._finish()
+                return
             if not self.turn():
                 with self._among.news:
-                    self._among.news.wait(IDLE_SECONDS)
-            if not self.recipients:  # each has a carrier of its own
-                self.forget()
-                return
+                    self._among.news.wait(IDLE_SECONDS if self.until is None else POLL_SECONDS)
+            with self.lock:
+                if not self.recipients:  # each has a carrier of its own
+                    self.forget()
+                    return
 
     def turn(self) -> bool:
         """Carry what there is, up to a bound; whether there was anything."""
-        with self.lock:
+        try:
+            with self.lock:
+                found = {} if self.over else self._next()
+                if not found:
+                    return False
+                given = self._records(found, self.recipients)
+                end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.mark.at.items()}
+                if not self.apart:
+                    self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], end)
+                    self._done(end, any(given.values()))
+                    return True
+                [one] = self.recipients
+                self._begun = time.monotonic()
+            one.take(given[one.name])
+            self._go_on(end, bool(given[one.name]))
+            return True
+        except RiotError as error:
+            self._fail(error)
+            return False
+        finally:
+            self._begun = None
             if self.over:
-                return False
-            self._begun = time.monotonic()
-            try:
-                return self._turn()
-            except RiotError as error:
-                self._fail(error)
-                return False
-            finally:
-                self._begun = None
-                if self.over:
-                    self.leave()  # nobody waits for it
+                self.leave()  # nobody waits for it
 
     @property
     def over(self) -> bool:
         """Whether no sink takes anything any more."""
         return all(one.over for one in self.recipients)
 
-    def _turn(self) -> bool:
-        found = self._next()
-        if not found:
-            return False
-        given = self._records(found, self.recipients)
-        end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.mark.at.items()}
-        self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], self.mark.at, end)
-        self._done(end, any(given.values()))
-        return True
-
     def _done(self, end: Mapping[str, int], taken: bool = True) -> None:
         """Let the topics go on without what has been carried."""
         self.mark.read(end)
+        for one in self.recipients:
+            one.counted()
         if taken:
             self._note()
         if not all(one.given_up for one in self.recipients):
             self.mark.release()
 
     def _note(self) -> None:
-        self._noted = Carried(dict(self.mark.at), {one.name: one.progress for one in self.recipients})
-        write_json(self.file, self._noted)
+        if self.until is not None:
+            return  # what has gone goes on nowhere
+        write_json(self.file, Carried(dict(self.mark.at), {one.name: one.progress for one in self.recipients}))
 
     def _fail(self, error: RiotError) -> None:
         for one in self.recipients:
@@ -184,21 +168,14 @@ class Carrier:
 
     def _next(self) -> dict[str, list[tuple[int, Marker]]]:
         """The batches of a turn."""
-        found: dict[str, list[tuple[int, Marker]]] = {}
-        size = 0
-        for name in self.mark.topics:
-            wanted = self._streams(name)
-            most = None if self.on_slow == "block" else self._among.behind_bytes
-            for number, marker in bounded(name, self.mark.waiting(name), self.recipients, wanted, most):
-                if size and size + marker.size > EPOCH_BYTES:
-                    break
-                size += bytes_of(marker, wanted)
-                found.setdefault(name, []).append((number, marker))
-        return found
+        self._let_go()
+        return due(self.mark, self.recipients, None if self.on_slow == "block" else self._among.behind_bytes)
 
-    def _streams(self, name: str) -> set[str]:
-        """What somebody wants of a topic."""
-        return {ERRORS_STREAM}.union(*(one.wanted[name].streams for one in self.recipients if name in one.wanted))
+    def _let_go(self) -> None:
+        """Want nothing more of topics that others have replaced, and that have been read."""
+        read = {name for one in self.recipients for name in one.progress.before if not self.mark.unread(name)}
+        if any([one.let_go(one.progress.before if one.over else read) for one in self.recipients]):
+            self._fit()
 
     def _records(
         self, found: Mapping[str, list[tuple[int, Marker]]], recipients: Sequence[Recipient]
@@ -212,14 +189,7 @@ class Carrier:
 
     def waiting(self) -> dict[str, int]:
         """By dataflow, the bytes that wait to be carried."""
-        found: dict[str, int] = {}
-        for name, topic in self.mark.topics.items():
-            markers = topic.there(self.mark.at[name]) if not self.over else []
-            for one in self.recipients:
-                if name in one.wanted and not one.over:
-                    wanted = {*one.wanted[name].streams, ERRORS_STREAM}
-                    found[one.name] = found.get(one.name, 0) + sum(bytes_of(marker, wanted) for marker in markers)
-        return found
+        return {} if self.over else waiting(self.mark, self.recipients)
 
     def behind(self) -> bool:
         """Whether something waits to be carried."""
@@ -228,16 +198,16 @@ class Carrier:
     # -- sinks that take long ----------------------------------------------------------------------
 
     def _hand_out(
-        self, given: Sequence[tuple[Recipient, Taken]], begin: Mapping[str, int], end: Mapping[str, int]
+        self,
+        given: Sequence[tuple[Recipient, Taken]],
+        end: Mapping[str, int],
+        begin: Mapping[str, int] | None = None,
     ) -> None:
         """Let each take what it is given; who takes too long has a carrier of its own from now on."""
-        if len(self.recipients) == 1:
-            for one, records in given:
-                one.take(records)
-            return
+        since = self.mark.at if begin is None else begin
         while given:
-            hands = Pass(given, self._name)
-            if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, begin, end)):
+            hands = Pass(given, f"riot_ops-to-{self.name}")
+            if hands.through(GRACE_SECONDS, lambda one, thread: self._parted(one, thread, since, end)):
                 return
             given = list(hands.left)
 
@@ -245,48 +215,63 @@ class Carrier:
         self, one: Recipient, thread: threading.Thread, begin: Mapping[str, int], end: Mapping[str, int]
     ) -> Callable[[], None]:
         """Leave a recipient to itself, with the thread that it keeps; returns what that does when it is free."""
-        self.recipients.remove(one)
-        at = {name: begin[name] for name in one.wanted}
-        state = Carried(at, {one.name: self._noted.dataflows[one.name]})
-        topics = {name: self.mark.topics[name] for name in one.wanted}
-        file = self.file.with_name(f"{uuid.uuid4().hex}.json")
         try:
-            own = Carrier(file, topics, state, [one], self._among, thread)
+            own = self._own(one, begin, thread)
         except RiotError as error:
-            one.given_up = True
-            one.delivery.failures.append(error)
+            one.give_up(str(error))
             return lambda: None
-        return lambda: own._free(end)
+        finally:
+            self.recipients.remove(one)
+        if self._stop.is_set():
+            own.stop()
+        return lambda: own.free(end)
 
-    def _free(self, end: Mapping[str, int]) -> None:
+    def _own(self, one: Recipient, begin: Mapping[str, int], thread: threading.Thread | None = None) -> Carrier:
+        """A carrier for one alone, which goes on from there."""
+        state = Carried({name: begin[name] for name in one.topics}, {one.name: one.progress})
+        topics = {name: self.mark.topics[name] for name in one.topics}
+        return Carrier(self.file.with_name(f"{uuid.uuid4().hex}.json"), topics, state, [one], self._among, thread)
+
+    def free(self, end: Mapping[str, int]) -> None:
         """Go on with the thread that was kept, behind what kept it."""
+        try:
+            self._go_on(end)
+        except RiotError as error:
+            self._fail(error)
+        self._run()
+
+    def _go_on(self, end: Mapping[str, int], taken: bool = True) -> None:
+        """Behind what the sink that is alone has taken, or not, if nobody has waited for it."""
         with self.lock:
             self._begun = None
             if not self.over:
-                try:
-                    self._done(end)
-                except RiotError as error:
-                    self._fail(error)
-            if self.over:
-                self.leave()
-        self._run()
+                self._done(end, taken)
 
     def look(self) -> None:
-        """Whoever takes nothing for too long is not waited for any more."""
+        """Whoever takes nothing for too long is not waited for any more; needs no lock, as who acts may wait for it."""
         begun = self._begun
         late = begun is not None and time.monotonic() - begun > self._among.patience_s
-        if late and self.on_slow == "block" and len(self.recipients) == 1 and not self.over:
-            [one] = self.recipients
-            one.given_up = True
-            why = f"its sinks took nothing for {self._among.patience_s:g} s, while others waited for them"
-            one.delivery.failures.append(ConnectorError(why))
-            self.leave()
+        if late and not self.over and (self.on_slow == "block" or self.until is not None):
+            self._lost(f"took nothing for {self._among.patience_s:g} s")
+            for one in self.recipients:
+                one.give_up(f"its sinks took nothing for {self._among.patience_s:g} s, while others waited for them")
+            try:
+                self.leave()
+            except RiotError as error:
+                self._fail(error)
+            if self.until is not None:
+                self.ended.set()
 
     # -- dataflows come, pause, and go -------------------------------------------------------------
 
-    def take_in(self, recipients: Sequence[Recipient], topics: Mapping[str, Topic], at: Mapping[str, int]) -> None:
-        """Carry to newcomers too, from these batches on; what the others have had of them already they get now."""
+    def take_in(self, recipients: Sequence[Recipient], topics: Mapping[str, Topic], at: Mapping[str, int]) -> bool:
+        """Carry to newcomers too, from these batches on; what the others have had of them already they get now.
+
+        False where it carries to nobody any more.
+        """
         with self.lock:
+            if self.over:
+                return False
             for one in recipients:
                 one.begin_with({name: at[name] for name in one.wanted})
             for name, topic in topics.items():
@@ -299,8 +284,9 @@ class Carrier:
                 for name, topic in topics.items()
             }
             given = self._records(had, recipients)
-            self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], at, self.mark.at)
-            self._note()
+            self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], self.mark.at, at)
+            self._done(self.mark.at)
+            return True
 
     def drop(self, one: Recipient) -> None:
         """A newcomer has not come after all."""
@@ -310,18 +296,20 @@ class Carrier:
                 self._fit()
 
     def switch(self, to: Mapping[str, tuple[str, Topic]]) -> None:
-        """What these dataflows want comes from new topics from now on; the ones before have been carried."""
+        """What these dataflows want comes from new topics, behind what they have not taken yet of the ones before."""
         with self.lock:
             for one in self.recipients:
                 if one.name in to:
                     name, topic = to[one.name]
-                    one.switch(name)
+                    one.switch(name, one.wanted)
                     self.mark.add(name, topic, 0, held=not self.over)
-            self._fit()
+            self._let_go()
+            if self.over:
+                self.leave()  # it may have been given up just now
 
     def _fit(self) -> None:
         """Have the topics that somebody wants, and note that."""
-        wanted = {name for one in self.recipients for name in one.wanted}
+        wanted = {name for one in self.recipients for name in one.topics}
         gone = self.mark.keep(wanted.__contains__)
         self._note()
         for topic in gone:
@@ -333,31 +321,53 @@ class Carrier:
             one.turn_over(border, self.mark.at)
             self._note()
 
-    def end(self, one: Recipient) -> None:
-        """A dataflow has gone: what is there is carried, and its sinks end, if they take anything."""
-        if self.recipients == [one]:
-            if self.halt():
-                while self.turn():
-                    pass
-                one.delivery.close()
-            self.forget()
-            return
+    def end(self, one: Recipient) -> Carrier:
+        """A dataflow has gone; returns what carries to it, alone, what is there, and ends its sinks then."""
+        if self.recipients != [one]:
+            own = self._own(one, self.mark.at)
+            self.recipients.remove(one)
+            self._fit()
+            with own.lock:
+                return own.end(one)
         until = {name: topic.head().batch for name, topic in self.mark.topics.items()}
-        while not self.mark.up_to(until) and self.turn():
-            pass
-        with self.lock:  # meanwhile it may have got a carrier of its own
-            here = self._among.of[one.name] is self
-            if here:
-                self.recipients.remove(one)
-                self._fit()
-        if here:
-            one.delivery.close()
-        else:
-            self._among.of[one.name].end(one)
+        one.end({name: batch + 1 for name, batch in until.items()})
+        self._known = len(one.delivery.failures)
+        self.until, self.apart = until, True
+        self.file.unlink(missing_ok=True)
+        if not self._thread.is_alive():
+            self._thread = self._new_thread()
+            self.start()
+        with self._among.news:
+            self._among.news.notify_all()
+        return self
+
+    def _finish(self) -> None:
+        """All is carried to a dataflow that has gone."""
+        self._begun = time.monotonic()
+        try:
+            for one in self.recipients:
+                (one.delivery.halt if one.given_up else one.delivery.close)()
+                for error in one.delivery.failures[self._known :] if not one.given_up else ():
+                    self._lost(f"failed: {error}")
+            self.forget()
+        finally:
+            self._begun = None
+            self._among.leaving.discard(self)
+            self.ended.set()
+
+    def _lost(self, why: str) -> None:
+        """Say what nobody will ask for any more."""
+        if self.until is not None:
+            waits = sum(self.waiting().values())
+            _log.warning("the sinks of %s, which was removed, %s; %d bytes still waited", self.name, why, waits)
+
+    def stop(self) -> None:
+        """Carry nothing more for now."""
+        self._stop.set()
 
     def halt(self) -> bool:
-        """Carry nothing more for now; False where a sink keeps its thread."""
-        self._stop.set()
+        """The same, and wait for it; False where a sink keeps its thread."""
+        self.stop()
         with self._among.news:
             self._among.news.notify_all()
         if self._thread.is_alive():
@@ -369,10 +379,15 @@ class Carrier:
         return True
 
     def close(self) -> None:
-        """Let go; it can go on later from where it was."""
+        """Let go; it can go on later from where it was. What has gone gets what there is for it, if it takes it."""
+        if self.until is not None and not self.ended.wait(self._among.patience_s):
+            self._lost("did not take all before the end")
+        carried = [one.name for one in self.recipients]
         if self.halt():
             for one in self.recipients:
                 one.delivery.halt()
+        for own in {self._among.of.get(name, self) for name in carried} - {self}:  # they took long just now
+            own.close()
 
     def forget(self) -> None:
         """Leave nothing behind."""

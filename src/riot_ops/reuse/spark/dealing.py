@@ -8,11 +8,15 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.recipient import Recipient
 from riot_ops.reuse.topic import Marker, Topic
 from riot_ops.reuse.topic_source import read_file
 
-__all__ = ["bounded", "bytes_of", "dealt"]
+__all__ = ["bounded", "dealt", "due", "waiting"]
+
+#: About so many bytes go to the sinks in one epoch.
+EPOCH_BYTES = 32 << 20
 
 Own = list[tuple[Recipient, str]]
 
@@ -27,9 +31,9 @@ def dealt(
     streams: dict[str, Own] = {}
     labels: dict[str, Own] = {}
     for one in recipients:
-        if name in one.wanted and not one.over:
-            _invert(one, one.wanted[name].streams, streams)
-            _invert(one, one.wanted[name].labels, labels)
+        if (wanted := one.topics.get(name)) is not None and not one.over:
+            _invert(one, wanted.streams, streams)
+            _invert(one, wanted.labels, labels)
     rejected = [own for found in labels.values() for own in found]
     for number, marker in markers:
         mapped: dict[str, pa.Buffer] = {}
@@ -49,6 +53,41 @@ def dealt(
                     yield from _rejected(batch, labels, asking)
                 else:
                     yield from ((one, own, batch) for one, own in found if one in asking)
+
+
+def due(mark: Bookmark, recipients: Sequence[Recipient], most: int | None) -> dict[str, list[tuple[int, Marker]]]:
+    """By topic, the batches whose turn it is: what has replaced a topic comes behind what there is in that."""
+    later = {name for one in recipients for name in [*one.topics][1:] if one.progress.before}
+    found: dict[str, list[tuple[int, Marker]]] = {}
+    size = 0
+    for name in mark.topics:
+        if name in later:
+            continue
+        wanted = _streams(name, recipients)
+        for number, marker in bounded(name, mark.waiting(name), recipients, wanted, most):
+            if size and size + marker.size > EPOCH_BYTES:
+                break
+            size += bytes_of(marker, wanted)
+            found.setdefault(name, []).append((number, marker))
+    return found
+
+
+def waiting(mark: Bookmark, recipients: Sequence[Recipient]) -> dict[str, int]:
+    """By dataflow, the bytes that wait for it."""
+    found: dict[str, int] = {}
+    for name, topic in mark.topics.items():
+        markers = topic.there(mark.at[name])
+        for one in recipients:
+            if name in one.topics and not one.over:
+                wanted = _streams(name, [one])
+                found[one.name] = found.get(one.name, 0) + sum(bytes_of(marker, wanted) for marker in markers)
+    return found
+
+
+def _streams(name: str, recipients: Iterable[Recipient]) -> set[str]:
+    """What somebody wants of a topic."""
+    wanted = (one.topics.get(name) for one in recipients)
+    return {ERRORS_STREAM}.union(*(one.streams for one in wanted if one is not None))
 
 
 def bytes_of(marker: Marker, streams: Set[str]) -> int:
@@ -76,7 +115,7 @@ def bounded(
         waiting -= bytes_of(marker, streams)
         for file in marker.files:
             for one in recipients:
-                for own in one.wanted[name].streams.get(file.stream, ()) if name in one.wanted else ():
+                for own in one.topics[name].streams.get(file.stream, ()) if name in one.topics else ():
                     one.dropped[own] += file.rows
     return markers
 

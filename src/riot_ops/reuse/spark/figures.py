@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from riot_ops.reuse.spark.carrier import Carriers
+from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.recipient import Recipient
 

@@ -26,7 +26,7 @@ from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.spark.adapters import labels_of
 
-__all__ = ["SPEC", "Fragment", "FragmentSpec", "Options", "Reads", "Running"]
+__all__ = ["SPEC", "Fragment", "FragmentSpec", "Options", "Reads", "Running", "clear"]
 
 SPEC = "fragment.json"
 
@@ -366,8 +366,19 @@ class Fragment:
     def remove(self) -> None:
         """Stop it for good."""
         self.stop()
-        (self.folder / SPEC).unlink(missing_ok=True)  # first: what is half gone is no fragment
-        shutil.rmtree(self.folder, ignore_errors=True)
+        clear(self.folder)
+
+
+def clear(folder: Path) -> None:
+    """Remove a fragment; its topic stays until its readers have left."""
+    (folder / SPEC).unlink(missing_ok=True)  # first: what is half gone is no fragment
+    topic = Topic(folder / "topic")
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and path != topic.folder:
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.is_file():
+            path.unlink(missing_ok=True)
+    topic.retire()
 
 
 def _same_shape(before: Plan, after: Plan) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.spark.carrier import Carried, Carrier
-from riot_ops.reuse.spark.fragment import SPEC, Fragment
+from riot_ops.reuse.spark.fragment import SPEC, Fragment, clear
 from riot_ops.reuse.spark.making import source_of
+from riot_ops.reuse.topic import Topic
 
 __all__ = ["Left"]
 
@@ -22,9 +23,11 @@ class Left:
         self._fragments = fragments
         self.specs = {path.name: Fragment.saved(path) for path in fragments.iterdir() if (path / SPEC).exists()}
         for path in fragments.iterdir():
-            if path.name not in self.specs:  # half there
-                shutil.rmtree(path, ignore_errors=True)
+            if path.name not in self.specs:  # half there, or gone but for what sinks have not taken yet
+                clear(path)
         self._replace()
+        #: Topics of fragments that have gone, which somebody reads.
+        self.retired = {path.name: Topic(path / "topic") for path in fragments.iterdir() if path.name not in self.specs}
         self._files = {file: Carrier.noted(file) for file in dataflows.glob("*.json")}
         #: By dataflow; one that was about to get a carrier of its own is there twice, and the other is for several.
         self._carried = {
@@ -38,12 +41,12 @@ class Left:
             if old:
                 for one in old if self.specs.keys() >= {*spec.together} else [name]:
                     del self.specs[one]
-                    shutil.rmtree(self._fragments / one, ignore_errors=True)
+                    clear(self._fragments / one)
 
     @property
     def number(self) -> int:
         """The highest number of a fragment; -1 without any."""
-        return max((int(name[1:]) for name in self.specs), default=-1)
+        return max((int(name[1:]) for name in (*self.specs, *self.retired)), default=-1)
 
     def steps(self) -> set[str]:
         """The steps, as the manager knows them."""
@@ -75,13 +78,16 @@ class Left:
         """Somebody goes on with what is noted in a file."""
         del self._files[file]
 
-    def forget(self) -> None:
-        """Remove what nobody has taken up."""
+    def forget(self, kept: Set[str] = frozenset()) -> None:
+        """Remove what nobody has taken up; these still read what is retired."""
         for name in self.specs:
             shutil.rmtree(self._fragments / name, ignore_errors=True)
         for file in self._files:
             file.unlink(missing_ok=True)
-        self.specs, self._files, self._carried = {}, {}, {}
+        for topic in self.retired.values():
+            for reader in topic.readers().keys() - kept:
+                topic.leave(reader)
+        self.specs, self._files, self._carried, self.retired = {}, {}, {}, {}
 
 
 def _others(item: tuple[Path, Carried]) -> int:

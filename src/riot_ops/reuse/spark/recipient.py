@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 
-from riot_ops.core.errors import RiotError
+from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.submission import Submission
 
@@ -35,11 +35,15 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The steps of a dataflow, the number of its sinks' next epoch, and what is not for it."""
+    """The steps of a dataflow, the number of its sinks' next epoch, and what is not for it.
+
+    ``before`` are topics that others have replaced, one behind the other, of which its sinks have not taken all yet.
+    """
 
     placed: dict[str, str]
     epoch: int = 0
     pauses: list[Pause] = []
+    before: list[str] = []
 
     @property
     def paused(self) -> bool:
@@ -71,6 +75,7 @@ class Recipient:
         self.submission, self.wanted, self.progress = submission, dict(wanted), progress
         self.paused = progress.paused
         self.given_up = False
+        self._kept = False
         self.dropped: Counter[str] = Counter()
         self.delivery = Delivery(submission, progress.epoch if again else None)
 
@@ -84,7 +89,7 @@ class Recipient:
         return self.delivery.over or self.given_up
 
     def take(self, records: Taken) -> None:
-        """Have its sinks keep these records: an epoch of theirs."""
+        """Have its sinks keep these records: an epoch of theirs, which is at an end when it is :meth:`counted`."""
         if self.over or not records:
             return
         try:
@@ -93,40 +98,76 @@ class Recipient:
             self.delivery.commit()
             for sink in self.submission.sinks.values():
                 sink.sync(self.progress.epoch)
-            self.progress = msgspec.structs.replace(self.progress, epoch=self.progress.epoch + 1)
-        except RiotError as error:
+            self._kept = True
+        except Exception as error:  # a user's store, whatever it raises
             self.fail(error)
+
+    def counted(self) -> None:
+        """The epoch that its sinks have kept, if they have, is noted with what it was made of."""
+        if self._kept:
+            self._kept = False
+            self.progress = msgspec.structs.replace(self.progress, epoch=self.progress.epoch + 1)
 
     def fail(self, error: Exception) -> None:
         """It gets nothing more."""
         self.delivery.failures.append(error)
         self.delivery.halt()
 
+    def give_up(self, why: str) -> None:
+        """Nobody waits for its sinks any more."""
+        self.given_up = True
+        self.delivery.failures.append(ConnectorError(why))
+
     def takes(self, topic: str, batch: int) -> bool:
         """Whether a batch is for it."""
         return not any(
-            one.begin[topic] <= batch and (one.end is None or batch < one.end[topic]) for one in self.progress.pauses
+            one.begin.get(topic, batch + 1) <= batch and (one.end is None or batch < one.end.get(topic, batch + 1))
+            for one in self.progress.pauses
         )
 
     def begin_with(self, since: Mapping[str, int]) -> None:
         """Of these topics, batches are for it from these on."""
         self.progress = msgspec.structs.replace(self.progress, pauses=[Pause(dict.fromkeys(since, 0), {**since})])
 
+    def end(self, at: Mapping[str, int]) -> None:
+        """From these batches on nothing is for it any more."""
+        self.progress = msgspec.structs.replace(self.progress, pauses=[*self.progress.pauses, Pause({**at})])
+
     def turn_over(self, border: Mapping[str, int], at: Mapping[str, int]) -> None:
         """It rests, or goes on, from these batches of the topics on; they have been carried up to ``at``."""
-        known = [one for one in self.progress.pauses if one.end is None or any(at[t] < n for t, n in one.end.items())]
+        known = [p for p in self.progress.pauses if p.end is None or any(at.get(t, n) < n for t, n in p.end.items())]
         change = Pause({**border}) if self.paused else Pause(known.pop().begin, {**border})
         self.progress = msgspec.structs.replace(self.progress, pauses=[*known, change])
 
-    def switch(self, name: str) -> None:
-        """All that it wants comes from one new topic from now on."""
+    @property
+    def topics(self) -> dict[str, Wanted]:
+        """What it wants of topics, of those that others have replaced too."""
+        return {**dict.fromkeys(self.progress.before, self._whole()), **self.wanted}
+
+    def _whole(self) -> Wanted:
         whole = Wanted({}, {})
         for one in self.wanted.values():
             whole.streams.update(one.streams)
             whole.labels.update(one.labels)
-        self.wanted = {name: whole}
-        pauses = [Pause({name: 0})] if self.paused else []
-        self.progress = msgspec.structs.replace(self.progress, pauses=pauses)
+        return whole
+
+    def switch(self, name: str, before: Iterable[str]) -> None:
+        """All that it wants comes from one new topic, behind what there is in the ones before."""
+        before = [*dict.fromkeys([*self.progress.before, *before])]
+        self.wanted = {name: self._whole()}
+        pauses = self.progress.pauses
+        if self.paused:
+            pauses = [*pauses[:-1], Pause({**pauses[-1].begin, name: 0})]
+        self.progress = msgspec.structs.replace(self.progress, pauses=pauses, before=before)
+
+    def let_go(self, read: Collection[str]) -> bool:
+        """Want nothing more of topics that others have replaced and that it has read; whether there were any."""
+        before = [name for name in self.progress.before if name not in read]
+        if before == self.progress.before:
+            return False
+        pauses = [one for one in self.progress.pauses if one.begin.keys() & {*before, *self.wanted}]
+        self.progress = msgspec.structs.replace(self.progress, pauses=pauses, before=before)
+        return True
 
 
 def asked(recipients: Iterable[Recipient]) -> Iterator[tuple[str, Wanted]]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from py4j.protocol import Py4JError
 
 from riot_ops.core import errors
 from riot_ops.core.errors import RiotError, StateError, excerpt
+from riot_ops.core.interrupts import held_back
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
@@ -106,7 +104,7 @@ class Query:
         Ctrl-C stops the query; what was committed stays, and its checkpoint can be continued.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        with _interrupts() as check:
+        with held_back() as check:
             try:
                 while self.active and (until is None or time.monotonic() < until):
                     time.sleep(POLL_SECONDS)
@@ -242,34 +240,6 @@ def is_active(streaming: Any) -> bool:
         return bool(streaming.isActive)
     except (Py4JError, OSError):
         return False
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[Callable[[], None]]:
-    """Hold Ctrl-C back until the function that is yielded is called; a second one comes at once.
-
-    In the midst of a call into the JVM it would break the connection, over which the query is to be stopped.
-    """
-    asked = threading.Event()
-    usual = signal.getsignal(signal.SIGINT)
-
-    def hold(number: int, frame: Any) -> None:
-        if asked.is_set() and callable(usual):
-            usual(number, frame)
-        asked.set()
-
-    def check() -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-
-    if usual is None or threading.current_thread() is not threading.main_thread():
-        yield check  # Python hands no signals to other threads
-        return
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, usual)
 
 
 def cause_of(text: str) -> tuple[type[RiotError], str]:

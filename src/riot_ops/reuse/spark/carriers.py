@@ -1,0 +1,78 @@
+"""Who carries to which dataflows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from riot_ops.reuse.spark.carrier import Carrier
+    from riot_ops.reuse.spark.recipient import Recipient
+
+__all__ = ["Carriers"]
+
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """By dataflow, who carries to it; what tells them that there is something, and how far sinks may be behind."""
+
+    behind_bytes: int
+    patience_s: float
+    news: threading.Condition = field(default_factory=threading.Condition)
+    of: dict[str, Carrier] = field(default_factory=dict)
+    #: Those that carry what there still was for dataflows that have gone.
+    leaving: set[Carrier] = field(default_factory=set)
+
+    def all(self) -> set[Carrier]:
+        """Each of them once."""
+        return {*self.of.values()}
+
+    @contextmanager
+    def still(self, name: str) -> Iterator[Carrier]:
+        """Nothing is carried to a dataflow meanwhile."""
+        while True:
+            with (carrier := self.of[name]).lock:
+                if self.of[name] is carrier:  # meanwhile it may have got one of its own
+                    yield carrier
+                    return
+
+    def end(self, one: Recipient) -> None:
+        """A dataflow has gone: what is there is carried, and its sinks end, in their own time."""
+        with self.still(one.name) as carrier:
+            self.leaving.add(carrier.end(one))
+            del self.of[one.name]
+
+    def settled(self, name: str) -> None:
+        """Wait for those that carry to a dataflow that has gone, but not for ever."""
+        until = time.monotonic() + self.patience_s
+        for carrier in [one for one in self.leaving if one.name == name]:
+            carrier.ended.wait(max(0.0, until - time.monotonic()))
+
+    def look(self) -> None:
+        """See to sinks that hang."""
+        for carrier in self.all() | {*self.leaving}:
+            carrier.look()
+
+    def caught_up(self, names: Iterable[str], seconds: float) -> list[str]:
+        """Wait until some dataflows have what is there, but not for ever; returns those that have not."""
+        until = time.monotonic() + seconds
+        late = [*names]
+        while late := [name for name in late if self.of[name].behind()]:
+            if time.monotonic() > until:
+                break
+            time.sleep(POLL_SECONDS)
+        return late
+
+    def waiting(self) -> dict[str, int]:
+        """By dataflow, the bytes that wait to be carried."""
+        return {name: n for one in self.all() for name, n in one.waiting().items()}
+
+    def behind(self) -> bool:
+        """Whether something waits to be carried."""
+        return any(one.behind() for one in self.all())
