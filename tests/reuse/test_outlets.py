@@ -306,6 +306,8 @@ def test_an_unknown_choice_is_refused(wrong):
 
 
 @pytest.mark.parametrize("name", ["grace_s", "patience_s", "queue_bytes", "behind_bytes"])
-def test_limits_are_above_0(name):
-    with pytest.raises(ConfigError, match=f"{name} must be > 0, got 0"):
-        Limits(**{name: 0})
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "1"])
+def test_limits_are_above_0_and_can_be_waited_for(name, value):
+    with pytest.raises(ConfigError, match=f"{name} must be .*, got '?{value}"):
+        Limits(**{name: value})
+    assert getattr(Limits(**{name: 1}), name) == 1

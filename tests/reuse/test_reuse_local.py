@@ -474,8 +474,12 @@ def test_a_log_takes_up_dataflows_with_what_is_bound_again(tmp_path):
 def test_parameters_are_checked():
     with pytest.raises(ConfigError, match="batch_size must be >= 1"):
         LocalBackend(0)
-    with pytest.raises(ConfigError, match="epoch_s must be >= 0"):
-        LocalBackend(epoch_s=-1)
+    with pytest.raises(ConfigError, match="batch_size must be a whole number >= 1, got nan"):
+        LocalBackend(float("nan"))
+    for wrong in (-1, float("nan"), float("inf"), "10"):
+        with pytest.raises(ConfigError, match=f"epoch_s must be >= 0 and at most 1e.09 seconds, got '?{wrong}"):
+            LocalBackend(epoch_s=wrong)
+    LocalBackend(epoch_s=0)
     manager = ReuseManager(LocalBackend())
     with pytest.raises(ConfigError, match="needs a source"):
         manager.submit(chain(A))

@@ -93,7 +93,11 @@ def test_dataflows_come_and_go_while_queries_run(spark, tmp_path):  # P15
         ({"behind_bytes": 0}, "behind_bytes must be >= 1, got 0"),
         ({"tries": -1}, "tries must be >= 0, got -1"),
         ({"max_queries": 0}, "max_queries must be >= 1, got 0"),
-        ({"patience_s": 0}, "patience_s must be > 0, got 0"),
+        ({"patience_s": 0}, "patience_s must be > 0 and at most 1e\\+09 seconds, got 0"),
+        ({"patience_s": float("nan")}, "patience_s must be > 0 and at most 1e\\+09 seconds, got nan"),
+        ({"patience_s": float("inf")}, "patience_s must be > 0 and at most 1e\\+09 seconds, got inf"),
+        ({"queue_bytes": float("nan")}, "queue_bytes must be a whole number >= 1, got nan"),
+        ({"tries": 1.5}, "tries must be a whole number >= 0, got 1.5"),
     ],
     ids=str,
 )

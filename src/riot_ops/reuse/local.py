@@ -14,11 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Offset
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.backend import Coming
+from riot_ops.reuse.checks import check_count, check_seconds
 from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
 from riot_ops.reuse.outlet import Limits, Outlet
 from riot_ops.reuse.outlets import Outlets
@@ -81,10 +81,8 @@ class LocalBackend(Turning):
         limits: Limits | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
-        if epoch_s < 0:
-            raise ConfigError(f"epoch_s must be >= 0, got {epoch_s}")
+        check_count("batch_size", batch_size)
+        check_seconds("epoch_s", epoch_s, zero=True)
         super().__init__()
         self.batch_size = batch_size
         self.epoch_s = epoch_s

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
+from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.checks import check_count, check_seconds
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.spool import Spool
 from riot_ops.reuse.submission import Submission
@@ -42,9 +43,10 @@ class Limits:
     behind_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
-        for name in ("grace_s", "patience_s", "queue_bytes", "behind_bytes"):
-            if not (value := getattr(self, name)) > 0:
-                raise ConfigError(f"{name} must be > 0, got {value!r}")
+        check_seconds("grace_s", self.grace_s)
+        check_seconds("patience_s", self.patience_s)
+        check_count("queue_bytes", self.queue_bytes)
+        check_count("behind_bytes", self.behind_bytes)
 
 
 #: Records of a stream, or something else that is to be done when those before it are written.

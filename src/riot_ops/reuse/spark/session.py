@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from riot_ops.core.buffering import check_trigger
-from riot_ops.core.errors import ConfigError
+from riot_ops.reuse.checks import check_count, check_seconds
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.runtime.spark.adapters import usual_fuse
@@ -76,11 +76,10 @@ class SparkBackend(FragmentsBackend):
         least = {"max_records": 1, "partitions": 1, "queue_bytes": 1, "behind_bytes": 1, "tries": 0, "max_queries": 1}
         given = max_records, partitions, queue_bytes, behind_bytes, tries, max_queries
         for name, number in zip(least, given, strict=True):
-            if number is not None and number < least[name]:
-                raise ConfigError(f"{name} must be >= {least[name]}, got {number}")
+            if number is not None:
+                check_count(name, number, least[name])
         check_trigger(trigger)
-        if patience_s <= 0:
-            raise ConfigError(f"patience_s must be > 0, got {patience_s}")
+        check_seconds("patience_s", patience_s)
         refuse_connect(is_connect(spark), "a SparkBackend")
         check_session(spark, keeps_state=True)
         self._spark = spark
