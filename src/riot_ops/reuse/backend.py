@@ -10,7 +10,7 @@ from riot_ops.reuse.readings import readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Backend", "Coming", "NullBackend", "apart"]
+__all__ = ["Backend", "Coming", "NullBackend", "apart", "undo"]
 
 #: A dataflow that comes: what it adds to what runs, and what it is.
 Coming = tuple[Addition, Submission]
@@ -91,6 +91,21 @@ def apart(
         first[1].extend([*(other for part in others for other in part[1]), one])
         found = [part for part in found if not any(part is other for other in others)]
     return [part for _, part in found]
+
+
+def undo(backend: Backend, coming: Sequence[Coming]) -> None:
+    """Have a back end forget what it has added, all or nothing of it."""
+    gone: list[Coming] = []
+    try:
+        for one in reversed(coming):
+            addition, _ = one
+            steps, kept = tuple(step.id for step in addition.new), tuple(addition.reused.values())
+            backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.woken))
+            gone.append(one)
+    except Exception:
+        if gone:
+            backend.extend(gone[::-1])
+        raise
 
 
 class NullBackend:

@@ -40,7 +40,7 @@ def check_seconds(name: str, value: Any, zero: bool = False) -> None:
     allowed = f"must be {'>=' if zero else '>'} 0 and at most {MOST_SECONDS:g} seconds"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{name} {allowed}, got {short(value)}")
-    if not 0 <= value <= MOST_SECONDS or not (value or zero):
+    if not 0 <= float(value) <= MOST_SECONDS or not (value or zero):
         raise ConfigError(f"{name} {allowed}, got {value}")
 
 

@@ -14,7 +14,7 @@ from riot_ops.core.interrupts import held_back
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.diagram import mermaid, svg
-from riot_ops.reuse.backend import Backend, Coming, NullBackend
+from riot_ops.reuse.backend import Backend, Coming, NullBackend, undo
 from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog, Journal
@@ -184,7 +184,7 @@ class ReuseManager:
             what = [described(submission, addition.placed) for addition, submission in coming] if kept else None
             with self._journal.acting("submit", what):
                 firsts = self.backend.extend(coming)
-                self._journal.enacted(lambda: self._undo(coming))
+                self._journal.enacted(lambda: undo(self.backend, coming))
                 found = []
                 for (addition, submission), first in zip(coming, firsts, strict=True):
                     answer = explained(addition, self._shared)
@@ -324,9 +324,9 @@ class ReuseManager:
                     try:
                         self._take_up(coming, [what["name"] for what in dataflows if what["paused"]])
                     except BaseException:
-                        self._undo(coming)
+                        undo(self.backend, coming)
                         raise
-                    self._journal.enacted(lambda: self._undo(coming))
+                    self._journal.enacted(lambda: undo(self.backend, coming))
             except BaseException:
                 self._shared, self._flows = books, {}
                 raise
@@ -390,17 +390,3 @@ class ReuseManager:
             return False
         shared = self.policy == "always" or not piece.stateful or (self.policy == "bounded_warm" and piece.bounded)
         return shared or self.backend.fresh(step)
-
-    def _undo(self, coming: Sequence[Coming]) -> None:
-        """Have the back end forget what it has added, all or nothing of it."""
-        gone: list[Coming] = []
-        try:
-            for one in reversed(coming):
-                addition, _ = one
-                steps, kept = tuple(step.id for step in addition.new), tuple(addition.reused.values())
-                self.backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.woken))
-                gone.append(one)
-        except Exception:
-            if gone:
-                self.backend.extend(gone[::-1])
-            raise

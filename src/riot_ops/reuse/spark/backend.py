@@ -69,7 +69,7 @@ class FragmentsBackend:
         #: In the order in which they came: each reads topics of earlier ones alone.
         self._fragments: dict[str, Fragment] = {}
         self._recipients: dict[str, Recipient] = {}
-        self._carriers = Carriers(behind_bytes, patience_s)
+        self._carriers = Carriers[Carrier](behind_bytes, patience_s)
         self._care = Care(self._fragments, self._launch, self._users, tries)
         self._telling = Telling(self._fragments, self._recipients, self._care, patience_s)
         #: By step that the manager knows, the fragment that has it; of sinks none.

@@ -20,7 +20,7 @@ def bring(
     recipients: Sequence[Recipient],
     fragments: Mapping[str, Fragment],
     at: Mapping[str, int],
-    among: Carriers,
+    among: Carriers[Carrier],
 ) -> list[Carrier]:
     """Have somebody carry to newcomers from these batches on; returns the carriers that are new.
 
@@ -44,7 +44,7 @@ def go_on(
     recipients: Sequence[Recipient],
     known: Mapping[str, Topic],
     at: Mapping[str, int],
-    among: Carriers,
+    among: Carriers[Carrier],
 ) -> Carrier:
     """The carrier whose file this is."""
     topics = {name: known[name] for one in recipients for name in one.topics}
@@ -52,7 +52,7 @@ def go_on(
     return Carrier(file, topics, state, recipients, among)
 
 
-def give_up(recipients: Iterable[Recipient], carriers: Iterable[Carrier], among: Carriers) -> None:
+def give_up(recipients: Iterable[Recipient], carriers: Iterable[Carrier], among: Carriers[Carrier]) -> None:
     """Newcomers have not come after all."""
     for one in recipients:
         one.delivery.halt()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.spark.carriers import Carriers
@@ -82,7 +83,7 @@ class Care:
 
 def watch(
     fragments: Mapping[str, Fragment],
-    carriers: Carriers,
+    carriers: Carriers[Any],
     care: Care,
     lock: threading.RLock,
     stop: threading.Event,

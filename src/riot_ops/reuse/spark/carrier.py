@@ -65,7 +65,7 @@ class Carrier:
         topics: Mapping[str, Topic],
         state: Carried,
         recipients: Sequence[Recipient],
-        among: Carriers,
+        among: Carriers[Carrier],
         thread: threading.Thread | None = None,
     ) -> None:
         self.file, self.recipients = file, list(recipients)

@@ -7,34 +7,55 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from riot_ops.reuse.spark.carrier import Carrier
-    from riot_ops.reuse.spark.recipient import Recipient
+from riot_ops.reuse.spark.recipient import Recipient
 
 __all__ = ["Carriers"]
 
 POLL_SECONDS = 0.02
 
 
+class Carrying(Protocol):
+    """What carries, as far as others have to do with it."""
+
+    name: str
+    lock: threading.RLock
+    ended: threading.Event
+
+    def end(self, one: Recipient) -> Any:
+        """A dataflow has gone; returns who carries what there still is for it."""
+
+    def look(self) -> None:
+        """See to sinks that hang."""
+
+    def behind(self) -> bool:
+        """Whether something waits to be carried."""
+
+    def waiting(self) -> dict[str, int]:
+        """By dataflow, the bytes that wait to be carried."""
+
+
+C = TypeVar("C", bound=Carrying)
+
+
 @dataclass(frozen=True)
-class Carriers:
+class Carriers(Generic[C]):
     """By dataflow, who carries to it; what tells them that there is something, and how far sinks may be behind."""
 
     behind_bytes: int
     patience_s: float
     news: threading.Condition = field(default_factory=threading.Condition)
-    of: dict[str, Carrier] = field(default_factory=dict)
+    of: dict[str, C] = field(default_factory=dict)
     #: Those that carry what there still was for dataflows that have gone.
-    leaving: set[Carrier] = field(default_factory=set)
+    leaving: set[C] = field(default_factory=set)
 
-    def all(self) -> set[Carrier]:
+    def all(self) -> set[C]:
         """Each of them once."""
         return {*self.of.values()}
 
     @contextmanager
-    def still(self, name: str) -> Iterator[Carrier]:
+    def still(self, name: str) -> Iterator[C]:
         """Nothing is carried to a dataflow meanwhile."""
         while True:
             with (carrier := self.of[name]).lock:

@@ -15,7 +15,7 @@ __all__ = ["figures"]
 def figures(
     fragments: Mapping[str, Fragment],
     recipients: Mapping[str, Recipient],
-    carriers: Carriers,
+    carriers: Carriers[Any],
     known: Container[str],
     failure: Callable[[str], str | None],
 ) -> dict[str, Any]:
