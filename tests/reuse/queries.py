@@ -184,7 +184,7 @@ class FakeSpark(FragmentsBackend):
         self._watch.join()
         for fragment in self._fragments.values():
             fragment.stop()
-        for carrier in self._carriers.leaving:
+        for carrier in [*self._carriers.leaving]:
             carrier.halt()
         for carrier in self._carriers.all():
             carrier.close()

@@ -72,7 +72,7 @@ class Carriers(Generic[C]):
     def settled(self, name: str) -> None:
         """Wait for those that carry to a dataflow that has gone, but not for ever."""
         until = time.monotonic() + self.patience_s
-        for carrier in [one for one in self.leaving if one.name == name]:
+        for carrier in [one for one in [*self.leaving] if one.name == name]:
             carrier.ended.wait(max(0.0, until - time.monotonic()))
 
     def look(self) -> None:
