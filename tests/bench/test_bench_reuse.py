@@ -16,9 +16,8 @@ from riot_ops.reuse.workloads import pi_series, riot21
 
 def test_counted_alone_it_gives_the_figures_of_the_books():
     found = {m.measure: m for m in reuse.measures(trace=("seq",), workload=("riot",), backend="null")}
-    assert set(found) == {
-        f"reuse/riot/seq/{n}" for n in ("tasks-peak-reduction", "tasks-sum-reduction", "manager-p95-ms")
-    }
+    names = ("tasks-peak-reduction", "tasks-sum-reduction", "manager-p95-ms", "after-drain")
+    assert set(found) == {"reuse/submit/p95-ms", *(f"reuse/riot/seq/{n}" for n in names)}
     peak = found["reuse/riot/seq/tasks-peak-reduction"]
     assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "steps that run, of 192 apart"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.bench import reuse_carried, reuse_many, reuse_spark
+from riot_ops.bench import reuse_carried, reuse_many, reuse_spark, reuse_submit
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
 from riot_ops.bench.reuse_sides import compared
@@ -97,6 +97,8 @@ def measures(
         for one in given:
             if one not in known:
                 raise ConfigError(f"{one!r} is none of {', '.join(known)}{did_you_mean(one, known)}")
+    if backend != "spark":
+        yield reuse_submit.submitting()
     for load in workload:
         made = riot21() if load == "riot" else opmw_like(work=_tenth if quick else pi_series)
         flows = {flow.name: flow for flow in made}
@@ -109,6 +111,8 @@ def measures(
         for walk in trace:
             found = _counted(f"reuse/{load}/{walk}", load, walk, flows)
             yield from (one for one in found if steps or not _is_step(one))
+            if backend == "null":
+                yield reuse_submit.drained(f"reuse/{load}/{walk}/after-drain", _trace(walk, flows), flows)
             if backend == "local":
                 with one_core():
                     actions = _trace(walk, flows, WALK[quick])
