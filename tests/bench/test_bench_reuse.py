@@ -16,9 +16,16 @@ from riot_ops.reuse.workloads import pi_series, riot21
 
 def test_counted_alone_it_gives_the_figures_of_the_books():
     found = {m.measure: m for m in reuse.measures(trace=("seq",), workload=("riot",), backend="null")}
-    books = ("tasks-peak-reduction", "tasks-sum-reduction", "manager-p95-ms", "fragmentation", "idle-share")
+    books = (
+        "tasks-peak-reduction",
+        "tasks-sum-reduction",
+        "manager-p95-ms",
+        "fragmentation",
+        "idle-share",
+        "after-drain",
+    )
     used = {name for name in found if "/used-by/" in name}
-    assert set(found) - used == {f"reuse/riot/seq/{n}" for n in books}
+    assert set(found) - used == {"reuse/submit/p95-ms", *(f"reuse/riot/seq/{n}" for n in books)}
     assert sum(found[name].value for name in used) == pytest.approx(1)
     peak = found["reuse/riot/seq/tasks-peak-reduction"]
     assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "steps that run, of 192 apart"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from riot_ops.bench import reuse_carried, reuse_local, reuse_many, reuse_spark
+from riot_ops.bench import reuse_carried, reuse_local, reuse_many, reuse_spark, reuse_submit
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
 from riot_ops.core.errors import ConfigError, did_you_mean
@@ -78,6 +78,8 @@ def measures(
         for one in given:
             if one not in known:
                 raise ConfigError(f"{one!r} is none of {', '.join(known)}{did_you_mean(one, known)}")
+    if backend != "spark" and "riot" in workload:
+        yield reuse_submit.submitting()
     for load in workload:
         made = riot21() if load == "riot" else opmw_like(work=_tenth if quick else pi_series)
         flows = {flow.name: flow for flow in made}
@@ -91,6 +93,8 @@ def measures(
         for walk in trace:
             found = reuse_local.counted(f"reuse/{load}/{walk}", load, walk, flows)
             yield from (one for one in found if steps or not _is_step(one))
+            if backend == "null":
+                yield reuse_submit.drained(f"reuse/{load}/{walk}/after-drain", reuse_local.trace_of(walk, flows), flows)
             if backend == "local":
                 actions = reuse_local.trace_of(walk, flows, WALK[quick])
                 yield reuse_local.stayed(f"reuse/{load}/{walk}/outputs-equal", actions, light, STAYED[load][quick])
