@@ -140,7 +140,9 @@ class Carrier:
                 return False
             self._begun = time.monotonic()
             try:
-                return self._turn()
+                if [one for one in self.recipients if one.ends(self.mark.at)]:
+                    self._note()
+                return not self.over and self._turn()
             except RiotError as error:
                 self._fail(error)
                 return False
@@ -223,7 +225,7 @@ class Carrier:
 
     def behind(self) -> bool:
         """Whether something waits to be carried."""
-        return not self.over and self.mark.behind()
+        return not self.over and (self.mark.behind() or any(one.ending for one in self.recipients))
 
     # -- sinks that take long ----------------------------------------------------------------------
 

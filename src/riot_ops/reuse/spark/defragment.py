@@ -10,6 +10,7 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.plan import Plan
+from riot_ops.reuse.spark.broken import Broken
 from riot_ops.reuse.spark.control import awake, read_json
 from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec
 from riot_ops.reuse.spark.source import EXPORT, OFFSET, Begin
@@ -131,7 +132,10 @@ def stood(fragment: Fragment, old: Sequence[Fragment]) -> tuple[Begin, Place, di
 
 
 def seed(fragment: Fragment, old: Sequence[Fragment], partitions: int) -> None:
-    """Give a new fragment, which is laid out, the state that the old ones have left."""
+    """Give a new fragment, which is laid out, the state that the old ones have left; what has raised stays broken."""
+    broken = {step: found.why for one in old for step, found in one.broken.items() if step in fragment.spec.steps}
+    if broken:
+        fragment.breaks({step: Broken(why) for step, why in broken.items()})
     plan = fragment.plan()
     labels = labels_of(plan, partitions)
     seeds: dict[str, dict[str, bytes]] = {}

@@ -16,6 +16,7 @@ from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import NoStageError, Plan, Stage, planned
 from riot_ops.intake.step import Intake
+from riot_ops.reuse.spark.broken import Broken, forget_raised, raised, silenced, write_broken
 from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
 from riot_ops.reuse.spark.layout import Layout, Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
@@ -127,6 +128,8 @@ class Fragment:
     spec: FragmentSpec
     steps: list[Step]
     sources: Mapping[str, Source]
+    #: What gives nothing more: steps of it that have raised, and streams that it reads.
+    broken: dict[str, Broken] = field(default_factory=dict)
     tries: int = 0
     failed_at: int = -1
     failure: str | None = None
@@ -189,15 +192,42 @@ class Fragment:
 
     def tell(self, wanted: set[str]) -> tuple[int, set[str]]:
         """Have it forward these streams; the version in which that stands, and the streams of others that it needs."""
-        needed = awake(self.steps, wanted)
-        resting = {step.id for step in self.steps} - needed
-        resting.update(part for part, whole in self.spec.parts.items() if whole in resting)
+        needed = awake(self.steps, wanted - self.silent.keys())
+        resting = self._with_parts({step.id for step in self.steps} - needed)
         control = Control(tuple(sorted(wanted)), tuple(sorted(resting)), layout=self.spec.layout)
         return self.controls.write(control), self.outside(needed)
 
     def outside(self, steps: set[str]) -> set[str]:
         """The streams of other fragments that some of its steps read."""
         return set().union(*(reads(step) for step in self.steps if step.id in steps)) - self._own()
+
+    def _with_parts(self, steps: Iterable[str]) -> set[str]:
+        """Steps, and the parts in which they run."""
+        whole = {*steps}
+        return whole | {part for part, step in self.spec.parts.items() if step in whole}
+
+    @property
+    def silent(self) -> dict[str, Broken]:
+        """What gives nothing more, steps that need it included, and what has silenced it."""
+        return silenced(self.steps, self.broken)
+
+    def breaks(self, broken: Mapping[str, Broken]) -> None:
+        """These give nothing more, also after a restart."""
+        write_broken(self.folder, {**self.broken, **broken})
+        self.broken.update(broken)
+
+    def raised(self) -> dict[str, Broken]:
+        """Go without the steps of its own that have raised; returns them."""
+        head = self.topic.head()
+        found = {
+            self.spec.parts.get(step, step): Broken(why, head.batch + 1, head.place.roots)
+            for step, why in raised(self.folder, head.batch).items()
+        }
+        fresh = {step: one for step, one in found.items() if step not in self.broken}
+        if fresh:
+            self.breaks(fresh)
+        forget_raised(self.folder)
+        return fresh
 
     def _own(self) -> set[str]:
         """The streams that come to be in it."""
@@ -312,7 +342,8 @@ class Fragment:
     def layout(self) -> Layout:
         """Its steps as workers need them."""
         since = self.spec.since | {p: self.spec.since[w] for p, w in self.spec.parts.items() if w in self.spec.since}
-        return Layout(self.plan(), {step: frozenset(above) for step, above in self.spec.origins.items()}, since)
+        origins = {step: frozenset(above) for step, above in self.spec.origins.items()}
+        return Layout(self.plan(), origins, since, frozenset(self._with_parts(self.silent)))
 
     def hand_out(self) -> None:
         """Let the query that runs have the newest layout; it uses it from the version of the control that names it."""

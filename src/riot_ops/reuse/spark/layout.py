@@ -25,15 +25,19 @@ SIGNED_BYTES = hashlib.sha256().digest_size
 
 @dataclass(frozen=True)
 class Layout:
-    """The stages, by step the sources above it, and by step that has joined the version with which it came."""
+    """The stages, by step the sources above it, and by step that has joined the version with which it came.
+
+    Those that are ``silent`` are passed over whatever the control says, see :mod:`~riot_ops.reuse.spark.broken`.
+    """
 
     plan: Plan
     origins: Mapping[str, frozenset[str]]
     since: Mapping[str, int]
+    silent: frozenset[str] = frozenset()
 
     def resting(self, version: int, control: Control) -> set[str]:
         """The steps that are passed over in a micro-batch of this version: also those that came later."""
-        return {*control.resting, *(step for step, since in self.since.items() if since > version)}
+        return {*control.resting, *self.silent, *(step for step, since in self.since.items() if since > version)}
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
+from riot_ops.reuse.spark.broken import read_broken
 from riot_ops.reuse.spark.carrier import Carried, Carrier
 from riot_ops.reuse.spark.fragment import SPEC, Fragment
 from riot_ops.reuse.spark.making import source_of
@@ -60,7 +61,8 @@ class Left:
             if used & {*spec.nodes}:
                 sources = {reading: source_of(members, again) for reading, members in spec.sources.items()}
                 steps = [known[step] for step in spec.steps if step in known]
-                found[name] = Fragment(self._fragments / name, spec, steps, sources)
+                folder = self._fragments / name
+                found[name] = Fragment(folder, spec, steps, sources, read_broken(folder))
                 if gone := [step for step in spec.steps if step not in known]:
                     found[name].forget(gone)
         self.specs = {name: spec for name, spec in self.specs.items() if name not in found}

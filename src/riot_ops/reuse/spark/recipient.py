@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import RiotError
 from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.spark.broken import Broken
 from riot_ops.reuse.submission import Submission
 
 __all__ = ["Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
@@ -63,6 +64,10 @@ class Recipient:
     ----------
     given_up : bool
         Whether nobody waits for its sinks any more, which take nothing.
+    broken : dict of str to Broken
+        Steps of it that have raised.
+    border : dict of str to int or None
+        By topic, the first batch that is not for it, as its sinks end before that.
     """
 
     def __init__(
@@ -71,6 +76,8 @@ class Recipient:
         self.submission, self.wanted, self.progress = submission, dict(wanted), progress
         self.paused = progress.paused
         self.given_up = False
+        self.broken: dict[str, Broken] = {}
+        self.border: dict[str, int] | None = None
         self.dropped: Counter[str] = Counter()
         self.delivery = Delivery(submission, progress.epoch if again else None)
 
@@ -102,8 +109,28 @@ class Recipient:
         self.delivery.failures.append(error)
         self.delivery.halt()
 
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong."""
+        told = [f"{type(error).__name__}: {error}" for error in self.delivery.failures]
+        return told + [one.why for one in self.broken.values()]
+
+    @property
+    def ending(self) -> bool:
+        """Whether its sinks end as soon as they have what came before a step of it raised."""
+        return self.border is not None and not self.over
+
+    def ends(self, at: Mapping[str, int]) -> bool:
+        """End its sinks if that is so, and topics have been carried up to there."""
+        if self.border is None or self.over or any(at.get(name, batch) < batch for name, batch in self.border.items()):
+            return False
+        self.delivery.end()
+        return True
+
     def takes(self, topic: str, batch: int) -> bool:
         """Whether a batch is for it."""
+        if self.border is not None and batch >= self.border.get(topic, batch + 1):
+            return False
         return not any(
             one.begin[topic] <= batch and (one.end is None or batch < one.end[topic]) for one in self.progress.pauses
         )
