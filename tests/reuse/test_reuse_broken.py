@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import riot_ops as ro
@@ -113,10 +115,12 @@ def test_only_who_uses_the_step_ends(place, opened, picky, fragile, request, cap
     until(lambda: manager.stats()["failed"] == dict.fromkeys(("ada", "cyd"), WHY))
     stats = manager.stats()
     assert stats["queries"] == queries and not stats["restarts"] and stats["records"]["in.0"] == 200
-    [told] = [record.message for record in caplog.records if "gives nothing more" in record.message]
-    assert "with it ada, cyd, gives nothing more: ConfigError: no 57" in told
+    [told] = [record.message for record in caplog.records if "left out" in record.message]
+    assert told.endswith(" of ada, cyd has raised, and is left out from now on: ConfigError: no 57")
     report = manager.submit(dataflow("eve", step, averages()), source, ro.MemorySink())
     assert {*report.reused} == {"in"}, "who comes later has steps of his own"
+    manager.pause("ada")
+    manager.resume("ada")
     for name in (*flows, "eve"):
         manager.remove(name)
     assert not manager.backend.running()
@@ -137,6 +141,25 @@ def test_other_streams_of_the_dataflow(on_failure, opened, picky, tmp_path):
     assert sink.table("mean").num_rows == 24, "of three keys with 17, 17 and 16 values"
     assert rows(other.table("t0")) == alone(bob, "t0")
     assert manager.stats()["failed"] == {"ada": WHY}
+
+
+def test_sinks_that_end_have_what_came_before_also_where_they_are_behind(opened, picky):
+    manager, source, go = opened()
+    free, got = threading.Event(), {"in": [], "picky": []}
+
+    def slow(stream, batch):
+        free.wait(10)
+        got[stream] += batch["value"].to_pylist()
+
+    flow, stream = begun("ada")
+    flow.sink("out", stream, stream.to(picky, id="picky"))
+    manager.submit(flow, source, ro.CallbackSink(slow), on_failure="stop")
+    manager.submit(dataflow("bob"), source, ro.MemorySink())
+    go()
+    until(lambda: manager.backend._fragments["f0"].ended)
+    assert manager.stats()["failed"] == {"ada": WHY}, "it is told at once"
+    free.set()
+    assert manager.backend.wait(10) and got == {"in": BEFORE, "picky": BEFORE}
 
 
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])

@@ -84,7 +84,7 @@ class Care:
             return False
         for step, broken in found.items():
             users = ", ".join(sorted(one.name for one in self._using(fragment, step)))
-            _log.warning("the step %s, and with it %s, gives nothing more: %s", step, users, broken.why)
+            _log.warning("the step %s of %s has raised, and is left out from now on: %s", step, users, broken.why)
         self.news = self.news or bool(found)
         return bool(found)
 
@@ -111,11 +111,11 @@ class Care:
 
     def _lost(self, fragment: Fragment) -> dict[str, Broken]:
         """What a fragment reads of others of which it has had all that there will ever be."""
-        head = fragment.topic.head()
         found = {}
         for name, read in fragment.spec.topics.items():
             silent = self._fragments[name].silent
             for stream in silent.keys() & {*read.streams} - fragment.broken.keys():
+                head = fragment.topic.head()
                 why, roots = silent[stream].why, silent[stream].roots
                 if all(head.place.roots.get(root, 0) >= n for root, n in roots.items()):
                     found[stream] = Broken(why, head.batch + 1, head.place.roots)
