@@ -188,6 +188,23 @@ def test_what_has_raised_stays_out_after_a_restart(on_failure, opened, fragile, 
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
 
 
+def test_a_step_that_raised_as_the_process_ended_is_tried_again(opened, fragile, tmp_path):
+    flows = {"ada": dataflow("ada", fragile), "bob": dataflow("bob", averages())}
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
+    manager, source, go = opened(sinks)
+    for name, flow in flows.items():
+        manager.submit(flow, source, sinks[name])
+    with manager.backend._lock:  # so that nobody looks after the query
+        go()
+        until(lambda: not all(fragment.active for fragment in manager.backend._fragments.values()))
+        manager.backend.kill()
+    manager._journal.close()
+    manager, _, _ = opened(sinks)
+    assert manager.backend.wait(10) and not manager.stats()["failed"]
+    for name, flow in flows.items():
+        assert rows(sinks[name].table("t0")) == alone(flow, "t0")
+
+
 @pytest.mark.parametrize("others", [True, False])
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 def test_a_query_below_has_what_came_before_and_ends(on_failure, others, opened, picky):
@@ -224,6 +241,43 @@ def test_one_after_the_other(opened, tmp_path):
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
     assert manager.stats()["failed"] == dict.fromkeys(("a0", "a1", "a2"), WHY)
     assert all(values(sinks[f"a{place}"], "t0") == BEFORE for place in range(3))
+
+
+def test_what_needs_the_step_rests_with_it_in_whatever_stages_it_runs(opened, picky):
+    """A step behind a merge runs in parts, where its inputs come to be; another merge reads it and a stream that stays."""
+    manager, source, go = opened()
+    flow, stream = begun("ada")
+    level = stream.to(t.KalmanFilter(by="key"), id="level")
+    after = ro.merge(stream, level).to(picky, id="picky")
+    flow.sink("out", level, ro.merge(level, after).to(t.KalmanFilter(by="key"), id="both"))
+    ada, bob = ro.MemorySink(), ro.MemorySink()
+    other = dataflow("bob", averages())
+    manager.submit(flow, source, ada)
+    manager.submit(other, source, bob)
+    assert manager.backend._fragments["f0"].spec.parts
+    go()
+    assert manager.backend.wait(10)
+    assert rows(bob.table("t0")) == alone(other, "t0") and rows(ada.table("level")) == alone(flow, "level")
+    whole = flow.run(ROWS)["both"].to_pylist()
+    assert rows(ada.table("both")) == sorted(exact(row) for row in whole if row["seq"] < 50)
+    assert manager.stats()["failed"] == {"ada": WHY}
+
+
+def test_who_comes_before_it_is_known_is_told_as_well(opened, picky):
+    manager, source, go = opened()
+    flows = {"ada": dataflow("ada", picky), "bob": dataflow("bob", averages())}
+    sinks = {name: ro.MemorySink() for name in (*flows, "late")}
+    for name, flow in flows.items():
+        manager.submit(flow, source, sinks[name])
+    with manager.backend._lock:  # so that nobody looks after the query
+        go()
+        until(lambda: not manager.backend._fragments["f0"].active)
+        report = manager.submit(dataflow("late", picky, averages()), source, sinks["late"])
+    assert "picky" not in report.new and report.first["in"] >= 50
+    assert manager.backend.wait(10)
+    assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
+    assert manager.stats()["failed"] == dict.fromkeys(("ada", "late"), WHY)
+    assert not sinks["late"].table("t1").num_columns
 
 
 @pytest.mark.parametrize("when", ["after", "during"])

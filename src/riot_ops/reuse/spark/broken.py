@@ -57,7 +57,7 @@ def raised(folder: Path, head: int) -> dict[str, str]:
 
 
 def forget_raised(folder: Path) -> None:
-    """What was noted has been seen to."""
+    """Begin anew."""
     shutil.rmtree(folder / RAISED, ignore_errors=True)
 
 

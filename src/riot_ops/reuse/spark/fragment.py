@@ -226,7 +226,6 @@ class Fragment:
         fresh = {step: one for step, one in found.items() if step not in self.broken}
         if fresh:
             self.breaks(fresh)
-        forget_raised(self.folder)
         return fresh
 
     def _own(self) -> set[str]:
@@ -305,6 +304,7 @@ class Fragment:
         labels = labels_of(plan, options.partitions)
         sink = TopicSink(self.topic)
         sink.recover(0)  # what was never committed goes
+        forget_raised(self.folder)  # and comes again, if need be
         outlet = FragmentOutlet(sink)
         run = uuid.uuid4().hex
         reader = FragmentReader(
