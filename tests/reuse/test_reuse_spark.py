@@ -216,6 +216,35 @@ def test_who_declares_other_fields_of_a_queue_reads_along_and_goes_on_alone(spar
     life.manager.close()
 
 
+def test_a_step_that_raises_ends_who_uses_it_and_no_others(spark, tmp_path):
+    def picky(batch):
+        if 300.0 in batch["value"].to_pylist():
+            raise ConfigError("no 300")
+        return batch
+
+    backend = SparkBackend(spark, tmp_path / "back", max_records=200, partitions=2, tries=0)
+    manager = ReuseManager(backend)
+    log = [{"key": f"k{i % 5}", "value": float(i)} for i in range(400)]
+    source = Gated(ro.MemorySource(log), tmp_path / "gate")
+    flows, sinks = {}, {}
+    for name in ("ada", "bob"):
+        flow = flows[name] = ro.Dataflow(name)
+        stream = flow.source("in", schema={"key": "string", "value": "double"})
+        if name == "ada":
+            stream = stream.to(ro.map_batches(picky, name="picky", version=1), id="picky")
+        flow.sink("out", stream, stream.to(t.BlockAverage(by="key", window=3), id="mean"))
+        sinks[name] = ro.MemorySink()
+    manager.submit_all(Request(flow, source, sinks[name]) for name, flow in flows.items())
+    assert backend.stats()["queries"] == 1
+    (tmp_path / "gate").touch()
+    assert backend.wait(90)
+    for stream in ("in", "mean"):
+        assert rows(Got(sinks["bob"]), stream) == rows(flows["bob"].run(log), stream)
+    assert sorted(sinks["ada"].table("picky")["value"].to_pylist()) == [row["value"] for row in log[:200]]
+    assert backend.stats()["failed"] == {"ada": "ConfigError: no 300"} and not backend.stats()["restarts"]
+    manager.close()
+
+
 def test_many_that_come_at_once_are_one_query(spark, tmp_path):
     backend = SparkBackend(spark, tmp_path / "back", max_records=500)
     manager = ReuseManager(backend)

@@ -119,7 +119,7 @@ class Delivery:
         if error not in self.failures:
             self.failures.append(error)
             if self._submission.on_failure == "stop":
-                self._end()
+                self.end()
 
     def halt(self) -> None:
         """Let go without a commit: another may go on from the epoch that is under way."""
@@ -131,11 +131,11 @@ class Delivery:
     def close(self) -> None:
         """The dataflow has ended."""
         try:
-            self._end()
+            self.end()
         finally:
             self._claim.release()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Commit, and end the sinks that have not failed."""
         if self._ended:
             return
@@ -155,4 +155,4 @@ class Delivery:
         self._writers.pop(name).abort()
         self.lost += self._got.pop(name)
         if self._submission.on_failure == "stop":
-            self._end()
+            self.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,8 @@ class Engine:
         self.resting: set[str] = set()
         #: Steps that raised and are passed over since; None where one that raises ends :meth:`process`.
         self.broken: dict[str, Exception] | None = None
+        #: Told which step raised, before that ends :meth:`process`.
+        self.failing: Callable[[str, Exception], None] | None = None
         self.entries = entries
         self.order = order
         self._whole = whole
@@ -138,6 +140,8 @@ class Engine:
                     time.ended()
             except Exception as error:
                 error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
+                if self.failing is not None:
+                    self.failing(step.id, error)
                 if self.broken is None:
                     raise
                 self.broken[step.id] = error

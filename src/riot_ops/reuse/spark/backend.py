@@ -70,7 +70,7 @@ class FragmentsBackend:
         self._fragments: dict[str, Fragment] = {}
         self._recipients: dict[str, Recipient] = {}
         self._carriers = Carriers[Carrier](behind_bytes, patience_s)
-        self._care = Care(self._fragments, self._launch, self._users, tries)
+        self._care = Care(self._fragments, self._recipients, self._launch, tries)
         self._telling = Telling(self._fragments, self._recipients, self._care, patience_s)
         #: By step that the manager knows, the fragment that has it; of sinks none.
         self._where: dict[str, str | None] = {}
@@ -81,7 +81,7 @@ class FragmentsBackend:
         self._interrupted: list[float] = []  # seconds
         self._lock = threading.RLock()
         self._stop = threading.Event()
-        watched = self._fragments, self._carriers, self._care, self._lock, self._stop
+        watched = self._fragments, self._carriers, self._care, self._telling.refresh, self._lock, self._stop
         self._watch = threading.Thread(target=watch, args=watched, daemon=True, name="riot_ops-reuse-watch")
         self._watch.start()
 
@@ -204,7 +204,7 @@ class FragmentsBackend:
         with self._lock:
             one = self._recipients[rest.name]
             # it does so already, as when it was taken up; or it gets nothing
-            if one.paused == rest.paused or one.over or self._failed(one):
+            if one.paused == rest.paused or one.over or any(map(self._care.failure, one.wanted)):
                 return {}
             with self._carriers.still(one.name) as carrier:
                 names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
@@ -239,13 +239,14 @@ class FragmentsBackend:
         blocking = [one.name for one in concerned if one.submission.on_slow == "block"]
         if late := self._carriers.caught_up(blocking, LATE_SECONDS):  # queries that wait for them do not come to rest
             raise ConnectorError(f"the sinks of {', '.join(late)} do not keep up, and others wait for them")
+        wanted = {stream for _, found in asked(concerned) for stream in found.streams}
         try:
             for group in groups:
                 self._number += 1
                 name = f"f{self._number}"
                 fresh.append(joined(name, self.folder / "fragments" / name, group, old))
                 fresh[-1].lay_out(self._fuse, self._options.partitions)
-                fresh[-1].tell({stream for _, found in asked(concerned) for stream in found.streams} & group)
+                fresh[-1].tell(wanted & group)
                 fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
             with contextlib.suppress(ConnectorError):  # then it takes longer
                 self._telling.until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
@@ -255,7 +256,8 @@ class FragmentsBackend:
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
                 seed(one, old)
-            for one in fresh:
+            for one, group in zip(fresh, groups, strict=True):
+                one.tell(wanted & group)  # of which nothing may come any more
                 one.begin(*stood(one, old))
         except BaseException:
             for one in fresh:
@@ -336,6 +338,7 @@ class FragmentsBackend:
         self._telling.refresh()
         for fragment in self._fragments.values():
             fragment.query = self._launch(fragment)
+        self._care.spread()  # before they carry what is not for them any more
         for carrier in carriers:
             carrier.start()
         if lost:
@@ -343,19 +346,12 @@ class FragmentsBackend:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def _users(self, name: str) -> list[str]:
-        return [dataflow for dataflow, one in self._recipients.items() if name in one.wanted]
-
-    def _failed(self, one: Recipient) -> bool:
-        """Whether nothing comes of some query of those that a dataflow reads any more."""
-        return any(self._care.failure(name) is not None for name in one.wanted)
-
     def fresh(self, step: str) -> bool:
         return step not in self._where  # what runs may take a record at any moment
 
     def broken(self, step: str) -> bool:
         name = self._where.get(step)
-        return name is not None and self._care.failure(name) is not None
+        return name is not None and (self._care.failure(name) is not None or step in self._fragments[name].silent)
 
     def running(self) -> set[str]:
         if self._again is not None:

@@ -1,4 +1,4 @@
-"""Somebody looks what queries have done; those that fail are started again."""
+"""Somebody looks what queries have done; those that fail are started again, without a step that has raised."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError, RiotError
+from riot_ops.reuse.spark.broken import Broken, silenced
 from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment, Running
+from riot_ops.reuse.spark.recipient import Recipient
 
 __all__ = ["Care", "watch"]
 
@@ -24,22 +26,27 @@ class Care:
     Parameters
     ----------
     fragments : mapping of str to Fragment
+    recipients : mapping of str to Recipient
     launch : function
         Starts a fragment's query from its checkpoint.
-    users : function
-        The dataflows that a fragment concerns.
     tries : int
         How often in a row a query is started again.
+
+    Attributes
+    ----------
+    news : bool
+        Whether steps have been silenced of which the fragments are still to be told.
     """
 
     def __init__(
         self,
         fragments: Mapping[str, Fragment],
+        recipients: Mapping[str, Recipient],
         launch: Callable[[Fragment], Running],
-        users: Callable[[str], Iterable[str]],
         tries: int,
     ) -> None:
-        self._fragments, self._launch, self._users, self._tries = fragments, launch, users, tries
+        self._fragments, self._recipients, self._launch, self._tries = fragments, recipients, launch, tries
+        self.news = False
 
     def revive(self) -> None:
         """Start again what has failed; who has come no further since the last time has fewer tries left."""
@@ -47,19 +54,85 @@ class Care:
             if fragment.query is None or fragment.active or fragment.failure is not None:
                 continue
             what = fragment.query.failure() or "it was stopped from outside"
-            head = fragment.topic.head().batch
-            fragment.tries = 1 if head > fragment.failed_at else fragment.tries + 1
-            fragment.failed_at = head
-            users = ", ".join(sorted(self._users(fragment.name)))
-            if fragment.tries > self._tries:
-                self._give_up(fragment, what)
-                _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
+            if not self._broken(fragment) and not self._again(fragment, what):
                 continue
-            _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
             try:
                 fragment.query = self._launch(fragment)
             except Exception as problem:  # whatever Spark raises
                 self._give_up(fragment, f"{what}; {problem}")
+
+        self.spread()
+
+    def _again(self, fragment: Fragment, what: str) -> bool:
+        """Whether a query that has failed may be started once more."""
+        head = fragment.topic.head().batch
+        fragment.tries = 1 if head > fragment.failed_at else fragment.tries + 1
+        fragment.failed_at = head
+        users = ", ".join(sorted(name for name, one in self._recipients.items() if fragment.name in one.wanted))
+        if fragment.tries > self._tries:
+            self._give_up(fragment, what)
+            _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
+            return False
+        _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
+        return True
+
+    def _broken(self, fragment: Fragment) -> bool:
+        """Whether a query has failed as a step raised, without which it goes on."""
+        try:
+            found = fragment.raised()
+        except ConnectorError as problem:  # then it has failed as any
+            _log.warning("what steps of the query %s have raised is not known: %s", fragment.name, problem)
+            return False
+        for step, broken in found.items():
+            users = ", ".join(sorted(one.name for one in self._using(fragment, step)))
+            _log.warning("the step %s of %s has raised, and is left out from now on: %s", step, users, broken.why)
+        self.news = self.news or bool(found)
+        return bool(found)
+
+    def _using(self, fragment: Fragment, step: str) -> list[Recipient]:
+        """The dataflows that have a step."""
+        wanted = ((one, one.wanted.get(fragment.name)) for one in self._recipients.values())
+        return [one for one, found in wanted if found is not None and step in found.labels]
+
+    def spread(self) -> None:
+        """Let fragments below, and dataflows, know of steps that have raised."""
+        broken = [fragment for fragment in self._fragments.values() if fragment.broken]
+        if not broken:
+            return
+        for fragment in self._fragments.values():
+            if lost := self._lost(fragment):
+                fragment.breaks(lost)
+                self.news = True
+        for fragment in broken:
+            for step in fragment.broken.keys() & {*fragment.spec.steps}:
+                for one in self._using(fragment, step):
+                    one.broken.setdefault(step, fragment.broken[step])
+                    if one.border is None and one.submission.on_failure == "stop":
+                        one.border = self._border(fragment, step, one)
+
+    def _lost(self, fragment: Fragment) -> dict[str, Broken]:
+        """What a fragment reads of others of which it has had all that there will ever be."""
+        found = {}
+        for name, read in fragment.spec.topics.items():
+            silent = self._fragments[name].silent
+            for stream in silent.keys() & {*read.streams} - fragment.broken.keys():
+                head = fragment.topic.head()
+                why, roots = silent[stream].why, silent[stream].roots
+                if all(head.place.roots.get(root, 0) >= n for root, n in roots.items()):
+                    found[stream] = Broken(why, head.batch + 1, head.place.roots)
+        return found
+
+    def _border(self, fragment: Fragment, step: str, one: Recipient) -> dict[str, int] | None:
+        """By topic, the first batch with nothing of what a dataflow has of a step; None where more may come."""
+        steps = [step for other in self._fragments.values() for step in other.steps]
+        below = silenced(steps, {step: fragment.broken[step]}).keys()
+        border = {}
+        for name, wanted in one.wanted.items():
+            silent = self._fragments[name].silent
+            if not (touched := below & wanted.streams.keys()) <= silent.keys():
+                return None
+            border[name] = max((silent[stream].batch for stream in touched), default=0)
+        return border | {fragment.name: fragment.broken[step].batch}
 
     def _give_up(self, fragment: Fragment, why: str) -> None:
         """It gives nothing more; those that it reads do not wait for it."""
@@ -85,6 +158,7 @@ def watch(
     fragments: Mapping[str, Fragment],
     carriers: Carriers[Any],
     care: Care,
+    refresh: Callable[[], object],
     lock: threading.RLock,
     stop: threading.Event,
 ) -> None:
@@ -104,5 +178,10 @@ def watch(
         if lock.acquire(blocking=False):
             try:
                 care.revive()
+                if care.news:  # here alone: no action is under way
+                    refresh()
+                    care.news = False
+            except RiotError as error:  # the next turn tries again
+                _log.warning("queries could not be looked after: %s", error)
             finally:
                 lock.release()

@@ -9,18 +9,16 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.control import read_json, write_json
 from riot_ops.reuse.spark.dealing import dealt, due, waiting
-from riot_ops.reuse.spark.recipient import Pass, Progress, Recipient, Taken
+from riot_ops.reuse.spark.recipient import Carried, Pass, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
 
-__all__ = ["Carried", "Carrier"]
+__all__ = ["Carrier"]
 
 IDLE_SECONDS = 0.5
 POLL_SECONDS = 0.02
@@ -28,13 +26,6 @@ POLL_SECONDS = 0.02
 GRACE_SECONDS = 0.5
 
 _log = logging.getLogger("riot_ops")
-
-
-class Carried(msgspec.Struct):
-    """How far a carrier is: the next batch of each topic, and what it carries to."""
-
-    at: dict[str, int]
-    dataflows: dict[str, Progress]
 
 
 class Carrier:
@@ -118,19 +109,21 @@ class Carrier:
         """Carry what there is, up to a bound; whether there was anything."""
         try:
             with self.lock:
-                found = {} if self.over else self._next()
-                if not found:
+                due = [one for one in self.recipients if one.ends(self.mark.at)]
+                found = {} if self.over or due else self._next()
+                if not found and not due:
                     return False
                 given = self._records(found, self.recipients)
                 end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.mark.at.items()}
                 if not self.apart:
-                    self._hand_out([(one, given[one.name]) for one in self.recipients if given[one.name]], end)
-                    self._done(end, any(given.values()))
+                    takes = [one for one in self.recipients if given[one.name] or one in due]
+                    self._hand_out([(one, given[one.name]) for one in takes], end)
+                    self._done(end, bool(takes))
                     return True
                 [one] = self.recipients
                 self._begun = time.monotonic()
             one.take(given[one.name])
-            self._go_on(end, bool(given[one.name]))
+            self._go_on(end, bool(given[one.name] or due))
             return True
         except RiotError as error:
             self._fail(error)
@@ -193,7 +186,7 @@ class Carrier:
 
     def behind(self) -> bool:
         """Whether something waits to be carried."""
-        return not self.over and self.mark.behind()
+        return not self.over and (self.mark.behind() or any(one.ending for one in self.recipients))
 
     # -- sinks that take long ----------------------------------------------------------------------
 

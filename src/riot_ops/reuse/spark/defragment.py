@@ -10,9 +10,11 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.plan import Plan
+from riot_ops.reuse.spark.broken import Broken
 from riot_ops.reuse.spark.control import awake, read_json
-from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec
+from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.source import EXPORT, OFFSET, Begin
+from riot_ops.reuse.spark.spec import FragmentSpec
 from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_states
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.repartition import repartitioned
@@ -147,7 +149,10 @@ def stood(fragment: Fragment, old: Sequence[Fragment]) -> tuple[Begin, Place, di
 
 
 def seed(fragment: Fragment, old: Sequence[Fragment]) -> None:
-    """Give a new fragment, which is laid out, the state that the old ones have left."""
+    """Give a new fragment, which is laid out, the state that the old ones have left; what has raised stays broken."""
+    broken = {step: found.why for one in old for step, found in one.broken.items() if step in fragment.spec.steps}
+    if broken:
+        fragment.breaks({step: Broken(why) for step, why in broken.items()})
     plan = fragment.plan()
     labels = fragment.labels(plan)
     seeds: dict[str, dict[str, bytes]] = {}

@@ -23,7 +23,7 @@ def figures(
     heads = [fragment.topic.head() for fragment in fragments.values()]
     failed = {}
     for name, recipient in recipients.items():
-        causes = [f"{type(error).__name__}: {error}" for error in recipient.delivery.failures]
+        causes = recipient.failures
         causes += [cause for one in recipient.wanted if (cause := failure(one)) is not None]
         if causes:
             failed[name] = "; ".join(causes)

@@ -16,17 +16,19 @@ from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import NoStageError, Plan, Stage, planned
 from riot_ops.intake.step import Intake
+from riot_ops.reuse.spark.broken import Broken, forget_raised, raised, silenced, write_broken
 from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
 from riot_ops.reuse.spark.layout import Layout, Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
 from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, TopicFeed
+from riot_ops.reuse.spark.spec import FragmentSpec, StageSpec
 from riot_ops.reuse.spark.stage import FragmentStage
 from riot_ops.reuse.topic import Head, Place, Topic
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.spark.adapters import labels_of
 
-__all__ = ["SPEC", "Fragment", "FragmentSpec", "Options", "Reads", "Running", "clear"]
+__all__ = ["SPEC", "Fragment", "Options", "Running", "clear"]
 
 SPEC = "fragment.json"
 
@@ -54,77 +56,6 @@ class Running(Protocol):
         """Why it does not run any more, where that is known."""
 
 
-class Reads(msgspec.Struct):
-    """Streams of another fragment's topic, from a batch on, and where that stood before it."""
-
-    streams: list[str]
-    batch: int = 0
-    before: Place = msgspec.field(default_factory=Place)
-
-
-class StageSpec(msgspec.Struct):
-    """A stage as it was planned; its steps with the streams that they read there."""
-
-    partition: list[str]
-    parallelism: int | None
-    steps: list[tuple[str, list[str]]]
-    entries: dict[str, list[str]]
-    outputs: list[str]
-
-
-class FragmentSpec(msgspec.Struct):
-    """What a fragment is, as it is kept in its folder.
-
-    Attributes
-    ----------
-    steps : list of str
-        The steps of its engines, each after its inputs.
-    nodes : list of str
-        Those of them that the manager knows.
-    sources : dict of str to dict
-        By reading, the steps that take the records of each source in it.
-    topics : dict of str to Reads
-        By fragment, what it reads of that.
-    origins : dict of str to list of str
-        By step, the sources above it.
-    stages : list of StageSpec
-        How it was planned: its state lies so, also when steps of it have gone.
-    parts : dict of str to str
-        See :class:`~riot_ops.graph.plan.Plan`.
-    fuse : "exact" or "coarse"
-        See :func:`~riot_ops.graph.plan.plan`.
-    partitions : int
-        Of its stages: its state lies in buckets by that number.
-    settled : int
-        So many of its steps settled its stages; the others have joined.
-    since : dict of str to int
-        By step that has joined, the version of the control with which it came: before that it rests.
-    gone : list of str
-        Steps that were there once, of which there may be state.
-    layout : str
-        The name of its newest layout, see :class:`~riot_ops.reuse.spark.layout.Layouts`.
-    replaces : list of str
-        The fragments whose work it goes on with, ``together`` with others: they go.
-    """
-
-    name: str
-    steps: list[str]
-    nodes: list[str]
-    sources: dict[str, dict[str, list[str]]]
-    topics: dict[str, Reads]
-    origins: dict[str, list[str]]
-    stages: list[StageSpec] = []
-    parts: dict[str, str] = {}
-    fuse: Literal["exact", "coarse"] = "exact"
-    partitions: int = 0
-    settled: int = 0
-    since: dict[str, int] = {}
-    gone: list[str] = []
-    layout: str = ""
-    replaces: list[str] = []
-    together: list[str] = []
-
-
 @dataclass
 class Fragment:
     """A fragment and its query; ``folder`` holds all of it: what it is, its control, checkpoint and topic."""
@@ -133,6 +64,8 @@ class Fragment:
     spec: FragmentSpec
     steps: list[Step]
     sources: Mapping[str, Source]
+    #: What gives nothing more: steps of it that have raised, and streams that it reads.
+    broken: dict[str, Broken] = field(default_factory=dict)
     tries: int = 0
     failed_at: int = -1
     failure: str | None = None
@@ -200,15 +133,41 @@ class Fragment:
 
     def tell(self, wanted: set[str]) -> tuple[int, set[str]]:
         """Have it forward these streams; the version in which that stands, and the streams of others that it needs."""
-        needed = awake(self.steps, wanted)
-        resting = {step.id for step in self.steps} - needed
-        resting.update(part for part, whole in self.spec.parts.items() if whole in resting)
+        needed = awake(self.steps, wanted - self.silent.keys())
+        resting = self._with_parts({step.id for step in self.steps} - needed)
         control = Control(tuple(sorted(wanted)), tuple(sorted(resting)), layout=self.spec.layout)
         return self.controls.write(control), self.outside(needed)
 
     def outside(self, steps: set[str]) -> set[str]:
         """The streams of other fragments that some of its steps read."""
         return set().union(*(reads(step) for step in self.steps if step.id in steps)) - self._own()
+
+    def _with_parts(self, steps: Iterable[str]) -> set[str]:
+        """Steps, and the parts in which they run."""
+        whole = {*steps}
+        return whole | {part for part, step in self.spec.parts.items() if step in whole}
+
+    @property
+    def silent(self) -> dict[str, Broken]:
+        """What gives nothing more, steps that need it included, and what has silenced it."""
+        return silenced(self.steps, self.broken)
+
+    def breaks(self, broken: Mapping[str, Broken]) -> None:
+        """These give nothing more, also after a restart."""
+        write_broken(self.folder, {**self.broken, **broken})
+        self.broken.update(broken)
+
+    def raised(self) -> dict[str, Broken]:
+        """Go without the steps of its own that have raised; returns them."""
+        head = self.topic.head()
+        found = {
+            self.spec.parts.get(step, step): Broken(why, head.batch + 1, head.place.roots)
+            for step, why in raised(self.folder, head.batch).items()
+        }
+        fresh = {step: one for step, one in found.items() if step not in self.broken}
+        if fresh:
+            self.breaks(fresh)
+        return fresh
 
     def _own(self) -> set[str]:
         """The streams that come to be in it."""
@@ -301,6 +260,7 @@ class Fragment:
         labels = self.labels(plan)
         sink = TopicSink(self.topic)
         sink.recover(0)  # what was never committed goes
+        forget_raised(self.folder)  # and comes again, if need be
         outlet = FragmentOutlet(sink)
         run = uuid.uuid4().hex
         reader = FragmentReader(
@@ -339,7 +299,7 @@ class Fragment:
         """Its steps as workers need them."""
         since = self.spec.since | {p: self.spec.since[w] for p, w in self.spec.parts.items() if w in self.spec.since}
         origins = {step: frozenset(above) for step, above in self.spec.origins.items()}
-        return Layout(self.plan(), origins, since, self.spec.sources)
+        return Layout(self.plan(), origins, since, self.spec.sources, frozenset(self._with_parts(self.silent)))
 
     def hand_out(self) -> None:
         """Let the query that runs have the newest layout; it uses it from the version of the control that names it."""

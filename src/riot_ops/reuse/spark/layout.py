@@ -28,12 +28,14 @@ class Layout:
     """The stages, by step the sources above it, and by step that has joined the version with which it came.
 
     ``sources`` are, by reading and source in it, the steps that take the records of that.
+    Those that are ``silent`` are passed over whatever the control says, see :mod:`~riot_ops.reuse.spark.broken`.
     """
 
     plan: Plan
     origins: Mapping[str, frozenset[str]]
     since: Mapping[str, int]
     sources: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
 
     def readers(self, reading: str) -> set[str]:
         """The steps that take records of a reading."""
@@ -41,7 +43,7 @@ class Layout:
 
     def resting(self, version: int, control: Control) -> set[str]:
         """The steps that are passed over in a micro-batch of this version: also those that came later."""
-        return {*control.resting, *(step for step, since in self.since.items() if since > version)}
+        return {*control.resting, *self.silent, *(step for step, since in self.since.items() if since > version)}
 
 
 @dataclass

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.spark.carrier import Carried, Carrier
+from riot_ops.reuse.spark.broken import read_broken
+from riot_ops.reuse.spark.carrier import Carrier
 from riot_ops.reuse.spark.fragment import SPEC, Fragment, clear
 from riot_ops.reuse.spark.making import source_of
+from riot_ops.reuse.spark.recipient import Carried
 from riot_ops.reuse.topic import Topic
 
 __all__ = ["Left"]
@@ -62,7 +64,8 @@ class Left:
         for name, spec in sorted(self.specs.items(), key=lambda item: int(item[0][1:])):
             if used & {*spec.nodes}:
                 steps = [known[step] for step in spec.steps if step in known]
-                found[name] = fragment = Fragment(self._fragments / name, spec, steps, {})
+                folder = self._fragments / name
+                found[name] = fragment = Fragment(folder, spec, steps, {}, read_broken(folder))
                 if gone := [step for step in spec.steps if step not in known]:
                     fragment.forget(gone)
                 fragment.sources = {reading: source_of(members, again) for reading, members in spec.sources.items()}

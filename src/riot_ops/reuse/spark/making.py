@@ -16,8 +16,9 @@ from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.readings import opened, readings
 from riot_ops.reuse.spark.control import reads
-from riot_ops.reuse.spark.fragment import Fragment, FragmentSpec, Reads
+from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.recipient import Wanted
+from riot_ops.reuse.spark.spec import FragmentSpec, Reads
 from riot_ops.reuse.submission import Submission, check_replayable
 from riot_ops.reuse.topic import Place
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.spark.broken import Broken
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
+__all__ = ["Carried", "Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
 
 #: Streams by the dataflow's own names, with records of them.
 Taken = list[tuple[str, pa.RecordBatch]]
@@ -51,6 +52,13 @@ class Progress(msgspec.Struct, frozen=True):
         return bool(self.pauses) and self.pauses[-1].end is None
 
 
+class Carried(msgspec.Struct):
+    """How far a carrier is: the next batch of each topic, and what it carries to."""
+
+    at: dict[str, int]
+    dataflows: dict[str, Progress]
+
+
 class Recipient:
     """A dataflow that records are brought to.
 
@@ -67,6 +75,10 @@ class Recipient:
     ----------
     given_up : bool
         Whether nobody waits for its sinks any more, which take nothing.
+    broken : dict of str to Broken
+        Steps of it that have raised.
+    border : dict of str to int or None
+        By topic, the first batch that is not for it, as its sinks end before that.
     """
 
     def __init__(
@@ -75,7 +87,9 @@ class Recipient:
         self.submission, self.wanted, self.progress = submission, dict(wanted), progress
         self.paused = progress.paused
         self.given_up = False
-        self._kept = False
+        self._kept = self._due = False
+        self.broken: dict[str, Broken] = {}
+        self.border: dict[str, int] | None = None
         self.dropped: Counter[str] = Counter()
         self.delivery = Delivery(submission, progress.epoch if again else None)
 
@@ -89,7 +103,12 @@ class Recipient:
         return self.delivery.over or self.given_up
 
     def take(self, records: Taken) -> None:
-        """Have its sinks keep these records: an epoch of theirs, which is at an end when it is :meth:`counted`."""
+        """Have its sinks keep these records: an epoch of theirs, which is at an end when it is :meth:`counted`.
+
+        Where all has come that is for them (:meth:`ends`), they end.
+        """
+        if self._due:
+            self.delivery.end()
         if self.over or not records:
             return
         try:
@@ -118,8 +137,28 @@ class Recipient:
         self.given_up = True
         self.delivery.failures.append(ConnectorError(why))
 
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong."""
+        told = [f"{type(error).__name__}: {error}" for error in self.delivery.failures]
+        return told + [one.why for one in self.broken.values()]
+
+    @property
+    def ending(self) -> bool:
+        """Whether its sinks end as soon as they have what came before a step of it raised."""
+        return self.border is not None and not self.over
+
+    def ends(self, at: Mapping[str, int]) -> bool:
+        """Whether its sinks are to end now: topics have been carried up to where that is so."""
+        if self.border is None or self.over or any(at.get(name, batch) < batch for name, batch in self.border.items()):
+            return False
+        self._due = True
+        return True
+
     def takes(self, topic: str, batch: int) -> bool:
         """Whether a batch is for it."""
+        if self.border is not None and batch >= self.border.get(topic, batch + 1):
+            return False
         return not any(
             one.begin.get(topic, batch + 1) <= batch and (one.end is None or batch < one.end.get(topic, batch + 1))
             for one in self.progress.pauses

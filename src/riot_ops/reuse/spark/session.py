@@ -50,6 +50,7 @@ class SparkBackend(FragmentsBackend):
         How long an action waits for the micro-batch in which it takes effect.
     tries : int, default 3
         How often in a row a query that fails is started again, before those that use it get nothing more.
+        Where it fails as a step of it has raised, it goes on without that, and only those that use it get nothing more.
     join : bool, default True
         Whether new steps for which a query that runs has a stage come to be in that. Otherwise they always start as a
         query of their own, but for what takes the records of a source that is read already.

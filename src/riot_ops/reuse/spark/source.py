@@ -7,6 +7,7 @@ which a source ends has no other records: what steps give then comes after all e
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from riot_ops.core.source import Source, Split
 from riot_ops.kernels.arrow import int_column
+from riot_ops.reuse.spark.broken import note_raised
 from riot_ops.reuse.spark.control import Control, Controls, read_json, write_json
 from riot_ops.reuse.spark.cuts import ends
 from riot_ops.reuse.spark.layout import Layout, Layouts
@@ -203,7 +205,8 @@ class FragmentReader(Reader):
         packer = Packer(layout.plan, 0, self.labels, self.outlet.buffering, writer=writer)
         packer.left_over = bool(told.ended)
         inputs = self._inputs(partition.split["reads"], packer, told.place.next, layout)
-        yield from stage_zero(layout.plan, inputs, self.order, packer, layout.resting(told.version, told.control))
+        resting, failing = layout.resting(told.version, told.control), functools.partial(note_raised, self.folder)
+        yield from stage_zero(layout.plan, inputs, self.order, packer, resting, failing)
         if partition.last and (blocks := self._told(partition.split["told"])):
             yield blocks_to_batch(blocks)
 

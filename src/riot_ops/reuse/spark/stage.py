@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from riot_ops.core.errors import StateError
 from riot_ops.core.sink import Fan
+from riot_ops.reuse.spark.broken import note_raised
 from riot_ops.reuse.spark.control import read_json, write_bytes
 from riot_ops.reuse.spark.layout import Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet
@@ -109,6 +111,7 @@ class FragmentStage(StageProcessor):
 
     def _run_bucket(self, cached: Cached, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
         cached.engine.resting = self._layout.resting(self._told.version, self._told.control)
+        cached.engine.failing = functools.partial(note_raised, self._folder)
         yield from super()._run_bucket(cached, packer, blocks)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:

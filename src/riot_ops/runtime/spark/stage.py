@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -298,11 +298,15 @@ def stage_zero(
     order: tuple[str, ...],
     packer: Packer,
     resting: Set[str] = frozenset(),
+    failing: Callable[[str, Exception], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run stage 0, without steps that rest, over the records of a source, by stream; yields its blocks."""
+    """Run stage 0, without steps that rest, over the records of a source, by stream; yields its blocks.
+
+    Which step raises is told to ``failing``.
+    """
     stage = plan.stages[0]
     engine = Engine(stage.steps, stage.outputs, None, order, whole=not packer.asking)
-    engine.resting = set(resting)
+    engine.resting, engine.failing = set(resting), failing
     packer.condensing = order[0] == "seq"
     try:
         for batches in inputs:
