@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from riot_ops.reuse.spark.carrier import Carried, Carrier
+from riot_ops.reuse.spark.carrier import Carrier
 from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment
-from riot_ops.reuse.spark.recipient import Recipient
+from riot_ops.reuse.spark.recipient import Carried, Recipient
 from riot_ops.reuse.topic import Topic
 
 __all__ = ["bring", "give_up", "go_on"]

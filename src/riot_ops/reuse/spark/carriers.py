@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from riot_ops.core.errors import RiotError
+
 if TYPE_CHECKING:
     from riot_ops.reuse.spark.carrier import Carrier
     from riot_ops.reuse.spark.recipient import Recipient
@@ -53,6 +55,22 @@ class Carriers:
         until = time.monotonic() + self.patience_s
         for carrier in [one for one in [*self.leaving] if one.name == name]:
             carrier.ended.wait(max(0.0, until - time.monotonic()))
+
+    def close(self) -> None:
+        """Let go of all, also of those that come to be meanwhile, as a sink takes long just now."""
+        errors: list[RiotError] = []
+        closed: set[Carrier] = set()
+        while fresh := (self.all() | self.leaving) - closed:
+            for carrier in fresh - self.leaving:
+                carrier.stop()
+            for carrier in fresh:
+                try:
+                    carrier.close()
+                except RiotError as error:  # the others are let go of too
+                    errors.append(error)
+            closed |= fresh
+        if errors:
+            raise errors[0]
 
     def look(self) -> None:
         """See to sinks that hang."""

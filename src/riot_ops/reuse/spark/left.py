@@ -8,9 +8,10 @@ from pathlib import Path
 
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.spark.carrier import Carried, Carrier
+from riot_ops.reuse.spark.carrier import Carrier
 from riot_ops.reuse.spark.fragment import SPEC, Fragment, clear
 from riot_ops.reuse.spark.making import source_of
+from riot_ops.reuse.spark.recipient import Carried
 from riot_ops.reuse.topic import Topic
 
 __all__ = ["Left"]

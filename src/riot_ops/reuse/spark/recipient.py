@@ -14,7 +14,7 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
+__all__ = ["Carried", "Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
 
 #: Streams by the dataflow's own names, with records of them.
 Taken = list[tuple[str, pa.RecordBatch]]
@@ -49,6 +49,13 @@ class Progress(msgspec.Struct, frozen=True):
     def paused(self) -> bool:
         """Whether it rests."""
         return bool(self.pauses) and self.pauses[-1].end is None
+
+
+class Carried(msgspec.Struct):
+    """How far a carrier is: the next batch of each topic, and what it carries to."""
+
+    at: dict[str, int]
+    dataflows: dict[str, Progress]
 
 
 class Recipient:
