@@ -186,7 +186,7 @@ class FakeSpark(FragmentsBackend):
             fragment.stop()
         for carrier in [*self._carriers.leaving]:
             carrier.halt()
-        for carrier in self._carriers.all():
-            carrier.close()
+        self._carriers.leaving.clear()
+        self._carriers.close()
         self._claim.release()
         self._ended()

@@ -181,7 +181,7 @@ def test_what_one_that_hangs_has_not_taken_is_there_after_a_kill(tmp_path, monke
     monkeypatch.setattr(ro.ParquetSink, "commit", commit)
     sinks = {name: ro.ParquetSink(tmp_path / name) for name in ("ada", "bob")}
     source = Gated(ro.MemorySource(ROWS), tmp_path / "gate")
-    backend = FakeSpark(tmp_path / "back", max_records=10, join=False, patience_s=0.2)
+    backend = FakeSpark(tmp_path / "back", max_records=10, join=False, patience_s=1.5)
     manager = ReuseManager(backend)
     manager.submit(dataflow("ada", (0, 1000)), source, sinks["ada"])
     manager.submit(dataflow("bob", (0, 1000), (0, 150)), source, sinks["bob"])

@@ -57,6 +57,8 @@ class Delivery:
         self._epochs = dict.fromkeys(submission.sinks, epoch or 0)
         self._writers: dict[str, Writer] = {}
         self._got: dict[str, Counter[str]] = {}
+        #: By stream, the records of the epoch that are counted as lost; all sinks of a stream get the same.
+        self._missed: Counter[str] = Counter()
         try:
             for name, sink in submission.sinks.items():
                 if epoch is None:
@@ -99,6 +101,7 @@ class Delivery:
             self.rows += batch.num_rows
         else:
             self.lost[stream] += batch.num_rows
+            self._missed[stream] += batch.num_rows
 
     def commit(self) -> None:
         """End an epoch: what was written so far can be seen."""
@@ -110,9 +113,11 @@ class Delivery:
                 if self._durable:
                     self._submission.sinks[name].sync(self._epochs[name])
                 self._epochs[name] += 1
+                self._got[name] = Counter()
                 self._open(name)
             except Exception as error:  # as above
                 self._fail(name, error)
+        self._missed = Counter()
 
     def stop(self, error: Exception) -> None:
         """A step of the dataflow has failed: nothing more comes of it; what came before can be seen."""
@@ -153,6 +158,9 @@ class Delivery:
     def _fail(self, name: str, error: Exception) -> None:
         self.failures.append(error)
         self._writers.pop(name).abort()
-        self.lost += self._got.pop(name)
+        for stream, rows in self._got.pop(name).items():
+            if (more := rows - self._missed[stream]) > 0:  # another sink may have lost them already
+                self.lost[stream] += more
+                self._missed[stream] += more
         if self._submission.on_failure == "stop":
             self.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 from riot_ops.reuse.topic import Marker, Topic
@@ -23,6 +24,7 @@ class Bookmark:
     """
 
     def __init__(self, reader: str, topics: Mapping[str, Topic], at: Mapping[str, int]) -> None:
+        self._lock = threading.Lock()
         self.reader, self.topics = reader, dict(topics)
         self.at = {name: max(at[name], topic.readers().get(reader, 0)) for name, topic in topics.items()}
         for name, topic in topics.items():
@@ -47,28 +49,31 @@ class Bookmark:
 
     def read(self, end: Mapping[str, int]) -> None:
         """He has read up to there, of topics that he reads on; :meth:`release` lets the topics know."""
-        self.at = self.at | {name: batch for name, batch in end.items() if name in self.topics}
+        with self._lock:
+            self.at = self.at | {name: batch for name, batch in end.items() if name in self.topics}
 
     def release(self) -> None:
         """What he has read may go."""
-        for name, topic in self.topics.items():
-            if topic.readers().get(self.reader) != self.at[name]:
-                topic.join(self.reader, self.at[name])
-                topic.trim()
+        with self._lock:
+            for name, topic in self.topics.items():
+                if topic.readers().get(self.reader) != self.at[name]:
+                    topic.join(self.reader, self.at[name])
+                    topic.trim()
 
-    def add(self, name: str, topic: Topic, at: int, held: bool = True) -> None:
-        """He reads one more, unless he does already; its batches stay for him if it is ``held``."""
+    def add(self, name: str, topic: Topic, at: int) -> None:
+        """He reads one more, unless he does already."""
         if name not in self.topics:
-            if held:
-                topic.join(self.reader, at)
-            self.at = {**self.at, name: at}
-            self.topics = {**self.topics, name: topic}  # others may be looking
+            topic.join(self.reader, at)
+            with self._lock:
+                self.at = {**self.at, name: at}
+                self.topics = {**self.topics, name: topic}  # others may be looking
 
     def keep(self, wanted: Callable[[str], bool]) -> list[Topic]:
         """He reads only these on; returns the others, which he still has to leave."""
-        gone = [topic for name, topic in self.topics.items() if not wanted(name)]
-        self.topics = {name: topic for name, topic in self.topics.items() if wanted(name)}
-        self.at = {name: at for name, at in self.at.items() if wanted(name)}
+        with self._lock:
+            gone = [topic for name, topic in self.topics.items() if not wanted(name)]
+            self.topics = {name: topic for name, topic in self.topics.items() if wanted(name)}
+            self.at = {name: at for name, at in self.at.items() if wanted(name)}
         return gone
 
     def leave(self) -> None:

@@ -13,7 +13,7 @@ from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.control import read_json, write_json
-from riot_ops.reuse.spark.dealing import dealt, due, waiting
+from riot_ops.reuse.spark.dealing import due, gathered, skip, waiting
 from riot_ops.reuse.spark.recipient import Carried, Pass, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
@@ -70,6 +70,9 @@ class Carrier:
         #: Where a dataflow has gone, up to which batches of its topics it still gets all; and whether it has.
         self.until: dict[str, int] | None = None
         self.ended = threading.Event()
+        #: Where that ends which a sink that is alone has in hand.
+        self._ahead: Mapping[str, int] = {}
+        self._counting = threading.Lock()
         self._known = 0  # failures, when it has gone
         self.lock = threading.RLock()
         write_json(file, state)
@@ -109,29 +112,38 @@ class Carrier:
         """Carry what there is, up to a bound; whether there was anything."""
         try:
             with self.lock:
-                due = [one for one in self.recipients if one.ends(self.mark.at)]
-                found = {} if self.over or due else self._next()
-                if not found and not due:
+                if self.over:
+                    self._skip()
                     return False
-                given = self._records(found, self.recipients)
+                ending = [one for one in self.recipients if one.ends(self.mark.at)]
+                found = {} if ending else self._next()
+                if not found and not ending:
+                    return False
+                given = gathered(self.mark.topics, found, self.recipients)
                 end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.mark.at.items()}
                 if not self.apart:
-                    takes = [one for one in self.recipients if given[one.name] or one in due]
+                    takes = [one for one in self.recipients if given[one.name] or one in ending]
                     self._hand_out([(one, given[one.name]) for one in takes], end)
                     self._done(end, bool(takes))
                     return True
                 [one] = self.recipients
-                self._begun = time.monotonic()
+                self._ahead, self._begun = end, time.monotonic()
             one.take(given[one.name])
-            self._go_on(end, bool(given[one.name] or due))
+            self._go_on(end, bool(given[one.name] or ending))
             return True
         except RiotError as error:
-            self._fail(error)
+            if self.over:
+                self.leave()  # what cannot be counted
+            else:
+                self._fail(error)
             return False
         finally:
             self._begun = None
-            if self.over:
-                self.leave()  # nobody waits for it
+
+    def _skip(self) -> None:
+        """Count what there is for who takes nothing any more, so that nobody waits for it; needs no lock."""
+        with self._counting:
+            skip(self.mark, self.recipients)
 
     @property
     def over(self) -> bool:
@@ -145,8 +157,7 @@ class Carrier:
             one.counted()
         if taken:
             self._note()
-        if not all(one.given_up for one in self.recipients):
-            self.mark.release()
+        self.mark.release()
 
     def _note(self) -> None:
         if self.until is not None:
@@ -169,16 +180,6 @@ class Carrier:
         read = {name for one in self.recipients for name in one.progress.before if not self.mark.unread(name)}
         if any([one.let_go(one.progress.before if one.over else read) for one in self.recipients]):
             self._fit()
-
-    def _records(
-        self, found: Mapping[str, list[tuple[int, Marker]]], recipients: Sequence[Recipient]
-    ) -> dict[str, Taken]:
-        """The records of some batches, by dataflow and by its own names."""
-        given: dict[str, Taken] = {one.name: [] for one in recipients}
-        for name, markers in found.items():
-            for one, own, batch in dealt(name, self.mark.topics[name], markers, recipients):
-                given[one.name].append((own, batch))
-        return given
 
     def waiting(self) -> dict[str, int]:
         """By dataflow, the bytes that wait to be carried."""
@@ -215,6 +216,7 @@ class Carrier:
             return lambda: None
         finally:
             self.recipients.remove(one)
+        own._ahead = {name: end[name] for name in own.mark.at}  # noqa: SLF001
         if self._stop.is_set():
             own.stop()
         return lambda: own.free(end)
@@ -237,23 +239,30 @@ class Carrier:
         """Behind what the sink that is alone has taken, or not, if nobody has waited for it."""
         with self.lock:
             self._begun = None
-            if not self.over:
+            if self.over:
+                self.mark.read(end)  # what it did not get of it is counted
+            else:
                 self._done(end, taken)
 
     def look(self) -> None:
         """Whoever takes nothing for too long is not waited for any more; needs no lock, as who acts may wait for it."""
         begun = self._begun
         late = begun is not None and time.monotonic() - begun > self._among.patience_s
-        if late and not self.over and (self.on_slow == "block" or self.until is not None):
+        if not late or self._stop.is_set() or not (self.on_slow == "block" or self.until is not None):
+            return
+        if not self.over:
             self._lost(f"took nothing for {self._among.patience_s:g} s")
             for one in self.recipients:
                 one.give_up(f"its sinks took nothing for {self._among.patience_s:g} s, while others waited for them")
-            try:
+            self.mark.read(self._ahead)  # what it has in hand it may still take
+        try:
+            if self.until is None:
+                self._skip()
+            else:
                 self.leave()
-            except RiotError as error:
-                self._fail(error)
-            if self.until is not None:
                 self.ended.set()
+        except RiotError:
+            self.leave()
 
     # -- dataflows come, pause, and go -------------------------------------------------------------
 
@@ -276,7 +285,7 @@ class Carrier:
                 name: [(n, topic.marker(n)) for n in topic.batches(at[name]) if n < self.mark.at[name]]
                 for name, topic in topics.items()
             }
-            given = self._records(had, recipients)
+            given = gathered(topics, had, recipients)
             self._hand_out([(one, given[one.name]) for one in recipients if given[one.name]], self.mark.at, at)
             self._done(self.mark.at)
             return True
@@ -291,14 +300,15 @@ class Carrier:
     def switch(self, to: Mapping[str, tuple[str, Topic]]) -> None:
         """What these dataflows want comes from new topics, behind what they have not taken yet of the ones before."""
         with self.lock:
+            if self.over:
+                self._skip()
             for one in self.recipients:
                 if one.name in to:
                     name, topic = to[one.name]
                     one.switch(name, one.wanted)
-                    self.mark.add(name, topic, 0, held=not self.over)
+                    self.mark.add(name, topic, 0)
             self._let_go()
-            if self.over:
-                self.leave()  # it may have been given up just now
+            self._note()
 
     def _fit(self) -> None:
         """Have the topics that somebody wants, and note that."""
@@ -375,12 +385,9 @@ class Carrier:
         """Let go; it can go on later from where it was. What has gone gets what there is for it, if it takes it."""
         if self.until is not None and not self.ended.wait(self._among.patience_s):
             self._lost("did not take all before the end")
-        carried = [one.name for one in self.recipients]
         if self.halt():
             for one in self.recipients:
                 one.delivery.halt()
-        for own in {self._among.of.get(name, self) for name in carried} - {self}:  # they took long just now
-            own.close()
 
     def forget(self) -> None:
         """Leave nothing behind."""

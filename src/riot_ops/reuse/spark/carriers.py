@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.recipient import Recipient
 
 __all__ = ["Carriers"]
@@ -34,6 +35,12 @@ class Carrying(Protocol):
 
     def waiting(self) -> dict[str, int]:
         """By dataflow, the bytes that wait to be carried."""
+
+    def stop(self) -> None:
+        """Carry nothing more, as soon as that may be."""
+
+    def close(self) -> None:
+        """Let go; another may go on."""
 
 
 C = TypeVar("C", bound=Carrying)
@@ -74,6 +81,22 @@ class Carriers(Generic[C]):
         until = time.monotonic() + self.patience_s
         for carrier in [one for one in [*self.leaving] if one.name == name]:
             carrier.ended.wait(max(0.0, until - time.monotonic()))
+
+    def close(self) -> None:
+        """Let go of all, also of those that come to be meanwhile, as a sink takes long just now."""
+        errors: list[RiotError] = []
+        closed: set[C] = set()
+        while fresh := (self.all() | self.leaving) - closed:
+            for carrier in fresh - self.leaving:
+                carrier.stop()
+            for carrier in fresh:
+                try:
+                    carrier.close()
+                except RiotError as error:  # the others are let go of too
+                    errors.append(error)
+            closed |= fresh
+        if errors:
+            raise errors[0]
 
     def look(self) -> None:
         """See to sinks that hang."""

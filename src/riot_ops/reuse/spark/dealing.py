@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import pyarrow as pa
@@ -9,11 +11,11 @@ import pyarrow as pa
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.spark.bookmark import Bookmark
-from riot_ops.reuse.spark.recipient import Recipient
+from riot_ops.reuse.spark.recipient import Recipient, Taken
 from riot_ops.reuse.topic import Marker, Topic
 from riot_ops.reuse.topic_source import read_file
 
-__all__ = ["bounded", "dealt", "due", "waiting"]
+__all__ = ["bounded", "dealt", "due", "gathered", "skip", "waiting"]
 
 #: About so many bytes go to the sinks in one epoch.
 EPOCH_BYTES = 32 << 20
@@ -26,7 +28,7 @@ def dealt(
 ) -> Iterator[tuple[Recipient, str, pa.RecordBatch]]:
     """The records of some batches of a fragment's topic: for whom, by which of its own names.
 
-    Those who want what cannot be read fail.
+    Those who want what cannot be read fail; what these do not get is not counted here.
     """
     streams: dict[str, Own] = {}
     labels: dict[str, Own] = {}
@@ -60,16 +62,38 @@ def due(mark: Bookmark, recipients: Sequence[Recipient], most: int | None) -> di
     later = {name for one in recipients for name in [*one.topics][1:] if one.progress.before}
     found: dict[str, list[tuple[int, Marker]]] = {}
     size = 0
-    for name in mark.topics:
+    for name, topic in mark.topics.items():
         if name in later:
             continue
         wanted = _streams(name, recipients)
-        for number, marker in bounded(name, mark.waiting(name), recipients, wanted, most):
+        for number, marker in bounded(name, topic, mark.waiting(name), recipients, wanted, most):
             if size and size + marker.size > EPOCH_BYTES:
                 break
             size += bytes_of(marker, wanted)
             found.setdefault(name, []).append((number, marker))
     return found
+
+
+def gathered(
+    topics: Mapping[str, Topic], found: Mapping[str, list[tuple[int, Marker]]], recipients: Sequence[Recipient]
+) -> dict[str, Taken]:
+    """The records of some batches, by dataflow and by its own names; those who take nothing do not get them."""
+    given: dict[str, Taken] = {one.name: [] for one in recipients}
+    for name, markers in found.items():
+        for one, own, batch in dealt(name, topics[name], markers, recipients):
+            given[one.name].append((own, batch))
+    for name, markers in found.items():
+        count_dropped(name, topics[name], markers, [one for one in recipients if one.over])
+    return given
+
+
+def skip(mark: Bookmark, recipients: Sequence[Recipient]) -> None:
+    """What there is is not for these any more."""
+    for name, topic in mark.topics.items():
+        if markers := mark.waiting(name):
+            count_dropped(name, topic, markers, recipients)
+            mark.read({name: markers[-1][0] + 1})
+    mark.release()
 
 
 def waiting(mark: Bookmark, recipients: Sequence[Recipient]) -> dict[str, int]:
@@ -96,7 +120,12 @@ def bytes_of(marker: Marker, streams: Set[str]) -> int:
 
 
 def bounded(
-    name: str, markers: list[tuple[int, Marker]], recipients: Sequence[Recipient], streams: Set[str], most: int | None
+    name: str,
+    topic: Topic,
+    markers: list[tuple[int, Marker]],
+    recipients: Sequence[Recipient],
+    streams: Set[str],
+    most: int | None,
 ) -> list[tuple[int, Marker]]:
     """Batches of a fragment's topic that wait; without the oldest where more than so many bytes of the streams do.
 
@@ -111,13 +140,39 @@ def bounded(
     while len(markers) > 1 and waiting > most:
         if any(one.submission.on_slow != "drop_oldest" for one in recipients):
             raise ConnectorError(f"its sinks are {waiting:,} bytes behind")
-        _, marker = markers.pop(0)
-        waiting -= bytes_of(marker, streams)
-        for file in marker.files:
-            for one in recipients:
-                for own in one.topics[name].streams.get(file.stream, ()) if name in one.topics else ():
-                    one.dropped[own] += file.rows
+        oldest = markers.pop(0)
+        waiting -= bytes_of(oldest[1], streams)
+        count_dropped(name, topic, [oldest], recipients)
     return markers
+
+
+def count_dropped(
+    name: str, topic: Topic, markers: Iterable[tuple[int, Marker]], recipients: Iterable[Recipient]
+) -> None:
+    """Count records of some batches of a fragment's topic that do not come to who wants them."""
+    for number, marker in markers:
+        rejected: Counter[str] | None = None
+        for one in recipients:
+            if (wanted := one.topics.get(name)) is None or not one.takes(name, number):
+                continue
+            for file in marker.files:
+                for own in wanted.streams.get(file.stream, ()):
+                    one.dropped[own] += file.rows
+            if one.submission.routes.get(ERRORS_STREAM):
+                rejected = _rejecting(topic, marker) if rejected is None else rejected
+                rows = sum(rejected[step] * len(labels) for step, labels in wanted.labels.items())
+                one.dropped += Counter({ERRORS_STREAM: rows})
+
+
+def _rejecting(topic: Topic, marker: Marker) -> Counter[str]:
+    """How many records each step has rejected in a batch, as far as that can be read."""
+    found: Counter[str] = Counter()
+    for file in marker.files:
+        if file.stream == ERRORS_STREAM:
+            with contextlib.suppress(RiotError):
+                for batch in read_file(topic, file, {}):
+                    found.update(batch.column(batch.schema.get_field_index("task")).to_pylist())
+    return found
 
 
 def _invert(one: Recipient, wanted: Mapping[str, Iterable[str]], found: dict[str, Own]) -> None:
