@@ -253,9 +253,9 @@ def test_what_is_no_request_is_answered_or_ends(tmp_path):
         assert asked(folder, {"do": "list"}) == []
 
 
-def serving(folder, options=("--epoch", "0")):
+def serving(folder, *options):
     process = subprocess.Popen(
-        [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", str(folder), *options],
+        [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", str(folder), "--epoch", "0", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -307,13 +307,13 @@ def test_on_spark_one_that_was_killed_goes_on_where_it_was(tmp_path):
     made.sink("out", parsed.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
     city = {"stream": "city", "sensors": 90, "messages": messages, "rate": 200}
     request = {"dataflow": made.to_dict(), "sources": {"city": city}, "sinks": {}}
-    process, first = serving(folder, ("--backend", "spark", "--cores", "1"))
+    process, first = serving(folder, "--backend", "spark", "--cores", "1")
     try:
         asked(folder, {"do": "submit", "dataflows": [request]})
         until(lambda: asked(folder, {"do": "stats"})["rows"]["kept"], 60)
         process.kill()
         process.wait()
-        process, first = serving(folder, ("--backend", "spark", "--cores", "1"))
+        process, first = serving(folder, "--backend", "spark", "--cores", "1")
         assert "1 dataflows go on" in first
         out = folder / "out" / "kept" / "kalman"
         until(lambda: sum(pq.read_metadata(f).num_rows for f in out.glob("part-*")) >= 5 * messages, 90)

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from riot_ops.command.reuse_socket import asked
@@ -127,13 +126,8 @@ def _request(file: Path, sources: dict[str, Any], sinks: dict[str, Any], out: Pa
             raise ConfigError(f"{file}: {kind}s must be an object, by name")
         ends[f"{kind}s"] = {name: end(one, name, kind) for name, one in {**told, **given}.items()}
     if out is not None:
-        nodes = data["dataflow"].get("nodes") if isinstance(data["dataflow"], dict) else None
-        of_sinks = (
-            [n for n in nodes if isinstance(n, dict) and n.get("kind") == "sink"] if isinstance(nodes, list) else []
-        )
-        here = [
-            name for node in of_sinks if isinstance(name := node.get("id"), str)
-        ]  # else the manager says what is wrong
+        nodes = data["dataflow"].get("nodes", ()) if isinstance(data["dataflow"], dict) else ()
+        here = [node["id"] for node in nodes if isinstance(node, dict) and node.get("kind") == "sink"]
         ends["sinks"] = {**{one: end(str(out), one, "sink") for one in here}, **ends["sinks"]}
     return {"dataflow": data["dataflow"], **ends}
 
@@ -170,19 +164,14 @@ def list_flows(folder: Dir, as_json: AsJson = False) -> None:
         print(json.dumps(found))
         return
     columns = ("name", "owner", "steps", "rows", "dropped", "state")
-    rows = [(*map(_line, (one[c] for c in columns[:5])), _line(_state(one))) for one in found]
+    rows = [(*(str(one[c]) for c in columns[:5]), _state(one)) for one in found]
     if not console.is_terminal:  # whole lines, for grep and cut
         print(*("\t".join(row) for row in (columns, *rows)), sep="\n")
         return
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     console.print(table)
-
-
-def _line(value: object) -> str:
-    """As one line, in which what moves a terminal's cursor is written out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
 
 
 def _state(one: dict[str, Any]) -> str:

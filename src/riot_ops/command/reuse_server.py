@@ -7,12 +7,10 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from riot_ops.command.reuse_ends import end, made_sink, made_source
 from riot_ops.command.reuse_socket import Server, control_folder
@@ -20,28 +18,11 @@ from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.paths import sync
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse import Backend, LocalBackend, Request, ReuseManager
-from riot_ops.reuse.submission import CHOICES
 from riot_ops.runtime.claim import Claim
 
 __all__ = ["BACKENDS", "ReuseServer"]
 
 BACKENDS = ("local", "spark")
-
-T = TypeVar("T")
-
-
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
-    """A dataflow as a request tells it."""
-
-    dataflow: dict[str, Any]
-    sources: dict[str, Any]
-    sinks: dict[str, Any]
-    name: str | None = None
-    owner: str | None = None
-    on_slow: str = "detach"
-    on_failure: str = "detach"
-    fold: bool = False
-    flag_warm: bool = False
 
 
 class ReuseServer:
@@ -123,9 +104,9 @@ class ReuseServer:
         known: dict[str, Callable[..., Any]] = {
             "submit": self._submit,
             "explain": self._explain,
-            "remove": lambda name: asdict(self.manager.remove(_whole(name, str))),
-            "pause": lambda name: self.manager.pause(_whole(name, str)),
-            "resume": lambda name: self.manager.resume(_whole(name, str)),
+            "remove": lambda name: asdict(self.manager.remove(name)),
+            "pause": self.manager.pause,
+            "resume": self.manager.resume,
             "list": self._list,
             "show": lambda form: self.manager.svg() if form == "svg" else self.manager.diagram(),
             "stats": self.manager.stats,
@@ -133,7 +114,7 @@ class ReuseServer:
             "stop": self.over.set,
         }
         do = request.get("do")
-        if not isinstance(do, str) or do not in known:
+        if do not in known:
             raise ConfigError(f"a request's 'do' must be one of {', '.join(known)}, got {do!r}")
         try:
             return known[do](**{name: value for name, value in request.items() if name != "do"})
@@ -142,11 +123,10 @@ class ReuseServer:
                 raise
             raise ConfigError(f"{do}: {error}") from None
 
-    def _submit(self, dataflows: Any) -> Any:
+    def _submit(self, dataflows: Sequence[Mapping[str, Any]]) -> Any:
         """Several dataflows as one action: each with its ``sources`` and ``sinks``, and what else a request tells."""
-        given = _whole(dataflows, list[Asked])
         with self._lock:  # of two who take one name at once, what is kept is that of the first
-            requests = [self._request(one) for one in given]
+            requests = [self._request(**one) for one in dataflows]
             for request, ends in requests:
                 if request.name not in self.manager.names:
                     self._keep(str(request.name), ends)
@@ -156,19 +136,23 @@ class ReuseServer:
             for answer, (_, ends) in zip(answers, requests, strict=True)
         ]
 
-    def _request(self, asked: Asked) -> tuple[Request, dict[str, dict[str, Any]]]:
-        flow = Dataflow.from_dict(asked.dataflow)
-        name = flow.name if asked.name is None else asked.name
-        ends = self._ends(flow, name, asked.sources, asked.sinks)
-        more: dict[str, Any] = {choice: getattr(asked, choice) for choice in CHOICES}
-        sources, sinks = self._bound(flow, ends)
-        return Request(flow, sources, sinks, name=name, fold=asked.fold, flag_warm=asked.flag_warm, **more), ends
+    def _request(
+        self,
+        dataflow: Mapping[str, Any],
+        sources: Mapping[str, Any],
+        sinks: Mapping[str, Any],
+        name: str | None = None,
+        **more: Any,
+    ) -> tuple[Request, dict[str, dict[str, Any]]]:
+        flow = Dataflow.from_dict(dataflow)
+        name = flow.name if name is None else name
+        ends = self._ends(flow, name, sources, sinks)
+        return Request(flow, *self._bound(flow, ends), name=name, **more), ends
 
-    def _explain(self, **asked: Any) -> Any:
-        one = _whole({**asked, "sinks": {}}, Asked)
-        flow = Dataflow.from_dict(one.dataflow)
-        ends = self._ends(flow, flow.name, one.sources, {n.id: {"discard": True} for n in flow.kind("sink")})
-        answer = self.manager.explain(flow, *self._bound(flow, ends), fold=one.fold, flag_warm=one.flag_warm)
+    def _explain(self, dataflow: Mapping[str, Any], sources: Mapping[str, Any], **more: Any) -> Any:
+        flow = Dataflow.from_dict(dataflow)
+        ends = self._ends(flow, flow.name, sources, {n.id: {"discard": True} for n in flow.kind("sink")})
+        answer = self.manager.explain(flow, *self._bound(flow, ends), **more)
         return {**asdict(answer), "text": str(answer)}
 
     def _list(self) -> Any:
@@ -236,14 +220,6 @@ class ReuseServer:
 
     def _path(self, name: str) -> Path:
         return self._kept / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
-
-
-def _whole(given: Any, kind: type[T]) -> T:
-    """What a request tells, in the form that it must have."""
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"the request is not whole: {error}") from None
 
 
 def _backend(name: str, epoch_s: float | None, cores: int | None, control: Path) -> Backend:
