@@ -6,7 +6,7 @@ import getpass
 import json
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -15,7 +15,10 @@ from rich.table import Table
 
 from riot_ops.command.reuse_socket import asked
 from riot_ops.command.settings import named
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, short
+
+if TYPE_CHECKING:
+    from riot_ops.dataflow import Dataflow
 
 __all__ = ["app"]
 
@@ -111,25 +114,40 @@ def _request(file: Path, sources: dict[str, Any], sinks: dict[str, Any], out: Pa
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is no JSON: {error}") from None
+    try:
+        flow, ends = _told_by(data)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if out is not None:
+        ends["sinks"] = {**{node.id: end(str(out), node.id, "sink") for node in flow.kind("sink")}, **ends["sinks"]}
+    for kind, given in (("source", sources), ("sink", sinks)):
+        ends[f"{kind}s"] |= {name: end(one, name, kind) for name, one in given.items()}
+    return {"dataflow": flow.to_dict(), **ends}
+
+
+def _told_by(data: Any) -> tuple[Dataflow, dict[str, dict[str, Any]]]:
+    """What the data of a file tell: a dataflow, its sources and sinks."""
+    from riot_ops.command.reuse_ends import end
+    from riot_ops.dataflow import Dataflow
+    from riot_ops.reuse.checks import check_graph
+
     if not isinstance(data, dict):
-        raise ConfigError(f"{file} must hold an object")
+        raise ConfigError(f"must hold an object, got {short(data)}")
     if "dataflow" not in data:
         data = {"dataflow": data}
     if unknown := set(data) - {"dataflow", "sources", "sinks"}:
-        raise ConfigError(f"{file} must hold dataflow, sources and sinks, got {min(unknown)!r}")
+        raise ConfigError(f"must hold dataflow, sources and sinks, got {min(unknown)!r}")
+    flow = Dataflow.from_dict(data["dataflow"])
+    check_graph(flow)
     ends: dict[str, dict[str, Any]] = {}
-    for kind, given in (("source", sources), ("sink", sinks)):
+    for kind in ("source", "sink"):
         told = data.get(f"{kind}s", {})
         if not isinstance(told, dict):
-            raise ConfigError(f"{file}: {kind}s must be an object, by name")
-        ends[f"{kind}s"] = {name: end(one, name, kind) for name, one in {**told, **given}.items()}
-    if out is not None:
-        nodes = data["dataflow"].get("nodes", ()) if isinstance(data["dataflow"], dict) else ()
-        here = [node["id"] for node in nodes if isinstance(node, dict) and node.get("kind") == "sink"]
-        ends["sinks"] = {**{one: end(str(out), one, "sink") for one in here}, **ends["sinks"]}
-    return {"dataflow": data["dataflow"], **ends}
+            raise ConfigError(f"{kind}s must be an object, by name, got {short(told)}")
+        ends[f"{kind}s"] = {name: end(one, name, kind) for name, one in told.items()}
+    return flow, ends
 
 
 @app.command()
