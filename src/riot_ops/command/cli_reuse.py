@@ -12,10 +12,11 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from riot_ops.command.reuse_socket import asked
 from riot_ops.command.settings import named
-from riot_ops.core.errors import ConfigError, short
+from riot_ops.core.errors import ConfigError, printable, short
 
 if TYPE_CHECKING:
     from riot_ops.dataflow import Dataflow
@@ -154,7 +155,11 @@ def _told_by(data: Any) -> tuple[Dataflow, dict[str, dict[str, Any]]]:
 def remove(name: Name, folder: Dir, as_json: AsJson = False) -> None:
     """End a dataflow, and the steps that nobody else uses."""
     answer = _asked(folder, "remove", name=name)
-    print(json.dumps(answer) if as_json else f"{name}: {len(answer['stopped'])} steps end, {len(answer['kept'])} go on")
+    print(
+        json.dumps(answer)
+        if as_json
+        else f"{printable(name)}: {len(answer['stopped'])} steps end, {len(answer['kept'])} go on"
+    )
 
 
 @app.command()
@@ -182,13 +187,14 @@ def list_flows(folder: Dir, as_json: AsJson = False) -> None:
         print(json.dumps(found))
         return
     columns = ("name", "owner", "steps", "rows", "dropped", "state")
-    rows = [(*(str(one[c]) for c in columns[:5]), _state(one)) for one in found]
+    # names are their users': they are neither markup nor more than a cell
+    rows = [[*map(printable, (*(str(one[c]) for c in columns[:5]), _state(one)))] for one in found]
     if not console.is_terminal:  # whole lines, for grep and cut
         print(*("\t".join(row) for row in (columns, *rows)), sep="\n")
         return
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console.print(table)
 
 
@@ -226,7 +232,7 @@ def stats(folder: Dir, as_json: AsJson = False) -> None:
         print(json.dumps(found))
         return
     for name, value in found.items():
-        print(f"{name}: {value if not isinstance(value, dict) else json.dumps(value)}")
+        print(f"{name}: {json.dumps(value) if isinstance(value, dict) else printable(str(value))}")
 
 
 @app.command()

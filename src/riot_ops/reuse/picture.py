@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from riot_ops.core.errors import printable
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Node
 from riot_ops.reuse.shared import Shared
@@ -23,4 +24,4 @@ def running_graph(shared: Shared) -> tuple[Graph, dict[str, str]]:
 
 
 def _users(users: set[str]) -> str:
-    return ", ".join(sorted(users)) if len(users) <= NAMED else f"{len(users)} dataflows"
+    return ", ".join(map(printable, sorted(users))) if len(users) <= NAMED else f"{len(users)} dataflows"

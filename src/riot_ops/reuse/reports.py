@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from riot_ops.core.errors import printable
 from riot_ops.reuse.shared import Addition, Shared
 
 __all__ = ["Explanation", "Removed", "Submitted", "counted", "explained", "in_words"]
@@ -37,9 +38,9 @@ class Explanation:
     warm: list[str]
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {len(self.reused)} of {len(self.reused) + len(self.new)} steps run already"]
+        lines = [f"{printable(self.name)}: {len(self.reused)} of {len(self.reused) + len(self.new)} steps run already"]
         for node, step in self.reused.items():
-            lines.append(f"  {node}: {step}, with {', '.join(self.with_whom[node])}")
+            lines.append(f"  {node}: {step}, with {', '.join(map(printable, self.with_whom[node]))}")
         lines += [f"  {node}: new" for node in self.new]
         return "\n".join(lines)
 
