@@ -95,6 +95,6 @@ def test_stats_and_what_is_shared_take_their_lines_alone(managed):
 def test_pictures_stay_pictures(name):
     manager = ReuseManager()
     manager.submit(flow("f"), name=name)
-    assert len(manager.diagram().splitlines()) == 6 and "\x1b" not in manager.diagram()
+    assert len(manager.diagram().splitlines()) == 8 and "\x1b" not in manager.diagram()
     texts = [one.text for one in ET.fromstring(manager.svg()).iter("{http://www.w3.org/2000/svg}text")]
     assert spelt(name) in texts

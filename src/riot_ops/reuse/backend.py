@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Backend", "Coming", "NullBackend", "apart"]
+__all__ = ["Backend", "Coming", "NullBackend", "apart", "take_back"]
 
 #: A dataflow that comes: what it adds to what runs, and what it is.
 Coming = tuple[Addition, Submission]
@@ -81,6 +81,21 @@ def apart(coming: Sequence[Coming], fragment: Callable[[str], Any]) -> list[list
         first[1].extend([*(other for part in others for other in part[1]), one])
         found = [part for part in found if not any(part is other for other in others)]
     return [part for _, part in found]
+
+
+def take_back(backend: Backend, coming: Sequence[Coming]) -> None:
+    """Have a back end forget dataflows that it has, each behind those that come after it; all of them or none."""
+    gone: list[Coming] = []
+    try:
+        for one in reversed(coming):
+            addition, _ = one
+            steps, kept = tuple(step.id for step in addition.new), tuple(addition.reused.values())
+            backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.woken))
+            gone.append(one)
+    except Exception:
+        if gone:
+            backend.extend(gone[::-1])
+        raise
 
 
 class NullBackend:
