@@ -77,10 +77,23 @@ def test_a_descriptor_that_is_too_deep():
     ("change", "told"),
     [
         (lambda d: d["nodes"][0].update(schema=[{"name": "a", "type": "nosuch"}]), "nosuch"),
-        (lambda d: d["nodes"].append("x"), "'x' is no node"),
+        (
+            lambda d: d["nodes"].append("x"),
+            r"'small' \(str\) is not well formed: nodes\[3\]: must be an object with id, .*, got 'x'",
+        ),
         (lambda d: d["edges"][0].update(fields="device"), r"edges\[0\]\.fields"),
         (lambda d: d["nodes"][0].update(knd="source"), "unknown key 'knd' of a node.*did you mean \"kind\""),
-        (lambda d: d.update(name=7), r"Expected `str`, got `int` - at `\$\.name`"),
+        (lambda d: d.update(name=7), r"name = 7 \(int\): Expected `str`, got `int`"),
+        (lambda d: d.update(nodes=5), r"nodes = 5 \(int\): Expected `array`, got `int`"),
+        (lambda d: d["nodes"][2].pop("id"), r"nodes\[2\] = an object with kind: .*missing required field `id`"),
+        (lambda d: d["nodes"][0].update(kind="sorce"), r"nodes\[0\]\.kind = 'sorce' .*'sink'; did you mean \"source\""),
+        (
+            lambda d: d["nodes"][0].update(schema=[{"name": "a"}]),
+            r"nodes\[0\]\.schema\[0\] = an object with name: .*`type`",
+        ),
+        (lambda d: d["nodes"][1].pop("task"), r"nodes\[1\]: the task of 'smooth' lacks its name"),
+        (lambda d: d["nodes"][1]["task"].update(nope=1), r"nodes\[1\]: .*no parameter 'nope'"),
+        (lambda d: d.update(format="x"), "format must be 'riot_ops.dataflow/1', got 'x'"),
     ],
 )
 def test_what_is_wrong_is_told(change, told):

@@ -310,3 +310,31 @@ def test_a_closed_manager_says_so(tmp_path):
     manager.close()
     with pytest.raises(ConnectorError, match="is closed"):
         manager.submit(flow("a"))
+
+
+def test_one_that_cannot_go_on_rests_still(tmp_path, monkeypatch):
+    backend = LocalBackend(folder=tmp_path / "back")
+    manager = ReuseManager(backend, log=tmp_path / "log")
+    sinks = {name: ro.MemorySink() for name in "ab"}
+    for name, window in (("a", 4), ("b", 3)):
+        manager.submit(flow(name, window), ro.MemorySource(ROWS), sinks[name])
+    manager.pause("b")
+    backend.run()
+    before = told(manager), backend._outlets.of["b"].paused, backend._engine.resting
+    takes, take = [], backend._keeping.take
+
+    def full(*given):
+        takes.append(given)
+        if len(takes) == 2:  # when what the source's end gives is kept
+            raise ConnectorError("no room")
+        take(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend._keeping, "take", full)
+        with pytest.raises(ConnectorError, match="no room"):
+            manager.resume("b")
+    assert len(takes) == 2
+    assert (told(manager), backend._outlets.of["b"].paused, backend._engine.resting) == before
+    manager.resume("b")
+    assert not backend._outlets.of["b"].paused
+    manager.close()

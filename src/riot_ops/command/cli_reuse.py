@@ -6,16 +6,20 @@ import getpass
 import json
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from riot_ops.command.reuse_socket import asked
 from riot_ops.command.settings import named
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, printable, short
+
+if TYPE_CHECKING:
+    from riot_ops.dataflow import Dataflow
 
 __all__ = ["app"]
 
@@ -111,32 +115,51 @@ def _request(file: Path, sources: dict[str, Any], sinks: dict[str, Any], out: Pa
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is no JSON: {error}") from None
+    try:
+        flow, ends = _told_by(data)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if out is not None:
+        ends["sinks"] = {**{node.id: end(str(out), node.id, "sink") for node in flow.kind("sink")}, **ends["sinks"]}
+    for kind, given in (("source", sources), ("sink", sinks)):
+        ends[f"{kind}s"] |= {name: end(one, name, kind) for name, one in given.items()}
+    return {"dataflow": flow.to_dict(), **ends}
+
+
+def _told_by(data: Any) -> tuple[Dataflow, dict[str, dict[str, Any]]]:
+    """What the data of a file tell: a dataflow, its sources and sinks."""
+    from riot_ops.command.reuse_ends import end
+    from riot_ops.dataflow import Dataflow
+    from riot_ops.reuse.checks import check_graph
+
     if not isinstance(data, dict):
-        raise ConfigError(f"{file} must hold an object")
+        raise ConfigError(f"must hold an object, got {short(data)}")
     if "dataflow" not in data:
         data = {"dataflow": data}
     if unknown := set(data) - {"dataflow", "sources", "sinks"}:
-        raise ConfigError(f"{file} must hold dataflow, sources and sinks, got {min(unknown)!r}")
+        raise ConfigError(f"must hold dataflow, sources and sinks, got {min(unknown)!r}")
+    flow = Dataflow.from_dict(data["dataflow"])
+    check_graph(flow)
     ends: dict[str, dict[str, Any]] = {}
-    for kind, given in (("source", sources), ("sink", sinks)):
+    for kind in ("source", "sink"):
         told = data.get(f"{kind}s", {})
         if not isinstance(told, dict):
-            raise ConfigError(f"{file}: {kind}s must be an object, by name")
-        ends[f"{kind}s"] = {name: end(one, name, kind) for name, one in {**told, **given}.items()}
-    if out is not None:
-        nodes = data["dataflow"].get("nodes", ()) if isinstance(data["dataflow"], dict) else ()
-        here = [node["id"] for node in nodes if isinstance(node, dict) and node.get("kind") == "sink"]
-        ends["sinks"] = {**{one: end(str(out), one, "sink") for one in here}, **ends["sinks"]}
-    return {"dataflow": data["dataflow"], **ends}
+            raise ConfigError(f"{kind}s must be an object, by name, got {short(told)}")
+        ends[f"{kind}s"] = {name: end(one, name, kind) for name, one in told.items()}
+    return flow, ends
 
 
 @app.command()
 def remove(name: Name, folder: Dir, as_json: AsJson = False) -> None:
     """End a dataflow, and the steps that nobody else uses."""
     answer = _asked(folder, "remove", name=name)
-    print(json.dumps(answer) if as_json else f"{name}: {len(answer['stopped'])} steps end, {len(answer['kept'])} go on")
+    print(
+        json.dumps(answer)
+        if as_json
+        else f"{printable(name)}: {len(answer['stopped'])} steps end, {len(answer['kept'])} go on"
+    )
 
 
 @app.command()
@@ -164,13 +187,14 @@ def list_flows(folder: Dir, as_json: AsJson = False) -> None:
         print(json.dumps(found))
         return
     columns = ("name", "owner", "steps", "rows", "dropped", "state")
-    rows = [(*(str(one[c]) for c in columns[:5]), _state(one)) for one in found]
+    # names are their users': they are neither markup nor more than a cell
+    rows = [[*map(printable, (*(str(one[c]) for c in columns[:5]), _state(one)))] for one in found]
     if not console.is_terminal:  # whole lines, for grep and cut
         print(*("\t".join(row) for row in (columns, *rows)), sep="\n")
         return
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console.print(table)
 
 
@@ -208,7 +232,7 @@ def stats(folder: Dir, as_json: AsJson = False) -> None:
         print(json.dumps(found))
         return
     for name, value in found.items():
-        print(f"{name}: {value if not isinstance(value, dict) else json.dumps(value)}")
+        print(f"{name}: {json.dumps(value) if isinstance(value, dict) else printable(str(value))}")
 
 
 @app.command()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.command.reuse_ends import end, made_sink, made_source
+from riot_ops.command.reuse_requests import requested
 from riot_ops.command.reuse_socket import Server, control_folder
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.paths import sync
@@ -113,15 +114,8 @@ class ReuseServer:
             "defragment": self.manager.defragment,
             "stop": self.over.set,
         }
-        do = request.get("do")
-        if do not in known:
-            raise ConfigError(f"a request's 'do' must be one of {', '.join(known)}, got {do!r}")
-        try:
-            return known[do](**{name: value for name, value in request.items() if name != "do"})
-        except TypeError as error:
-            if "argument" not in str(error):
-                raise
-            raise ConfigError(f"{do}: {error}") from None
+        do, what = requested(request)
+        return known[do](**what)
 
     def _submit(self, dataflows: Sequence[Mapping[str, Any]]) -> Any:
         """Several dataflows as one action: each with its ``sources`` and ``sinks``, and what else a request tells."""

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from riot_ops.command.reuse_requests import decoded
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
 
-__all__ = ["Server", "asked", "control_folder"]
+__all__ = ["Server", "answered", "asked", "control_folder"]
 
 SOCKET = "socket"
 #: Most bytes of an address of a socket, and of what is asked.
@@ -117,13 +118,14 @@ class _Handler(socketserver.StreamRequestHandler):
         line = self.rfile.readline(MOST)
         if not line.endswith(b"\n"):
             return  # it has gone, or never ends
-        try:
-            request = json.loads(line)
-            if not isinstance(request, dict):
-                raise ConfigError("a request is a JSON object")
-            answer = {"result": self.server.answering(request)}
-        except RiotError as error:
-            answer = {"error": "; ".join([str(error), *getattr(error, "__notes__", ())])}
-        except Exception as error:  # a fault here must not leave others without their manager
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
+        self.wfile.write(json.dumps(answered(line, self.server.answering), default=str).encode() + b"\n")
+
+
+def answered(line: bytes, answering: Answering) -> dict[str, Any]:
+    """What a line is answered: the ``result``, or what is wrong as ``error``."""
+    try:
+        return {"result": answering(decoded(line))}
+    except RiotError as error:
+        return {"error": "; ".join([str(error), *getattr(error, "__notes__", ())])}
+    except Exception as error:  # a fault here must not leave others without their manager
+        return {"error": f"{type(error).__name__}: {error}"}

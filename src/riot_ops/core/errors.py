@@ -19,6 +19,7 @@ __all__ = [
     "encodable",
     "exception_text",
     "excerpt",
+    "printable",
     "short",
 ]
 
@@ -123,6 +124,17 @@ def encodable(text: str) -> str:
     'a\\ud800'
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def printable(text: str) -> str:
+    r"""A text that takes one line and moves no cursor: control characters are spelt out.
+
+    >>> printable("a\nb\x1b[31m")
+    'a\\nb\\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def exception_text(error: BaseException) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, did_you_mean, excerpt
+from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, short
+from riot_ops.core.misfit import misfit
 from riot_ops.core.operator import Operator
 from riot_ops.core.schema import RAW, arrow_type
 from riot_ops.graph.graph import Graph
@@ -70,30 +71,37 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[..., G],
     task : function
         Makes a task of its description.
     """
-    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}")
-    name = data.get("name", "")
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"not a dataflow descriptor: it must be an object, got {short(data)}")
+    if data.get("format") != FORMAT:
+        raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}, got {short(data.get('format'))}")
+    place = ""
     try:
         _only(data, "dataflow", "format", "name", "merging", "nodes", "edges")
         for what in ("node", "edge"):
-            for entry in data.get(f"{what}s", ()):
+            entries = data.get(f"{what}s", ())
+            for number, entry in enumerate(entries if isinstance(entries, (list, tuple)) else ()):
+                place = f"{what}s[{number}]"
                 if not isinstance(entry, Mapping):
-                    raise ConfigError(
-                        f"the descriptor of {name!r} is not well formed: {excerpt(repr(entry))} is no {what}"
-                    )
+                    raise ConfigError(f"must be an object with {', '.join(_KEYS[what])}, got {short(entry)}")
                 _only(entry, what, *_KEYS[what])
+        place = ""
         described = msgspec.convert(data, _Described)
         flow = empty(described.name, merging=described.merging)
-        for node in described.nodes:
+        for number, node in enumerate(described.nodes):
+            place = f"nodes[{number}]"
             flow.place(_loaded(node, functions, task))
-        for edge in described.edges:
+        for number, edge in enumerate(described.edges):
+            place = f"edges[{number}]"
             flow.connect(
                 edge.source, edge.target, Distribution(edge.distribution, tuple(edge.fields), edge.parallelism)
             )
-    except ConfigError:
-        raise
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"the descriptor of {name!r} is not well formed: {excerpt(str(error))}") from None
+        why = misfit(error, data, _TEXTS) if isinstance(error, msgspec.ValidationError) else str(error)
+        where = f"{place}: " if place else ""
+        raise ConfigError(
+            f"the descriptor of {short(data.get('name', ''))} is not well formed: {where}{excerpt(why)}"
+        ) from None
     return flow
 
 
@@ -107,6 +115,8 @@ def _loaded(node: _Node, functions: Functions, task: MakeTask) -> Node:
     if node.kind == "sink":
         return Node(node.id, "sink")
     data = dict(node.task)
+    if "task" not in data:
+        raise ConfigError(f"the task of {node.id!r} lacks its name: it must be an object such as {_TASK}")
     name = data.get("function")
     if name is not None:
         if name not in functions:
@@ -123,9 +133,16 @@ class _Field(msgspec.Struct):
     nullable: bool = True
 
 
+_Kind = Literal["source", "task", "sink"]
+_Spread = Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"]
+#: What these fields may say.
+_TEXTS = {"kind": get_args(_Kind), "distribution": get_args(_Spread)}
+_TASK = '{"task": "kalman_filter"}'
+
+
 class _Node(msgspec.Struct):
     id: str
-    kind: Literal["source", "task", "sink"]
+    kind: _Kind
     task: dict[str, Any] = msgspec.field(default_factory=dict)
     schema: list[_Field] | None = None
 
@@ -133,7 +150,7 @@ class _Node(msgspec.Struct):
 class _Edge(msgspec.Struct):
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
-    distribution: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"
+    distribution: _Spread = "forward"
     fields: list[str] = msgspec.field(default_factory=list)
     parallelism: int | None = None
 

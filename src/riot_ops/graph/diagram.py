@@ -29,8 +29,8 @@ def _edge_label(edge: Edge) -> str:
     return text + (f" x{spread.parallelism}" if spread.parallelism else "")
 
 
-def mermaid(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
-    """The graph as a Mermaid flowchart, with a second line in the boxes for which there are notes.
+def mermaid(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") -> str:
+    """The graph as a Mermaid flowchart, with a second line in the boxes for which there are notes, and a line below.
 
     >>> from riot_ops import dataflows
     >>> print(mermaid(dataflows.stats()).splitlines()[0])
@@ -45,11 +45,13 @@ def mermaid(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
         label = _edge_label(edge)
         arrow = f'-->|"{label}"|' if label else "-->"
         lines.append(f"  {names[edge.source]} {arrow} {names[edge.target]}")
+    if caption:
+        lines += [f'  caption["{escape(caption)}"]', "  style caption fill:none,stroke:none"]
     return "\n".join(lines) + "\n"
 
 
-def svg(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
-    """The graph as an SVG picture, laid out in layers from left to right; ``notes`` as for :func:`mermaid`."""
+def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") -> str:
+    """The graph as an SVG picture, laid out in layers from left to right; the rest as for :func:`mermaid`."""
     layer: dict[str, int] = {}
     for node in flow.order():
         layer[node.id] = max((layer[e.source] + 1 for e in flow.inputs(node.id) if e.source in layer), default=0)
@@ -71,6 +73,9 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
             place[name] = (20 + depth * (BOX_WIDTH + gap), 20 + top + row * (BOX_HEIGHT + GAP_Y))
     width = 40 + len(columns) * (BOX_WIDTH + gap) - gap
     height = 40 + tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y
+    below = height + 4
+    if caption:
+        width, height = max(width, 40 + LETTER * len(caption)), height + GAP_Y
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '
         f'viewBox="0 0 {width} {height:.0f}" font-family="sans-serif" font-size="12">',
@@ -95,6 +100,8 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None) -> str:
             parts.append(
                 f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{escape(line)}</text>'
             )
+    if caption:
+        parts.append(f'<text x="20" y="{below}" fill="#555">{escape(caption)}</text>')
     return "\n".join([*parts, "</svg>"])
 
 

@@ -10,7 +10,7 @@ from riot_ops.reuse.readings import readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Backend", "Coming", "NullBackend", "apart", "undo"]
+__all__ = ["Backend", "Coming", "NullBackend", "apart", "take_back"]
 
 #: A dataflow that comes: what it adds to what runs, and what it is.
 Coming = tuple[Addition, Submission]
@@ -93,8 +93,8 @@ def apart(
     return [part for _, part in found]
 
 
-def undo(backend: Backend, coming: Sequence[Coming]) -> None:
-    """Have a back end forget what it has added, all or nothing of it."""
+def take_back(backend: Backend, coming: Sequence[Coming]) -> None:
+    """Have a back end forget dataflows that it has, each behind those that come after it; all of them or none."""
     gone: list[Coming] = []
     try:
         for one in reversed(coming):

@@ -216,13 +216,18 @@ class LocalBackend(Turning):
         with self.between():
             if self._keeping is not None:
                 self._commit()  # whoever goes on lets it rest from here
-            self._outlets.of[rest.name].paused = rest.paused
-            resting = self._engine.resting
+            outlet, resting = self._outlets.of[rest.name], self._engine.resting
+            before = outlet.paused, resting
+            outlet.paused = rest.paused
             self._engine.resting = resting | rest.steps if rest.paused else resting - rest.steps
             self._engine.resting |= set(self._engine.broken or ())
-            if not rest.paused and any(reading.ended for reading in self._readings.values()):
-                self._end()
-            wanted = readings(self._outlets.of[rest.name].submission)
+            try:
+                if not rest.paused and any(reading.ended for reading in self._readings.values()):
+                    self._end()
+            except BaseException:
+                outlet.paused, self._engine.resting = before
+                raise
+            wanted = readings(outlet.submission)
             return {node: self._readings[name].next[member] for node, (name, member, _, _) in wanted.items()}
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,16 @@ from riot_ops.core.interrupts import held_back
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.diagram import mermaid, svg
-from riot_ops.reuse.backend import Backend, Coming, NullBackend, undo
+from riot_ops.graph.graph import Graph
+from riot_ops.reuse.backend import Backend, Coming, NullBackend, take_back
 from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog, Journal
 from riot_ops.reuse.past import past
 from riot_ops.reuse.picture import running_graph
-from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_words
+from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_short, in_words
 from riot_ops.reuse.request import Request, checked
+from riot_ops.reuse.saving import Savings
 from riot_ops.reuse.shared import Removal, Shared
 from riot_ops.reuse.state import Rebind, as_before, dataflows_of, state_of
 from riot_ops.reuse.submission import Submission, described
@@ -48,6 +51,8 @@ class ReuseManager:
         The functions of dataflows in the log or in a saved state, as for :meth:`riot_ops.Dataflow.from_json`.
     rebind : function, optional
         ``rebind(name, flow)`` gives sources and sinks of a dataflow that is taken up again.
+    clock : function, default time.monotonic
+        The time in seconds, for what is saved per second.
 
     Examples
     --------
@@ -77,6 +82,7 @@ class ReuseManager:
         log: str | Path | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
         rebind: Rebind | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if policy not in POLICIES:
             raise ConfigError(f"policy must be {', '.join(POLICIES)}, got {policy!r}{did_you_mean(policy, POLICIES)}")
@@ -97,6 +103,7 @@ class ReuseManager:
                 opened.close()
                 raise
             self._journal = Journal(opened)
+        self._savings = Savings(self.backend.stats(), clock)
 
     # -- actions -----------------------------------------------------------------------------------
 
@@ -184,7 +191,7 @@ class ReuseManager:
             what = [described(submission, addition.placed) for addition, submission in coming] if kept else None
             with self._journal.acting("submit", what):
                 firsts = self.backend.extend(coming)
-                self._journal.enacted(lambda: undo(self.backend, coming))
+                self._journal.enacted(lambda: take_back(self.backend, coming))
                 found = []
                 for (addition, submission), first in zip(coming, firsts, strict=True):
                     answer = explained(addition, self._shared)
@@ -279,18 +286,24 @@ class ReuseManager:
             return {**counted(self._shared, owners), **self.backend.stats()}
 
     def explain_sharing(self) -> str:
-        """What is saved, in words."""
-        return in_words(self.stats())
+        """What is saved, in words; with the rates since somebody looked last, where the back end counts."""
+        with self._lock:
+            stats = self.stats()
+            return in_words(stats, self._savings.look(self._shared, stats))
 
     def diagram(self) -> str:
-        """The running steps and who uses them, in Mermaid's notation."""
-        with self._lock:
-            return mermaid(*running_graph(self._shared))
+        """The running steps, who uses them and what they do, in Mermaid's notation, and what is saved."""
+        return mermaid(*self._picture())
 
     def svg(self) -> str:
         """The same as an SVG picture."""
+        return svg(*self._picture())
+
+    def _picture(self) -> tuple[Graph, dict[str, str], str]:
         with self._lock:
-            return svg(*running_graph(self._shared))
+            stats = self.stats()
+            saving = self._savings.look(self._shared, stats)
+            return *running_graph(self._shared, saving), in_short(stats, saving)
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -324,9 +337,9 @@ class ReuseManager:
                     try:
                         self._take_up(coming, [what["name"] for what in dataflows if what["paused"]])
                     except BaseException:
-                        undo(self.backend, coming)
+                        take_back(self.backend, coming)
                         raise
-                    self._journal.enacted(lambda: undo(self.backend, coming))
+                    self._journal.enacted(lambda: take_back(self.backend, coming))
             except BaseException:
                 self._shared, self._flows = books, {}
                 raise

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from riot_ops.core.errors import printable
+from riot_ops.reuse.saving import Saving
 from riot_ops.reuse.shared import Addition, Shared
 
-__all__ = ["Explanation", "Removed", "Submitted", "counted", "explained", "in_words"]
+__all__ = ["Explanation", "Removed", "Submitted", "counted", "explained", "in_short", "in_words"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ class Explanation:
     warm: list[str]
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {len(self.reused)} of {len(self.reused) + len(self.new)} steps run already"]
+        lines = [f"{printable(self.name)}: {len(self.reused)} of {len(self.reused) + len(self.new)} steps run already"]
         for node, step in self.reused.items():
-            lines.append(f"  {node}: {step}, with {', '.join(self.with_whom[node])}")
+            lines.append(f"  {node}: {step}, with {', '.join(map(printable, self.with_whom[node]))}")
         lines += [f"  {node}: new" for node in self.new]
         return "\n".join(lines)
 
@@ -102,13 +104,21 @@ def counted(shared: Shared, owners: Mapping[str, str | None]) -> dict[str, Any]:
     }
 
 
-def in_words(stats: Mapping[str, Any]) -> str:
+def in_words(stats: Mapping[str, Any], saving: Saving | None = None) -> str:
     """What is saved, as the manager's figures tell."""
+    lines = [in_short(stats)]
+    lines += [f"  {n} steps are used by {k}" for k, n in stats["shares"].items() if k > 1]
+    if spared := stats.get("spared"):
+        lines.append(f"  {spared:,} records were worked on for others already")
+    if saving is not None:
+        lines.append(f"  {saving}")
+    return "\n".join(lines)
+
+
+def in_short(stats: Mapping[str, Any], saving: Saving | None = None) -> str:
+    """The same in a line."""
     first = (
         f"{len(stats['dataflows'])} dataflows: {stats['steps']} steps run in place of {stats['steps_alone']}, "
         f"{stats['sources']} sources are read in place of {stats['sources_alone']}"
     )
-    lines = [f"  {n} steps are used by {k}" for k, n in stats["shares"].items() if k > 1]
-    if spared := stats.get("spared"):
-        lines.append(f"  {spared:,} records were worked on for others already")
-    return "\n".join([first, *lines])
+    return first if saving is None else f"{first}; {saving}"
