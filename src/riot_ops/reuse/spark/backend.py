@@ -362,10 +362,10 @@ class FragmentsBackend:
         """And ``queries`` that run, ``records`` that each step took, and by dataflow how its sinks do.
 
         ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
-        records that some sink did not get, of a dataflow that has failed also such as still are made; ``slow`` are the
-        bytes that wait for sinks, ``unread_bytes`` those that wait in the topic of each query; ``restarts`` counts how
-        often in a row a query has been started again; ``interrupted_s`` are the seconds for which each defragmentation
-        kept queries from going on.
+        records that some sink did not get, behind a failure as long as they are made; ``slow`` are the bytes that wait
+        for sinks, ``unread_bytes`` those that wait in the topic of each query; ``restarts`` counts how often in a row a
+        query has been started again; ``interrupted_s`` are the seconds for which each defragmentation kept queries from
+        going on.
         """
         with self._lock:
             found = figures(self._fragments, self._recipients, self._carriers, self._where, self._care.failure)
