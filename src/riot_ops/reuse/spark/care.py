@@ -60,7 +60,6 @@ class Care:
                 fragment.query = self._launch(fragment)
             except Exception as problem:  # whatever Spark raises
                 self._give_up(fragment, f"{what}; {problem}")
-
         self.spread()
 
     def _again(self, fragment: Fragment, what: str) -> bool:
