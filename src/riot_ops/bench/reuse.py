@@ -78,7 +78,7 @@ def measures(
         for one in given:
             if one not in known:
                 raise ConfigError(f"{one!r} is none of {', '.join(known)}{did_you_mean(one, known)}")
-    if backend != "spark" and "riot" in workload:
+    if backend != "spark" and "riot" in workload:  # once, of the experiments that there are
         yield reuse_submit.submitting()
     for load in workload:
         made = riot21() if load == "riot" else opmw_like(work=_tenth if quick else pi_series)
