@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import math
 import time
@@ -80,6 +81,26 @@ def test_forms_that_differ_are_refused(lines: dict[str, NumberedLines], monkeypa
             patch.setattr(streambench_runs, "_opponent", one_less)
             with pytest.raises(RiotError, match=r"the forms of grep do not come to the same: .*'numpy'.*'loop'"):
                 agreed("grep", lines["searches"])
+
+
+@pytest.mark.parametrize("suite", ["recipients", "saturation", "knobs"])
+def test_no_figure_is_told_of_a_form_that_differs(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's results lack the last one of what a run in process has; no query is ever timed."""
+    module = importlib.import_module(f"riot_ops.bench.streambench_{suite}")
+
+    def one_less(_: Any, name: str, data: NumberedLines, **__: Any) -> Any:
+        return settled(name, streambench_runs.flow_of(name).run(data.source())[PROGRAMS[name].stream])[:-1]
+
+    def timed(*_: Any, **__: Any) -> Run:
+        return Run((1.0,), 40)
+
+    monkeypatch.setattr(streambench_runs, "_packed", one_less)
+    monkeypatch.setattr(module, "packed", timed)
+    monkeypatch.setattr(module, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
+    sizes = replace(module.QUICK, **({"each": 20} if suite == "knobs" else {"lines": 80}))
+    told = getattr(module, suite)(True, ["wordcount"], 1.0, sizes)
+    with pytest.raises(RiotError, match=r"the packed form of wordcount comes to \d+-.* in place of \d+-"):
+        next(told)
 
 
 OPTIONS = [
