@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import math
 import time
@@ -15,7 +16,14 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from riot_ops.bench import registry, streambench, streambench_cost, streambench_performance, streambench_runs
+from riot_ops.bench import (
+    registry,
+    streambench,
+    streambench_cost,
+    streambench_durability,
+    streambench_performance,
+    streambench_runs,
+)
 from riot_ops.bench.experiment import Experiment
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.opponents.streambench_arrow import PARTS, batched
@@ -82,6 +90,26 @@ def test_forms_that_differ_are_refused(lines: dict[str, NumberedLines], monkeypa
             patch.setattr(streambench_runs, "_opponent", one_less)
             with pytest.raises(RiotError, match=r"the forms of grep do not come to the same: .*'numpy'.*'loop'"):
                 agreed("grep", lines["searches"])
+
+
+@pytest.mark.parametrize("suite", ["recipients", "saturation", "knobs"])
+def test_no_figure_is_told_of_a_form_that_differs(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's results lack the last one of what a run in process has; no query is ever timed."""
+    module = importlib.import_module(f"riot_ops.bench.streambench_{suite}")
+
+    def one_less(_: Any, name: str, data: NumberedLines, **__: Any) -> Any:
+        return settled(name, streambench_runs.flow_of(name).run(data.source())[PROGRAMS[name].stream])[:-1]
+
+    def timed(*_: Any, **__: Any) -> Run:
+        return Run((1.0,), 40)
+
+    monkeypatch.setattr(streambench_runs, "_packed", one_less)
+    monkeypatch.setattr(module, "packed", timed)
+    monkeypatch.setattr(module, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
+    sizes = replace(module.QUICK, **({"each": 20} if suite == "knobs" else {"lines": 80}))
+    told = getattr(module, suite)(True, ["wordcount"], 1.0, sizes)
+    with pytest.raises(RiotError, match=r"the packed form of wordcount comes to \d+-.* in place of \d+-"):
+        next(told)
 
 
 OPTIONS = [
@@ -342,9 +370,43 @@ def test_options_reach_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(name, False, tuple(PROGRAMS), 1.0) for name in ("performance", "faults")]
 
 
+def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, float]] = []
+
+    class Enough(Exception):
+        pass
+
+    def start(_: Any, per_minute: float, seconds: float) -> Any:
+        asked.append((per_minute, seconds))
+        if len(asked) == 2:
+            raise Enough
+        return contextlib.nullcontext(), None
+
+    session = lambda *_: contextlib.nullcontext(None)  # noqa: E731
+    monkeypatch.setattr(streambench_durability, "_start", start)
+    monkeypatch.setattr(streambench_durability, "spark_session", session)
+    words = ["bench", "streambench", "--suite", "durability", "--scale", "2"]
+    own = ["--rate", "30", "--rate", "70", "--seconds", "9"]
+    for more, wanted in (
+        (own, [(60.0, 9.0), (140.0, 9.0)]),
+        (own[:4], [(60.0, 1800.0), (140.0, 1800.0)]),
+        (own[4:], [(20_000.0, 9.0), (400_000.0, 9.0)]),
+        (["--quick"], [(20_000.0, 120.0), (400_000.0, 120.0)]),
+    ):
+        asked.clear()
+        with pytest.raises(Enough):
+            CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+        assert asked == wanted
+    assert streambench_durability.plain(2_880_000_000.0) == "2880000000"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"rate": [5.0], "suite": "knobs"}, "--rate needs --suite durability, got 'knobs'"),
+        ({"seconds": 5.0}, "--seconds needs --suite durability, got None"),
+        ({"rate": [5.0, -1.0], "suite": "durability"}, "--rate must be a finite number > 0, got -1"),
+        ({"seconds": 0.0, "suite": "durability"}, "--seconds must be a finite number > 0, got 0"),
         ({"suite": "fault"}, "--suite must be one of performance, .*got 'fault'"),
         ({"program": ["grap"]}, "--program must be one of identity, .*got 'grap'.*grep"),
         (
@@ -354,7 +416,17 @@ def test_options_reach_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"scale": 0.0}, "--scale must be a finite number > 0, got 0"),
         ({"scale": float("inf")}, "--scale must be a finite number > 0, got inf"),
     ],
-    ids=["suite", "program", "not-of-the-suite", "none", "endless"],
+    ids=[
+        "rate of another",
+        "seconds of all",
+        "rate",
+        "seconds",
+        "suite",
+        "program",
+        "not-of-the-suite",
+        "none",
+        "endless",
+    ],
 )
 def test_misuse(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

@@ -38,12 +38,12 @@ LEAK, SETTLING = 1.0, 0.25
 class Sizes:
     """Records per minute of each query, all of them at once, and for how long (s)."""
 
-    rates: tuple[int, ...]
+    rates: tuple[float, ...]
     seconds: float
 
 
 FULL = Sizes((10_000, 200_000), 1800.0)
-QUICK = Sizes((10_000, 200_000), 110.0)
+QUICK = Sizes((10_000, 200_000), 120.0)
 
 
 class Marked(WrappedSource):
@@ -94,7 +94,13 @@ class Seen:
 
 
 def durability(
-    quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None
+    quick: bool,
+    programs: Sequence[str],
+    scale: float = 1.0,
+    sizes: Sizes | None = None,
+    *,
+    rate: Sequence[float] = (),
+    seconds: float | None = None,
 ) -> Iterator[Measure]:
     """Availability of word count at two rates, in two queries of one session, and how memory grows meanwhile.
 
@@ -104,12 +110,17 @@ def durability(
         Nothing is done without ``wordcount``.
     scale : float, default 1
         Times the rates.
+    rate : sequence of float, > 0, optional
+        Records per minute, in place of those of the form.
+    seconds : float, > 0, optional
+        For how long, in place of the time of the form.
     """
     sizes = sizes or (QUICK if quick else FULL)
+    sizes = Sizes(tuple(rate) or sizes.rates, sizes.seconds if seconds is None else seconds)
     if "wordcount" not in programs:
         return
     with spark_session(2) as spark, ExitStack() as stack, ProcessTree(every_s=1.0) as tree:
-        running = {rate: _start(spark, rate * scale, sizes.seconds) for rate in sizes.rates}
+        running = {each: _start(spark, each * scale, sizes.seconds) for each in sizes.rates}
         for query, _ in running.values():
             stack.callback(query.stop)
         begun, until = time.time(), time.monotonic() + sizes.seconds + LIMIT_S
@@ -118,12 +129,21 @@ def durability(
             for query, _ in running.values():
                 query.poll()
         usage = tree.usage().between(begun + SETTLING * sizes.seconds, begun + sizes.seconds)
-        for rate, (query, seen) in running.items():
-            yield from _figures(f"streambench/durability/{rate * scale:g}", query, seen, sizes.seconds)
+        for each, (query, seen) in running.items():
+            yield from _figures(f"streambench/durability/{plain(each * scale)}", query, seen, sizes.seconds)
     if usage.times.size > 1:
         grown = slope(usage.times.tolist(), usage.memory.tolist())
         how = f"memory of all processes, both queries, {np.mean(usage.memory) / 2**20:,.0f} MiB in the mean"
         yield Measure("streambench/durability/memory-slope", grown, "%/min", how, LEAK, at_most=True)
+
+
+def plain(number: float) -> str:
+    """A number with all of its digits, and without an exponent.
+
+    >>> plain(2_880_000.0), plain(1_234_567), plain(0.5)
+    ('2880000', '1234567', '0.5')
+    """
+    return np.format_float_positional(number, trim="-")
 
 
 def _start(spark: Any, per_minute: float, seconds: float) -> tuple[Any, Seen]:
@@ -139,7 +159,7 @@ def _slots(seconds: float) -> int:
     return max(1, int(seconds // SLOT_S))
 
 
-def _done(running: dict[int, tuple[Any, Seen]], seconds: float) -> bool:
+def _done(running: dict[float, tuple[Any, Seen]], seconds: float) -> bool:
     """Whether all marks are there, or nothing runs any more."""
     return all(len(seen.delays) >= _slots(seconds) or not query.active for query, seen in running.values())
 

@@ -17,7 +17,7 @@ from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
 from riot_ops.bench.streambench_factorial import factorial
 from riot_ops.bench.streambench_formulas import pareto
-from riot_ops.bench.streambench_runs import IN_MEMORY, Run, agreed, flow_of, on_spark, packed
+from riot_ops.bench.streambench_runs import IN_MEMORY, Run, agreed, flow_of, on_spark, packed, proved
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.applications import application
@@ -134,10 +134,13 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
     points: dict[str, tuple[float, float]] = {}
     with folder() as base, spark_session(2) as spark:
         data = write_numbered(application(name).inputs["lines"], base / "lines", sizes.files // 4, 4 * sizes.each)
-        agreed(name, data.first(1))
+        first = data.first(1)
+        wanted = agreed(name, first)
         packed(spark, name, data, sizes.limit_s)  # the first query of all is slow, for all of its micro-batches
         for knob, of_knob in settings(sizes.each).items():
             found = {}
+            for setting in of_knob.values():
+                _prove(spark, name, first, wanted, setting)
             for label, setting in of_knob.items():
                 found[label] = _run(spark, name, data, setting, sizes.limit_s)
                 if setting.form == "packed":
@@ -154,7 +157,7 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
         yield from _effects("trigger", found)
         for other in [one for one in sizes.together if one in programs]:
             lines = write_numbered(application(other).inputs["lines"], base / other, sizes.files // 4, 4 * sizes.each)
-            agreed(other, lines.first(1))
+            proved(spark, other, "packed", lines.first(1), agreed(other, lines.first(1)))
             levels = [sizes.each * files for files in sizes.levels]
             yield from factorial(spark, other, lines, (0.0, 1.0), levels, (1, 4), sizes.limit_s)
     best = pareto(points)
@@ -170,6 +173,12 @@ def _run(spark: Any, name: str, data: NumberedLines, setting: Setting, limit_s: 
         else:
             run = on_spark(spark, name, setting.form, data, limit_s, store=setting.store)
     return run.lines * len(run.spent) / sum(run.spent), 1000 * float(np.percentile(run.spent, 95))
+
+
+def _prove(spark: Any, name: str, data: NumberedLines, wanted: str, setting: Setting) -> None:
+    options = setting.options if setting.form == "packed" else {}
+    with _conf(spark, setting.spark or {}):
+        proved(spark, name, setting.form, data, wanted, store=setting.store, **options)
 
 
 def _paced(spark: Any, name: str, data: NumberedLines, trigger: str, sizes: Sizes) -> tuple[float, float]:

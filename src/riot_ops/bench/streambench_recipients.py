@@ -9,7 +9,7 @@ from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_forms import PROGRAMS
-from riot_ops.bench.streambench_runs import Run, agreed, packed
+from riot_ops.bench.streambench_runs import Run, agreed, packed, proved
 from riot_ops.dataflows.applications import application
 from riot_ops.runtime.parallel import available
 
@@ -56,8 +56,11 @@ def recipients(
             if stream not in made:
                 made[stream] = write_numbered(stream, base / stream, sizes.batches + 1, batch)
             data = made[stream]
-            agreed(name, data.first(1))
-            packed(spark, name, data.first(1), sizes.limit_s, partitions=NODES)  # the first query of all is slow
+            first = data.first(1)
+            wanted = agreed(name, first)
+            for tasks in (1, NODES // 2, NODES):
+                proved(spark, name, "packed", first, wanted, partitions=NODES, source=first.source(tasks))
+            packed(spark, name, first, sizes.limit_s, partitions=NODES)  # the first query of all is slow
             runs: dict[int, Run] = {}
             for tasks in (1, NODES // 2, NODES):
                 runs[tasks] = run = packed(

@@ -34,6 +34,7 @@ __all__ = [
     "in_process",
     "on_spark",
     "packed",
+    "proved",
 ]
 
 #: Forms that run in this process; the others are Spark's.
@@ -228,6 +229,23 @@ def agreed(name: str, data: NumberedLines, spark: Any = None, *, streaming: bool
     return found["local"]
 
 
+def proved(
+    spark: Any, name: str, form: str, data: NumberedLines, wanted: str, *, store: str | None = None, **options: Any
+) -> None:
+    """Raise where a form on Spark comes to something else than what :func:`agreed` told of the same lines.
+
+    The options are those of ``start`` for the packed form, ``store`` is that of state for the others.
+    """
+    if form == "packed":
+        rows = _packed(spark, name, data, **options)
+    else:
+        given = forms(name)[form]
+        with folder() as base, _provider(spark, store or ("" if given.python else IN_MEMORY)):
+            rows = settled(name, collected(given.build(data.frame(spark, base)), given, base / "checkpoint"))
+    if (found := digest(rows)) != wanted:
+        raise RiotError(f"the {form} form of {name} comes to {found} in place of {wanted}: no figure of it is told")
+
+
 def _results(
     name: str, data: NumberedLines, spark: Any, streaming: bool
 ) -> Iterator[tuple[str, Callable[[], list[Row]]]]:
@@ -251,8 +269,8 @@ def _results(
             )
 
 
-def _packed(spark: Any, name: str, data: NumberedLines) -> list[Row]:
-    query = flow_of(name).start(spark, data.source(), max_records=data.batch)
+def _packed(spark: Any, name: str, data: NumberedLines, **options: Any) -> list[Row]:
+    query = flow_of(name).start(spark, **{"source": data.source(), "max_records": data.batch, **options})
     query.wait()
     return settled(name, query[PROGRAMS[name].stream])
 

@@ -11,7 +11,7 @@ from riot_ops.bench.measure import Measure
 from riot_ops.bench.peak import Peak, highest
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import PARTS, NumberedLines, write_numbered
-from riot_ops.bench.streambench_runs import Run, agreed, flow_of, on_spark, packed
+from riot_ops.bench.streambench_runs import Run, agreed, flow_of, on_spark, packed, proved
 from riot_ops.bench.trial import Feed, runner
 from riot_ops.core.errors import RiotError
 from riot_ops.dataflows.applications import application
@@ -80,8 +80,9 @@ def saturation(
             stream = application(name).inputs["lines"]
             each = max(1, int(sizes.lines * scale)) // PARTS
             data = write_numbered(stream, base / name, 1, PARTS * each)
-            agreed(name, data)
+            wanted = agreed(name, data)
             for form in sizes.forms:
+                proved(spark, name, form, data, wanted)
                 yield _volume(spark, name, form, data, sizes, int(sizes.most * scale))
     if not sizes.paced:
         return

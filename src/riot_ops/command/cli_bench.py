@@ -56,6 +56,13 @@ def bench(
     ] = None,
     program: Annotated[list[str] | None, typer.Option(help="Of streambench: a program; default: all.")] = None,
     scale: Annotated[float | None, typer.Option(help="Of streambench: times the records; 50 is the paper's.")] = None,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option(help="Of streambench's durability: records per minute; default: 10000 and 200000."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Of streambench's durability: for how long; default: 1800, quick 120.")
+    ] = None,
 ) -> None:
     """Measure riot_ops against other ways to do the same work, side by side."""
     from riot_ops import bench as suites
@@ -81,6 +88,8 @@ def bench(
         "suite": suite,
         "program": program,
         "scale": scale,
+        "rate": rate,
+        "seconds": seconds,
     }
     suites.run(
         name, as_json=as_json, quick=quick, repeat=repeat, **{k: v for k, v in options.items() if v not in (None, [])}
