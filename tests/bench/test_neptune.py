@@ -366,7 +366,7 @@ def test_the_suite_is_known_and_its_figures_fit():
     assert "neptune" in SUITES
     assert {one.key for one in experiments("neptune")} == {
         *(f"neptune/relay/{name}" for name in ("local", "processes", "spark")),
-        *(f"neptune/{name}" for name in ("compression", "backpressure", "scaling")),
+        *(f"neptune/{name}" for name in ("compression", "backpressure", "backpressure/spark", "scaling")),
     }
     assert sum(one.seconds[0] for one in neptune.EXPERIMENTS) <= 240
     keys = [figure.key for one in neptune.EXPERIMENTS for figure in one.figures]

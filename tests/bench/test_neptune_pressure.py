@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from riot_ops.bench import neptune_pressure
+from riot_ops.bench import neptune_pressure, neptune_pressure_spark
 from riot_ops.bench.neptune_messages import SAMPLES, Received
 from riot_ops.bench.neptune_pressure import STEPS, Stairs, exponent
+from riot_ops.bench.neptune_pressure_spark import LEVELS, Sleeping, rates
+from riot_ops.core.errors import RiotError
 
 
 def test_rates_of_stairs_by_hand():
@@ -60,3 +66,56 @@ def test_figures_of_the_staircase(monkeypatch):
     assert found["recovered"].met is True
     assert len(found["step-1/1ms"].values) == 3
     assert found["exponent"].published == -1
+
+
+def micro_batches(services):
+    """Two of ten messages at each step, one behind the other; each takes its sleeps and something besides."""
+    spans, now = [], 100.0
+    for level, service in zip(LEVELS, services, strict=True):
+        for _ in range(2):
+            spent = 10 * level / 1e3 + service
+            spans.append((now, spent))
+            now += spent
+    return spans
+
+
+def test_rates_on_spark_by_hand():
+    found = rates([*micro_batches([5.0, *[0.01] * 6]), (999.0, 1.0)], 10, 2)  # what starts workers does not count
+    assert [sleep for sleep, _, _ in found] == list(STEPS[:-1])
+    for sleep, rate, wanted in found:
+        assert rate == pytest.approx(wanted) == pytest.approx(1000 / (sleep + 1))
+    slow = rates(micro_batches([5.0, 0.02, *[0.01] * 5]), 10, 2)
+    assert slow[0][1:] == pytest.approx((1000 / 3, 1000 / 2))
+    with pytest.raises(RiotError, match="14 micro-batches were due, and Spark tells of 13"):
+        rates(micro_batches([1.0] * 7)[:-1], 10, 2)
+
+
+def test_the_stage_sleeps_by_the_numbers_of_messages(monkeypatch):
+    now, slept = [0.0], []
+
+    def sleep(seconds):
+        slept.append(round(1e3 * seconds, 6))
+        now[0] += seconds + (0.0005 if len(slept) == 1 else 0.0)  # the first one takes too long
+
+    monkeypatch.setattr(neptune_pressure_spark, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    batch = pa.record_batch({"seq": [0, 1, 2, 3, 4, 6, 12, 99]})
+    assert Sleeping(2).serve(batch) is batch
+    assert slept == [1, 0.5, 2, 3]  # numbers 2, 3, 4 and 6; none where the steps are over
+
+
+def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
+    @contextmanager
+    def session():
+        yield None
+
+    def made_up(session, batch, batches):
+        return [(s, 500 / s, 1000 / s) for s in STEPS[:-1]], SimpleNamespace(disorder=1), 3
+
+    monkeypatch.setattr(neptune_pressure_spark, "spark_session", session)
+    monkeypatch.setattr(neptune_pressure_spark, "staircase", made_up)
+    made = neptune_pressure_spark.backpressure_on_spark(False)
+    found = {m.measure.removeprefix("neptune/backpressure/spark/"): m for m in made}
+    assert (found["lost"].value, found["lost"].met) == (12, False)
+    assert (found["rate-error"].values, found["rate-error"].met) == ((0.5,) * 3, False)
+    assert found["exponent"].value == pytest.approx(-1)
+    assert found["step-3/3ms"].value == pytest.approx(500 / 3)

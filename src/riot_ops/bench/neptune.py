@@ -8,6 +8,7 @@ from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.neptune_compression import compression
 from riot_ops.bench.neptune_pressure import backpressure
+from riot_ops.bench.neptune_pressure_spark import backpressure_on_spark
 from riot_ops.bench.neptune_relay import local, processes
 from riot_ops.bench.neptune_relay_spark import spark
 from riot_ops.bench.neptune_scaling import scaling
@@ -67,7 +68,7 @@ EXPERIMENTS = (
         _ABOUT + " Here the relay is a worker behind a shuffle, which counts the messages. What stands for a buffer is "
         "a block, in which messages cross between workers and the JVM, and at most a micro-batch: both are swept over.",
         (*_relay("spark", "Relay on Spark"), *_buffers("spark", "Relay on Spark", r"50B/(?P<series>[a-z-]+)-")),
-        (46.0, 300.0),
+        (36.0, 300.0),
     ),
     Experiment(
         "neptune/compression",
@@ -109,7 +110,25 @@ EXPERIMENTS = (
                 "messages/s",
             ),
         ),
-        (28.0, 185.0),
+        (19.0, 185.0),
+    ),
+    Experiment(
+        "neptune/backpressure/spark",
+        "Back-pressure staircase on Spark",
+        backpressure_on_spark,
+        "The same behind a shuffle, with sleeps by the numbers of messages. Spark asks the source for the next "
+        "micro-batch once it is done with the one before: nothing waits between two of them, and the service holds "
+        "what a micro-batch costs.",
+        (
+            Figure(
+                "backpressure-spark",
+                "Source by the last stage's sleep, on Spark",
+                r"neptune/backpressure/spark/step-(?P<x>\d+)/.*",
+                "step: sleeps of 1, 2, 3, 2 and 1 ms",
+                "messages/s",
+            ),
+        ),
+        (18.0, 120.0),
     ),
     Experiment(
         "neptune/scaling",

@@ -19,7 +19,7 @@ from riot_ops.core.source import Split
 from riot_ops.dataflow import Dataflow
 from riot_ops.tasks.functions.batch_function import map_batches
 
-__all__ = ["Stairs", "backpressure", "staircase"]
+__all__ = ["Rates", "Stairs", "backpressure", "exponent", "followed", "staircase"]
 
 SIZE = 50
 #: How long the last stage sleeps per message, step after step, in ms.
@@ -29,6 +29,8 @@ STAIRS = Buffering(capacity=8 * SIZE, queue=32 * SIZE, flush_ms=1)
 #: Share of a step that belongs to the change of the rate.
 SETTLING = 0.3
 REPETITIONS = 3
+#: Of each step: its sleep, the source's rate, and the rate that the last stage could take.
+Rates = list[tuple[float, float, float]]
 
 
 @dataclass
@@ -57,7 +59,7 @@ class Stairs:
         self.serve(batch.num_rows)
         return batch
 
-    def rates(self) -> list[tuple[float, float, float]]:
+    def rates(self) -> Rates:
         """For each step with a sleep: its length, messages read per second, and ``1 / (sleep + service)``.
 
         The sleep is what it really took, the service what a message takes besides: the time for one where none sleeps.
@@ -114,7 +116,7 @@ def staircase(hold_s: float) -> tuple[Stairs, Received, int]:
     return stairs, sink, result.summary.buffered
 
 
-def exponent(rates: Sequence[tuple[float, float, float]]) -> float:
+def exponent(rates: Rates) -> float:
     """The power of the time per message that the source's rate goes with: the slope of their logarithms.
 
     NaN where a rate is 0, or all steps take the same.
@@ -130,7 +132,7 @@ def exponent(rates: Sequence[tuple[float, float, float]]) -> float:
 
 def backpressure(quick: bool) -> Iterator[Measure]:
     """Loss, order, rate against what the last stage could take, memory, recovery; of several runs."""
-    hold_s = 1.5 if quick else 10.0
+    hold_s = 1.0 if quick else 10.0
     runs = [staircase(hold_s) for _ in range(REPETITIONS)]
     how = f"steps of {', '.join(f'{s:g}' for s in STEPS)} ms per message, {hold_s:g} s each"
     lost = 0
@@ -139,7 +141,15 @@ def backpressure(quick: bool) -> Iterator[Measure]:
         lost += sum(n for _, n in stairs.sent) - found.messages + found.disorder
     at = "neptune/backpressure"
     yield Measure(f"{at}/lost", lost, "messages", f"lost or out of order, in all runs; {how}", 0, at_most=True)
-    rates = [stairs.rates() for stairs, _, _ in runs]
+    yield from followed(at, [stairs.rates() for stairs, _, _ in runs])
+    bound = STAIRS.room + STAIRS.capacity
+    yield _of(f"{at}/memory", [waited for _, _, waited in runs], "bytes", f"most that waited; {how}", bound)
+    told = "until the source is back at half of its rate, once the last stage sleeps no more"
+    yield _of(f"{at}/recovered", [stairs.recovered_s() for stairs, _, _ in runs], "s", told, 2 * hold_s)
+
+
+def followed(at: str, rates: Sequence[Rates]) -> Iterator[Measure]:
+    """How the source followed the last stage, of several runs."""
     for level, sleep in enumerate(STEPS[:-1]):
         wanted = median(one[level][2] for one in rates)
         told = f"source at a sleep of {sleep:g} ms; the last stage could take {wanted:,.0f}"
@@ -149,10 +159,6 @@ def backpressure(quick: bool) -> Iterator[Measure]:
     yield _of(f"{at}/rate-error", errors, "share", told, 0.2)
     told = "the source's rate goes with this power of sleep + service; thesis: inversely proportional"
     yield replace(_of(f"{at}/exponent", [exponent(one) for one in rates], "power", told), published=EXPONENT)
-    bound = STAIRS.room + STAIRS.capacity
-    yield _of(f"{at}/memory", [waited for _, _, waited in runs], "bytes", f"most that waited; {how}", bound)
-    told = "until the source is back at half of its rate, once the last stage sleeps no more"
-    yield _of(f"{at}/recovered", [stairs.recovered_s() for stairs, _, _ in runs], "s", told, 2 * hold_s)
 
 
 def _of(name: str, values: Sequence[float], unit: str, how: str, reach: float | None = None) -> Measure:
