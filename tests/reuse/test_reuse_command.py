@@ -327,7 +327,7 @@ def test_on_spark_one_that_was_killed_goes_on_where_it_was(tmp_path):
     assert sorted(map(exact, got.to_pylist())) == sorted(map(exact, alone.to_pylist()))
 
 
-def test_a_source_that_cannot_be_read_ends_it(tmp_path, readings):
+def test_what_fails_for_all_ends_it(tmp_path, readings):
     folder = tmp_path / "shared"
     server = ReuseServer(folder)
     request = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {}}

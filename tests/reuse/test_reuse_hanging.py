@@ -127,6 +127,7 @@ def test_nobody_comes_to_a_carrier_that_carries_to_nobody_any_more(shared):
 
 def test_what_is_closed_carries_nothing_more_though_a_sink_is_freed_later(shared):
     some = shared(patience_s=0.2)
+    some.backend._fragments["f0"].query.delay_s = 0.05  # so that there is something left when it is closed
     some.hang()
     until(lambda: some.backend._carriers.of["ada"].apart)
     within(some.manager.close)

@@ -127,7 +127,7 @@ def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(choose):
     for name in alive:
         users.manager.remove(name)
     assert users.backend.running() == set() and not users.backend._engine.steps
-    assert not users.backend._readings and not users.backend._labels and not users.backend._needs
+    assert not users.backend._readings.of and not users.backend._labels and not users.backend._needs
 
 
 @given(SEEDS)
@@ -267,20 +267,6 @@ def test_a_step_that_raises_ends_the_dataflows_that_use_it_and_no_others():
     for name in "abcd":
         users.manager.remove(name)
     assert users.backend.running() == set() and not users.backend._engine.broken
-
-
-def test_a_source_that_fails_ends_the_run_and_says_so_to_whoever_acts_next():
-    class Failing(ro.MemorySource):
-        def read(self, split):
-            raise ConnectorError("the broker is gone")
-
-    manager = ReuseManager(LocalBackend())
-    manager.submit(chain(A, name="a"), Failing(random_input(random.Random(0), 5)))
-    with pytest.raises(ConnectorError, match="broker is gone"):
-        manager.backend.run()
-    with pytest.raises(ConnectorError, match="broker is gone"):
-        manager.submit(chain(A, name="b"), random_input(random.Random(0), 5))
-    assert manager.names == ["a"]
 
 
 def test_files_are_written_in_epochs_and_are_of_one_dataflow(tmp_path):

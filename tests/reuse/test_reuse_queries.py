@@ -324,3 +324,58 @@ def test_a_state_is_taken_up_with_what_ran(opened, tmp_path):
     assert again.stats()["dataflows"]["bob"]["paused"] and again.stats()["records"]["in.0"] == 200, "it was read again"
     assert values(sinks["ada"], "t0") == [float(i) for i in range(101)] and values(sinks["bob"], "t1") == []
     again.close()
+
+
+class Sealed(ro.ParquetSink):
+    """Cannot be gone on with."""
+
+    sealed = False
+
+    def recover(self, batch_id):
+        if self.sealed:
+            raise OSError("no such bucket")
+        super().recover(batch_id)
+
+    def begin(self, overwrite):
+        self.recover(0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept"),
+    [(fault, kept) for fault in ("sink", "bind", "source") for kept in (True, False)] + [("query", True)],
+)
+def test_after_a_restart_what_cannot_go_on_is_nobody_elses_matter(tmp_path, monkeypatch, fault, kept):
+    source = Gated(ro.MemorySource(ROWS), tmp_path / "gate")
+    manager = ReuseManager(FakeSpark(tmp_path / "back", max_records=10), log=tmp_path / "log")
+    sinks = {name: Sealed(tmp_path / name) for name in ("ada", "bob")}
+    other = Gated(ro.MemorySource(ROWS[::-1]), tmp_path / "gate")
+    sources = {"ada": source, "bob": other}
+    for name, sink in sinks.items():
+        manager.submit(dataflow(name, (0, 100)), sources[name], sink)
+    manager.backend.kill()
+    manager._journal.close()
+    (tmp_path / "gate").touch()
+    sinks["ada"].sealed = fault == "sink"
+    if fault == "source":
+        sources["ada"].latest = sources["ada"].initial = lambda *args: 1 / 0
+
+    def rebind(name, flow):
+        if (name, fault) == ("ada", "bind"):
+            raise FileNotFoundError("ada.csv")
+        return sources[name], sinks[name]
+
+    backend = FakeSpark(tmp_path / ("back" if kept else "other"))
+    if fault == "query":
+        launch = backend._care._launch
+        monkeypatch.setattr(backend._care, "_launch", lambda one: launch(one) if one.name != "f0" else 1 / 0)
+    again = ReuseManager(backend, log=tmp_path / "log", rebind=rebind)
+    assert again.names == ["ada", "bob"]
+    until(lambda: len(values(sinks["bob"], "t0")) == 101)
+    until(lambda: again.stats()["failed"])
+    told = {"sink": "no such bucket", "bind": "ada.csv"}.get(fault, "ZeroDivisionError")
+    assert told in again.stats()["failed"].pop("ada") and not again.stats()["failed"].keys() - {"ada"}
+    assert again.pause("ada") == {}
+    again.resume("ada")
+    again.remove("ada")
+    assert again.backend.wait(10) and len(values(sinks["bob"], "t0")) == 101
+    again.close()

@@ -52,7 +52,7 @@ class Backend(Protocol):
         """Whether a step has seen no record yet."""
 
     def broken(self, step: str) -> bool:
-        """Whether a step has failed and gives nothing more: whoever comes gets one of its own."""
+        """Whether a step, or its source, has failed and gives nothing more: whoever comes gets one of its own."""
 
     def running(self) -> set[str]:
         """The steps that run."""
@@ -63,7 +63,8 @@ class Backend(Protocol):
     def taking_up(self) -> AbstractContextManager[None]:
         """Around the additions of dataflows that ran before a restart, with the steps that they had.
 
-        What a back end keeps of those goes on; at the end of this, what nobody has taken up goes.
+        What a back end keeps of those goes on; at the end of this, what nobody has taken up goes. A source or sink that
+        cannot be opened again fails as one does that was there: it is the matter of its dataflow alone.
         """
 
     def close(self) -> None:
@@ -109,7 +110,10 @@ def take_back(backend: Backend, coming: Sequence[Coming]) -> None:
 
 
 class NullBackend:
-    """Runs nothing, but keeps books of the fragments that queries would be: to see what sharing saves."""
+    """Runs nothing, but keeps books of the fragments that queries would be: to see what sharing saves.
+
+    As it opens no source and no sink, nothing fails in it.
+    """
 
     reads = False
 

@@ -38,7 +38,8 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 def check_seconds(name: str, value: Any, zero: bool = False) -> None:
     """Raise where a parameter is not a time that one can wait; it may be zero where that is said."""
     allowed = f"must be {'>=' if zero else '>'} 0 and at most {MOST_SECONDS:g} seconds"
-    if isinstance(value, bool) or not isinstance(value, Real):
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number:
         raise ConfigError(f"{name} {allowed}, got {short(value)}")
     if not 0 <= float(value) <= MOST_SECONDS or not (value or zero):
         raise ConfigError(f"{name} {allowed}, got {value}")

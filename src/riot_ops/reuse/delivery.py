@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from riot_ops.runtime.binding import end_sinks
 from riot_ops.runtime.claim import Claim
 
 __all__ = ["Delivery"]
+
+_log = logging.getLogger("riot_ops")
 
 
 class Delivery:
@@ -38,17 +41,21 @@ class Delivery:
         The epoch that it goes on with; by default it begins.
     durable : bool, default False
         Whether what is committed is on disk before :meth:`commit` returns.
+    again : bool, default False
+        Whether the dataflow ran before a restart: a sink that cannot begin then counts as one that has failed since.
 
     Raises
     ------
     ConnectorError
-        Where a sink cannot begin, or somebody else writes to its folder.
+        Where somebody else writes to the folder of a sink. Where one cannot begin, what it raises.
     """
 
-    def __init__(self, submission: Submission, epoch: int | None = None, durable: bool = False) -> None:
+    def __init__(
+        self, submission: Submission, epoch: int | None = None, durable: bool = False, again: bool = False
+    ) -> None:
         self._submission = submission
         self._durable = durable
-        self._claim = Claim(folder for sink in submission.sinks.values() for folder in sink.folders())
+        self._claim = Claim(())
         self.failures: list[Exception] = []
         self.lost: Counter[str] = Counter()
         self.rows = 0
@@ -60,15 +67,36 @@ class Delivery:
         #: By stream, the records of the epoch that are counted as lost; all sinks of a stream get the same.
         self._missed: Counter[str] = Counter()
         try:
-            for name, sink in submission.sinks.items():
+            wrong = self._begun(epoch, again)
+        except BaseException:
+            self.halt()
+            raise
+        for name, error in wrong.items():
+            _log.warning("the dataflow %r goes on without its sink %r: %s", submission.name, name, error)
+            self._fail(name, error)
+
+    def _begun(self, epoch: int | None, again: bool) -> dict[str, Exception]:
+        """Have all sinks begin, or go on with an epoch; returns what went wrong with those that were there before."""
+        sinks = self._submission.sinks
+        try:
+            self._claim = Claim(folder for sink in sinks.values() for folder in sink.folders())
+        except Exception as error:  # a user's store, whatever it raises
+            if not again:
+                raise
+            return dict.fromkeys(sinks, error)
+        wrong: dict[str, Exception] = {}
+        for name, sink in sinks.items():
+            try:
                 if epoch is None:
                     sink.begin(False)
                 else:
                     sink.recover(epoch)
                 self._open(name)
-        except BaseException:
-            self._claim.release()
-            raise
+            except Exception as error:  # as above
+                if not again:
+                    raise
+                wrong[name] = error
+        return wrong
 
     @property
     def over(self) -> bool:
@@ -157,10 +185,11 @@ class Delivery:
 
     def _fail(self, name: str, error: Exception) -> None:
         self.failures.append(error)
-        self._writers.pop(name).abort()
-        for stream, rows in self._got.pop(name).items():
-            if (more := rows - self._missed[stream]) > 0:  # another sink may have lost them already
-                self.lost[stream] += more
-                self._missed[stream] += more
+        if (writer := self._writers.pop(name, None)) is not None:
+            writer.abort()
+            for stream, rows in self._got.pop(name).items():
+                if (more := rows - self._missed[stream]) > 0:  # another sink may have lost them already
+                    self.lost[stream] += more
+                    self._missed[stream] += more
         if self._submission.on_failure == "stop":
             self.end()

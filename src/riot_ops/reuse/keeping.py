@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from riot_ops.core.errors import StateError
 from riot_ops.core.paths import local_path
 from riot_ops.reuse.outlet import Mark
-from riot_ops.reuse.readings import Reading
+from riot_ops.reuse.reading import Reading
 from riot_ops.runtime.checkpoint import Checkpoint, Saved
 from riot_ops.runtime.claim import Claim
 
@@ -87,7 +86,7 @@ class Keeping:
         except BaseException:
             self._claim.release()
             raise
-        self._pending: tuple[Saved, Moment, dict[str, Mark], Callable[[Mapping[str, Any]], None]] | None = None
+        self._pending: tuple[Saved, Moment, dict[str, Mark], Callable[[], None]] | None = None
 
     # -- going on ----------------------------------------------------------------------------------
 
@@ -102,6 +101,10 @@ class Keeping:
     def state(self) -> Mapping[str, bytes]:
         """Snapshots by step."""
         return self._saved.state
+
+    def readings(self) -> dict[str, str]:
+        """By running step that takes records of a source, the name of its reading."""
+        return {s: name for name, one in self.moment.readings.items() for steps in one.readers.values() for s in steps}
 
     def place(self, reading: Reading) -> None:
         """Have a reading go on where one was that the same steps read."""
@@ -123,16 +126,19 @@ class Keeping:
         readings: Mapping[str, Reading],
         state: dict[str, bytes],
         marks: Mapping[str, Mark | None],
-        then: Callable[[Mapping[str, Any]], None],
+        then: Callable[[], None],
     ) -> None:
-        """Keep a moment as soon as all marks are there, and then call ``then`` with where the sources stood."""
+        """Keep a moment as soon as all marks are there, and then call ``then``."""
         there = {name: mark for name, mark in marks.items() if mark is not None}
         if self._pending is not None or len(there) < len(marks):
             return
+        offsets = {}
         for name, one in readings.items():
+            if one.offset is None:
+                continue  # whoever goes on has to begin it as well
+            offsets[name] = one.offset
             readers = {member: sorted(steps) for member, steps in one.readers.items()}
             moment.readings[name] = ReadingKept(readers, dict(one.next), one.rows)
-        offsets = {name: one.offset for name, one in readings.items()}
         self._pending = Saved(self._saved.epoch + 1, False, offsets, {}, state), moment, there, then
         self.settle()
 
@@ -148,7 +154,7 @@ class Keeping:
         saved.flow = msgspec.to_builtins(moment)
         self._checkpoint.write(saved)
         self._saved, self.moment, self._pending = saved, moment, None
-        then(saved.offsets)
+        then()
         return True
 
     def close(self) -> None:

@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from riot_ops.core.source import Offset
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.backend import Coming
@@ -23,13 +22,16 @@ from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
 from riot_ops.reuse.outlet import Limits, Outlet
 from riot_ops.reuse.outlets import Outlets
 from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.readings import Reading, check_consumed, opened, readings
+from riot_ops.reuse.reading import Reading, Readings, Wanted
 from riot_ops.reuse.shared import Addition, Removal, Rest
-from riot_ops.reuse.submission import Submission, check_replayable
+from riot_ops.reuse.submission import check_replayable
 from riot_ops.reuse.turning import LONGEST_IDLE, Turning
 from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["LocalBackend"]
+
+#: What has been opened for dataflows that come: readings by key, and of each which it needs, and its outlet.
+Begun = tuple[dict[str, Reading], list[Wanted], list[Outlet]]
 
 
 class LocalBackend(Turning):
@@ -86,7 +88,7 @@ class LocalBackend(Turning):
         super().__init__()
         self.batch_size = batch_size
         self.epoch_s = epoch_s
-        self._readings: dict[str, Reading] = {}
+        self._readings = Readings()
         self._outlets = Outlets(Limits() if limits is None else limits, durable=folder is not None)
         self._keeping = None if folder is None else Keeping(folder)
         self._again: list[Coming] | None = None
@@ -108,13 +110,15 @@ class LocalBackend(Turning):
     # -- actions -----------------------------------------------------------------------------------
 
     def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
-        with self.between():
-            if self._again is not None:
-                self._again += coming
-                return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
-            self._check(coming)
-            firsts = self._extend(coming, {})
+        if self._again is not None:
+            self._again += coming
+            return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
+        # before anybody waits: it may take long
+        with self._begun(coming) as begun, self.between():
+            firsts = self._extend(coming, begun)
             try:
+                if self._engine.broken:  # what they share may have failed while their sinks began
+                    self._deliver(self._engine.process({}))
                 if self._keeping is not None:
                     self._commit()
             except BaseException:
@@ -123,40 +127,50 @@ class LocalBackend(Turning):
                 raise
             return firsts
 
-    def _check(self, coming: Sequence[Coming]) -> None:
-        """Raise where what comes would read apart from others what only one may."""
-        submissions = [submission for _, submission in coming]
-        needed = {name: (of, merging) for one in submissions for name, _, of, merging in readings(one).values()}
-        new = {name: opened(name, *how).source for name, how in needed.items() if name not in self._readings}
-        known = ((name, reading.source) for name, reading in self._readings.items())
-        check_consumed(new, known, submissions, (outlet.submission for outlet in self._outlets.of.values()))
+    @contextmanager
+    def _begun(self, coming: Sequence[Coming], epochs: Mapping[str, int | None] | None = None) -> Iterator[Begun]:
+        """Open sources and sinks of dataflows, some of which go on with an epoch; let go of them where that is it."""
+        outlets: list[Outlet] = []
+        fresh: dict[str, Reading] = {}
+        kept = None if epochs is None else {} if self._keeping is None else self._keeping.readings()
+        try:
+            if self._keeping is not None:
+                for _, submission in coming:
+                    check_replayable(submission, "a back end with a folder")
+            fresh, wanted = self._readings.begun(coming, (one.submission for one in self._outlets.of.values()), kept)
+            for _, submission in coming:
+                outlets.append(self._outlets.begun(submission, (epochs or {}).get(submission.name), epochs is not None))
+            yield fresh, wanted, outlets
+        except BaseException:
+            for outlet in outlets:
+                if self._outlets.of.get(outlet.submission.name) is not outlet:
+                    outlet.delivery.halt()
+            for key, reading in fresh.items():
+                if self._readings.of.get(key) is not reading:
+                    reading.close()
+            raise
 
-    def _extend(self, coming: Sequence[Coming], epochs: Mapping[str, int | None]) -> list[dict[str, int]]:
-        """Have dataflows, some of which go on with an epoch of their sinks."""
-        begun: dict[str, Reading] = {}
+    def _extend(self, coming: Sequence[Coming], begun: Begun) -> list[dict[str, int]]:
+        """Have dataflows with what has been opened for them."""
+        fresh, wanted, outlets = begun
         with ExitStack() as undo:
             found = []
-            for addition, submission in coming:
-                if self._keeping is not None:
-                    check_replayable(submission, "a back end with a folder")
+            for (addition, submission), needs, outlet in zip(coming, wanted, outlets, strict=True):
                 steps = placed_steps(submission.flow, addition.placed)
-                fresh = {step.id for step in addition.new}
-                for name, _, members, merging in readings(submission).values():
-                    if name not in self._readings and name not in begun:
-                        begun[name] = opened(name, members, merging)
-                added = {s.id: s for s, n, _ in steps if addition.placed[n] in fresh and not self._engine.has(s.id)}
+                new = {step.id for step in addition.new}
+                added = {s.id: s for s, n, _ in steps if addition.placed[n] in new and not self._engine.has(s.id)}
                 self._engine.extend(list(added.values()))
                 undo.callback(self._engine.drop, added)
-                outlet = self._outlets.open(submission, epochs.get(submission.name))
-                found.append((addition, submission, steps, outlet))
-                undo.callback(self._outlets.forget, submission.name)
+                found.append((addition, steps, needs, outlet))
             undo.pop_all()
-            # from here on nothing fails
-            self._readings |= begun
-            return [self._known(*one) for one in found]
+        # from here on nothing fails
+        self._readings.of |= fresh
+        for outlet in outlets:
+            self._outlets.take(outlet)
+        return [self._known(*one) for one in found]
 
     def _known(
-        self, addition: Addition, submission: Submission, steps: list[tuple[Step, str, str]], outlet: Outlet
+        self, addition: Addition, steps: list[tuple[Step, str, str]], wanted: Wanted, outlet: Outlet
     ) -> dict[str, int]:
         """Note what a dataflow needs, and what is for it."""
         fresh = {step.id for step in addition.new}
@@ -172,15 +186,11 @@ class LocalBackend(Turning):
         for new in addition.new:
             above = (self._origins[one] for one in new.inputs)
             self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
-        first = {}
-        for node, (name, member, _, _) in readings(submission).items():
-            self._readings[name].readers[member].add(addition.placed[node])
-            first[node] = self._readings[name].next[member]
-        for stream in submission.routes:
+        for stream in outlet.submission.routes:
             if stream != ERRORS_STREAM:
                 self._ends.setdefault(addition.placed[stream], []).append((outlet, stream))
                 outlet.wanted.append((self._ends, addition.placed[stream]))
-        return first
+        return self._readings.take(addition.name, addition.placed, wanted)
 
     def reduce(self, removal: Removal) -> None:
         with self.between():
@@ -202,12 +212,7 @@ class LocalBackend(Turning):
             self._engine.resting = (self._engine.resting - stopped) | removal.rested
             self._engine.broken = {s: e for s, e in (self._engine.broken or {}).items() if s in self._needed}
             self._flushed -= stopped
-            for name, reading in list(self._readings.items()):
-                for steps in reading.readers.values():
-                    steps -= stopped
-                if not reading.steps():
-                    reading.source.close()
-                    del self._readings[name]
+            self._readings.drop(removal.name, stopped)
 
     def settled(self, name: str) -> None:
         pass  # what takes long has a thread of its own
@@ -222,13 +227,12 @@ class LocalBackend(Turning):
             self._engine.resting = resting | rest.steps if rest.paused else resting - rest.steps
             self._engine.resting |= set(self._engine.broken or ())
             try:
-                if not rest.paused and any(reading.ended for reading in self._readings.values()):
+                if not rest.paused and any(reading.ended for reading in self._readings.of.values()):
                     self._end()
             except BaseException:
                 outlet.paused, self._engine.resting = before
                 raise
-            wanted = readings(outlet.submission)
-            return {node: self._readings[name].next[member] for node, (name, member, _, _) in wanted.items()}
+            return self._readings.next(rest.name)
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         pass  # there is one engine
@@ -246,16 +250,17 @@ class LocalBackend(Turning):
 
     def _take_up(self, again: list[Coming]) -> None:
         """Let all go on that was kept; what was not begins."""
+        names = [submission.name for _, submission in again]
+        places = {} if self._keeping is None else {name: self._keeping.dataflow(name) for name in names}
+        with self._begun(again, {name: epoch for name, (epoch, _) in places.items()}) as begun:
+            self._extend(again, begun)
         if self._keeping is None:
-            self._extend(again, {})
             return
         kept = self._keeping.moment
-        places = {submission.name: self._keeping.dataflow(submission.name) for _, submission in again}
-        self._extend(again, {name: epoch for name, (epoch, _) in places.items()})
         for name, (_, rows) in places.items():
             self._outlets.of[name].delivery.rows = rows
         self._engine.restore(self._keeping.state)
-        for reading in self._readings.values():
+        for reading in self._readings.of.values():
             self._keeping.place(reading)
         self._taken = {step: n for step, n in kept.taken.items() if step in self._origins}
         self._flushed = {*kept.flushed} & self._origins.keys()
@@ -278,15 +283,15 @@ class LocalBackend(Turning):
 
         ``spared`` are records that steps would have taken besides, had each dataflow its own.
 
-        ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
-        records that some sink did not get, or had not committed when it failed; ``slow`` are the bytes that wait for
-        sinks that do not keep up.
+        ``rows`` are the records that they got; ``failed`` tells of each dataflow what went wrong with its sources,
+        steps or sinks; ``dropped`` counts by stream the records that some sink did not get, or had not committed when
+        it failed; ``slow`` are the bytes that wait for sinks that do not keep up.
         """
         with self._lock:
             return {
                 "fragments": min(1, len(self._origins)),
                 "idle": 0,
-                "readings": len(self._readings),
+                "readings": len(self._readings.of),
                 "messages": self._messages,
                 "spared": self._spared,
                 "records": dict(self._taken),
@@ -301,7 +306,7 @@ class LocalBackend(Turning):
         with self.turning():
             if self._keeping is not None:
                 self._keeping.settle()
-            moved = [self._read(reading) for reading in list(self._readings.values())]
+            moved = [self._read(reading) for reading in list(self._readings.of.values())]
             if time.monotonic() - self._committed >= self.epoch_s:
                 self._commit()
             return any(moved)
@@ -310,16 +315,26 @@ class LocalBackend(Turning):
         if reading.ended or reading.steps() <= self._engine.resting:
             return False
         before, rows = reading.offset, reading.rows
-        for inputs in reading.read(self.batch_size):
+        for inputs in reading.read(self.batch_size, whole=self._keeping is not None):
             self._deliver(self._engine.process(inputs))
         self._messages += reading.rows - rows
         if reading.ended:
             self._end()
+        if reading.failure is not None:
+            self._lose(reading, reading.failure)
         return reading.ended or reading.offset != before
+
+    def _lose(self, reading: Reading, error: Exception) -> None:
+        """Nothing more comes of a source: to those who read it that is as if a step of theirs had raised."""
+        steps = reading.steps()
+        self._engine.broken = {**(self._engine.broken or {}), **dict.fromkeys(steps, error)}
+        self._engine.resting |= steps
+        self._deliver(self._engine.process({}))
+        self._commit()
 
     def _end(self) -> None:
         """Let those steps give what they hold whose sources have all ended."""
-        ended = set().union(*(reading.steps() for reading in self._readings.values() if reading.ended))
+        ended = self._readings.ended()
         over = {s for s, above in self._origins.items() if above <= ended} - self._flushed - self._engine.resting
         self._flushed |= over
         self._deliver(self._engine.process({}, flush=over))
@@ -346,8 +361,9 @@ class LocalBackend(Turning):
     def _commit(self) -> None:
         self._outlets.commit()
         self._committed = time.monotonic()
+        stood = self._readings.stood(kept=self._keeping is not None)
         if self._keeping is None:
-            self._forget({name: reading.offset for name, reading in self._readings.items()})
+            self._readings.forget(stood)
             return
         for step, known in self._engine.states.items():
             if step not in self._snapshots:
@@ -357,42 +373,27 @@ class LocalBackend(Turning):
         )
         state = {step: self._snapshots[step] for step in self._engine.states}
         marks = {name: outlet.mark() for name, outlet in self._outlets.of.items()}
-        self._keeping.take(moment, self._readings, state, marks, self._forget)
-
-    def _forget(self, offsets: Mapping[str, Offset]) -> None:
-        """Let sources go on without what is before."""
-        for name, offset in offsets.items():
-            if name in self._readings:
-                self._readings[name].source.commit(offset)
+        self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood))
 
     # -- running -----------------------------------------------------------------------------------
 
     def idle(self) -> bool:
         """Whether all sources have ended, or rest."""
         with self._lock:
-            return all(r.ended or r.steps() <= self._engine.resting for r in self._readings.values())
+            return all(r.ended or r.steps() <= self._engine.resting for r in self._readings.of.values())
 
     def close(self) -> None:
-        """Commit what there is, and end all sinks and sources."""
+        """Commit what there is, and end all sinks and sources; with a folder keep it, and leave sinks as they are."""
         self.stop()
-        with self._lock:
-            try:
-                if self._keeping is None:
-                    self._outlets.end()
-                else:
-                    self._halt(self._keeping)
-            finally:
-                while self._readings:
-                    self._readings.popitem()[1].source.close()
-
-    def _halt(self, keeping: Keeping) -> None:
-        """Keep what there is, and let go of sinks as they are."""
-        try:
+        with self._lock, ExitStack() as ending:
+            ending.callback(self._readings.close)
+            if self._keeping is None:
+                self._outlets.end()
+                return
+            ending.callback(self._keeping.close)
+            ending.callback(self._outlets.halt)
             if self._broken is None:
                 self._commit()
                 until = time.monotonic() + self._outlets.limits.patience_s
-                while not keeping.settle() and time.monotonic() < until:
+                while not self._keeping.settle() and time.monotonic() < until:
                     time.sleep(LONGEST_IDLE)
-        finally:
-            self._outlets.halt()
-            keeping.close()

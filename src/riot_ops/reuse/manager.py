@@ -20,13 +20,14 @@ from riot_ops.reuse.backend import Backend, Coming, NullBackend, take_back
 from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog, Journal
+from riot_ops.reuse.missing import Rebind
 from riot_ops.reuse.past import past
 from riot_ops.reuse.picture import running_graph
 from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_short, in_words
 from riot_ops.reuse.request import Request, checked
 from riot_ops.reuse.saving import Savings
 from riot_ops.reuse.shared import Removal, Shared
-from riot_ops.reuse.state import Rebind, as_before, dataflows_of, state_of
+from riot_ops.reuse.state import as_before, dataflows_of, state_of
 from riot_ops.reuse.submission import Submission, described
 from riot_ops.reuse.warm import check_past
 
@@ -50,7 +51,8 @@ class ReuseManager:
     functions : mapping of str to function, optional
         The functions of dataflows in the log or in a saved state, as for :meth:`riot_ops.Dataflow.from_json`.
     rebind : function, optional
-        ``rebind(name, flow)`` gives sources and sinks of a dataflow that is taken up again.
+        ``rebind(name, flow)`` gives sources and sinks of a dataflow that is taken up again. One of which they cannot be
+        opened gets nothing, and ``stats()`` says why; the others go on.
     clock : function, default time.monotonic
         The time in seconds, for what is saved per second.
 
@@ -88,9 +90,8 @@ class ReuseManager:
             raise ConfigError(f"policy must be {', '.join(POLICIES)}, got {policy!r}{did_you_mean(policy, POLICIES)}")
         self.backend: Backend = NullBackend() if backend is None else backend
         self.policy = policy
-        self._functions = functions or {}
-        self._rebind = rebind
         self._shared = Shared()
+        self._again = functions or {}, rebind, self.backend.reads
         #: The dataflows in the order in which they came.
         self._flows: dict[str, Submission] = {}
         self._lock = threading.RLock()
@@ -139,8 +140,8 @@ class ReuseManager:
             ahead of it waits in files. ``drop_oldest``: what has waited longest is dropped, and counted. ``block``: the
             others wait for it; but not for sinks that take nothing any more.
         on_failure : "detach" or "stop", default "detach"
-            What happens when a sink fails, or a step raises. ``detach``: that branch gets nothing more, its others go
-            on. ``stop``: all of its sinks end.
+            What happens when a sink fails, a step raises or a source cannot be read. ``detach``: that branch gets
+            nothing more, its others go on. ``stop``: all of its sinks end.
         flag_warm : bool, default False
             Whether its sinks get, in place of each stream ``NAME``, a stream ``NAME.warm`` with one more field,
             ``warm``: false until all windows above have been filled with what came since ``first``. What is warm rests
@@ -272,8 +273,8 @@ class ReuseManager:
         """By sink of a dataflow, the running step that feeds it."""
         with self._lock:
             self._known(name)
-            placed = self._shared.placed[name]
-            return {n: s for n, s in placed.items() if self._shared.steps[s].piece.kind == "sink"}
+            shared = self._shared
+            return {n: s for n, s in shared.placed[name].items() if shared.steps[s].piece.kind == "sink"}
 
     def stats(self) -> dict[str, Any]:
         """What runs, what it would be without sharing, and what the back end tells.
@@ -299,14 +300,13 @@ class ReuseManager:
         """The same as an SVG picture."""
         return svg(*self._picture())
 
+    _repr_svg_ = svg
+
     def _picture(self) -> tuple[Graph, dict[str, str], str]:
         with self._lock:
             stats = self.stats()
             saving = self._savings.look(self._shared, stats)
             return *running_graph(self._shared, saving), in_short(stats, saving)
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
 
     def __repr__(self) -> str:
         return f"<ReuseManager: {len(self._flows)} dataflows, {len(self._shared.steps)} steps>"
@@ -328,8 +328,7 @@ class ReuseManager:
             if self._flows:
                 raise ConfigError(f"a state is restored before anything runs, but {len(self._flows)} dataflows do")
             dataflows = dataflows_of(state, self.policy)
-            coming = self._as_before(dataflows)
-            if not coming:
+            if not (coming := as_before(dataflows, self._shared, *self._again, whole=True)):
                 return
             books = copy.deepcopy(self._shared)  # which are empty
             try:
@@ -343,9 +342,6 @@ class ReuseManager:
             except BaseException:
                 self._shared, self._flows = books, {}
                 raise
-
-    def _as_before(self, dataflows: Iterable[Mapping[str, Any]]) -> list[Coming]:
-        return as_before(dataflows, self._shared, self._functions, self._rebind, self.backend.reads)
 
     def _take_up(self, coming: Sequence[Coming], paused: Iterable[str]) -> None:
         """Have dataflows go on with the steps that they had."""
@@ -366,11 +362,10 @@ class ReuseManager:
         """Bring books and back end to where the log ends."""
         before = past(log.actions)
         self._shared.taken(before.steps)
-        self._take_up(self._as_before(before.dataflows.values()), before.paused)
+        self._take_up(as_before(before.dataflows.values(), self._shared, *self._again), before.paused)
         if before.woken is not None:
             self.backend.rest(self._shared.rest(before.woken, False))
-        lost = self.backend.running() - set(self._shared.steps)
-        if lost:
+        if lost := self.backend.running() - set(self._shared.steps):
             self.backend.reduce(Removal("", tuple(sorted(lost))))
         if before.outcome is not None:
             log.note(before.outcome)

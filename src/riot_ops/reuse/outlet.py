@@ -62,7 +62,7 @@ class Outlet:
     limits : Limits
     ready : deque
         Where it stands while something waits to be written by the thread of all.
-    epoch, durable
+    epoch, durable, again
         As for a delivery.
     """
 
@@ -73,8 +73,9 @@ class Outlet:
         ready: deque[Outlet],
         epoch: int | None = None,
         durable: bool = False,
+        again: bool = False,
     ) -> None:
-        self.delivery = Delivery(submission, epoch, durable)
+        self.delivery = Delivery(submission, epoch, durable, again)
         self.paused = False
         #: Where it is noted what it wants: the table, and the key in it.
         self.wanted: list[tuple[dict[str, list[tuple[Outlet, str]]], str]] = []

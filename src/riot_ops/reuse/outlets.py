@@ -22,7 +22,7 @@ __all__ = ["Outlets"]
 class Outlets:
     """The outlets of a back end, and the threads that write.
 
-    All is called by the thread that runs the steps, or while that waits.
+    All but :meth:`begun` is called by the thread that runs the steps, or while that waits.
     """
 
     def __init__(self, limits: Limits, durable: bool = False) -> None:
@@ -38,16 +38,16 @@ class Outlets:
         self._thread: threading.Thread | None = None
         self._at: tuple[Outlet, float] | None = None
 
-    def open(self, submission: Submission, epoch: int | None = None) -> Outlet:
-        """An outlet for a dataflow, which may go on with an epoch; raises where a sink cannot begin."""
-        outlet = self.of[submission.name] = Outlet(submission, self.limits, self.ready, epoch, self.durable)
-        self._failed.pop(submission.name, None)
-        self._dropped.pop(submission.name, None)
-        return outlet
+    def begun(self, submission: Submission, epoch: int | None = None, again: bool = False) -> Outlet:
+        """An outlet for a dataflow, which may go on with an epoch; raises where a sink of a new one cannot begin."""
+        return Outlet(submission, self.limits, self.ready, epoch, self.durable, again)
 
-    def forget(self, name: str) -> None:
-        """The dataflow has not come after all."""
-        self.of.pop(name).delivery.halt()
+    def take(self, outlet: Outlet) -> None:
+        """The dataflow has come."""
+        name = outlet.submission.name
+        self.of[name] = outlet
+        self._failed.pop(name, None)
+        self._dropped.pop(name, None)
 
     def close(self, name: str) -> Outlet | None:
         """The dataflow has ended: its sinks end when they have what is theirs, and nobody waits for slow ones."""

@@ -1,74 +1,23 @@
-"""Sources that are read once, whoever wants their records."""
+"""Which sources are one, whoever reads them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Source
-from riot_ops.graph.graph import Graph
-from riot_ops.kernels.arrow import int_column
 from riot_ops.reuse.identity import alone
 from riot_ops.reuse.submission import Submission
-from riot_ops.runtime.merging import merged
 
-__all__ = ["Reading", "check_consumed", "opened", "readings"]
-
-
-class Reading:
-    """A source, or several as one log, that is being read.
-
-    Attributes
-    ----------
-    readers : dict of str to set of str
-        By source in it, the running steps that its records go to.
-    next : dict of str to int
-        By source in it, the number of its next message.
-    rows : int
-        Records read so far.
-    ended : bool
-        Whether no record will come any more.
-    """
-
-    def __init__(self, name: str, source: Source, members: list[str]) -> None:
-        self.name = name
-        self.source = source
-        self.offset = source.initial()
-        self.readers: dict[str, set[str]] = {member: set() for member in members}
-        self.next = dict.fromkeys(members, 0)
-        self.rows = 0
-        self.ended = False
-
-    def steps(self) -> set[str]:
-        """The running steps that read it."""
-        return set().union(*self.readers.values())
-
-    def read(self, most: int) -> Iterator[dict[str, list[pa.RecordBatch]]]:
-        """What there is, up to so many records, by running step; at the end the offset has moved."""
-        end = self.source.latest(self.offset, most)
-        if end == self.offset:
-            self.ended = self.source.finished(end)
-            return
-        for split in self.source.splits(self.offset, end, 1):
-            for inputs in self.source.inputs(self.name, split):
-                for member, batches in inputs.items():
-                    for batch in batches:
-                        self.rows += batch.num_rows
-                        if batch.num_rows:
-                            self.next[member] = int(np.max(int_column(batch.column("seq")))) + 1
-                yield {step: batches for member, batches in inputs.items() for step in self.readers[member]}
-        self.offset = end
+__all__ = ["check_consumed", "readings"]
 
 
 def readings(submission: Submission) -> dict[str, tuple[str, str, Mapping[str, Source], str]]:
     """For each source node of a dataflow: which reading it needs, which source in that it is, and how that is made.
 
-    Equal names are equal readings; what comes last is what :func:`opened` takes.
+    Equal names are equal readings; what comes last is what a :class:`~riot_ops.reuse.reading.Reading` takes.
     """
     keys = {node: _key(source) for node, source in submission.sources.items()}
     merging = submission.flow.merging
@@ -77,14 +26,6 @@ def readings(submission: Submission) -> dict[str, tuple[str, str, Mapping[str, S
     name = json.dumps([merging, *keys.values()])
     members = {str(place): source for place, source in enumerate(submission.sources.values())}
     return {node: (name, str(place), members, merging) for place, node in enumerate(keys)}
-
-
-def opened(name: str, members: Mapping[str, Source], merging: str) -> Reading:
-    """A reading from its beginning."""
-    if merging == "arrival":
-        return Reading(name, members[name], [name])
-    [source] = merged(Graph("reading", merging=merging), members).values()
-    return Reading(name, source, list(members))
 
 
 def check_consumed(

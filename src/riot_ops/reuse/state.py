@@ -11,15 +11,13 @@ from riot_ops.core.errors import ConfigError, short
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.identity import Piece
+from riot_ops.reuse.missing import Rebind, bound_again
 from riot_ops.reuse.shared import Shared
-from riot_ops.reuse.submission import CHOICES, Submission, described, submitted
+from riot_ops.reuse.submission import CHOICES, Submission, described
 
-__all__ = ["Rebind", "as_before", "dataflows_of", "state_of"]
+__all__ = ["as_before", "dataflows_of", "state_of"]
 
 FORMAT = "riot_ops.reuse/1"
-
-#: Gives sources and sinks to a dataflow that is taken up again: what was passed to ``submit``.
-Rebind = Callable[[str, Dataflow], tuple[Any, Any]]
 
 #: What a dataflow of a state tells, and of which type it is.
 FIELDS = {"name": str, "flow": dict, "placed": dict, "paused": bool} | dict.fromkeys(CHOICES, str)
@@ -68,8 +66,12 @@ def as_before(
     functions: Mapping[str, Callable[..., Any]],
     rebind: Rebind | None,
     reads: bool,
+    whole: bool = False,
 ) -> list[Coming]:
-    """Dataflows with the steps that they had, for books in which they are not yet."""
+    """Dataflows with the steps that they had, for books in which they are not yet.
+
+    One whose sources and sinks are not to be had gets nothing, or, where the ``whole`` is asked for, what that raises.
+    """
     submissions: dict[str, Submission] = {}
     steps: dict[str, Mapping[str, Piece]] = {}
     at = {}
@@ -77,8 +79,7 @@ def as_before(
         name, choices = what["name"], {choice: what[choice] for choice in CHOICES}
         flow = Dataflow.from_dict(what["flow"], functions)
         _check_placed(name, flow, what["placed"])
-        sources, sinks = rebind(name, flow) if rebind is not None else (None, None)
-        submissions[name], steps[name] = submitted(name, flow, sources, sinks, reads, **choices)
+        submissions[name], steps[name] = bound_again(name, flow, rebind, reads, whole, **choices)
         at[name] = what["placed"]
     return [(one, submissions[one.name]) for one in shared.additions(steps, at=at)]
 

@@ -58,7 +58,7 @@ class Turning(ABC):
 
     @property
     def error(self) -> BaseException | None:
-        """Why nothing moves any more: a source could not be read."""
+        """Why nothing moves any more: something failed that is of all dataflows, such as the disk of the back end."""
         return self._broken
 
     def run(self) -> None:

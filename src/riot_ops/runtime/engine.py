@@ -112,11 +112,17 @@ class Engine:
         ending = flush if isinstance(flush, Collection) else self.states if flush else ()
         for step in self.steps:
             if step.id in self.resting:
+                if isinstance(step.operator, Intake):
+                    inputs = {**inputs, step.id: []}
                 continue
             if isinstance(step.operator, Intake):  # what it lets through takes the place of what came in
-                given = inputs.get(step.id, [])
-                inputs = {**inputs, step.id: self._run(step, given)}
-                made[step.id + BEATS] = step.operator.heartbeats(given)
+                given, passed = inputs.get(step.id, []), list[Any]()
+                try:
+                    passed = self._run(step, given)
+                    made[step.id + BEATS] = step.operator.heartbeats(given)
+                except Exception as error:
+                    self._broke(step, error)
+                inputs = {**inputs, step.id: passed}
                 continue
             reads = [[b for b in self._reads(step, stream, inputs, made) if b.num_rows] for stream in step.inputs]
             batches = [b for given in reads for b in given]
@@ -139,14 +145,7 @@ class Engine:
                 if time is not None:
                     time.ended()
             except Exception as error:
-                error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
-                if self.failing is not None:
-                    self.failing(step.id, error)
-                if self.broken is None:
-                    raise
-                self.broken[step.id] = error
-                self.resting.add(step.id)
-                self._dead[step.id].take()
+                self._broke(step, error)
                 continue
             made[step.id] = [b for b in out if b.num_rows]
         finish(draft for _, draft in self._drafts)
@@ -171,6 +170,17 @@ class Engine:
         if stream not in inputs or (self.entries is not None and step.id not in self.entries.get(stream, ())):
             return own
         return [*inputs[stream], *own]
+
+    def _broke(self, step: Step, error: Exception) -> None:
+        """A step has raised: pass it over from now on, where that does not end everything."""
+        error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
+        if self.failing is not None:
+            self.failing(step.id, error)
+        if self.broken is None:
+            raise error
+        self.broken[step.id] = error
+        self.resting.add(step.id)
+        self._dead[step.id].take()
 
     def _run(self, step: Step, batches: Sequence[Rows], marks: Sequence[pa.RecordBatch] = ()) -> list[Any]:
         if not batches and not marks:

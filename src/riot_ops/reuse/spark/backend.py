@@ -16,7 +16,6 @@ from typing import Any, Literal
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import Coming, apart
-from riot_ops.reuse.readings import check_consumed
 from riot_ops.reuse.shared import Removal, Rest
 from riot_ops.reuse.spark.bringing import bring, give_up, go_on
 from riot_ops.reuse.spark.care import Care, watch
@@ -26,7 +25,7 @@ from riot_ops.reuse.spark.defragment import clusters, crowded, have_done, held, 
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
-from riot_ops.reuse.spark.making import Made, brought, first_messages, joining, made, reader_of
+from riot_ops.reuse.spark.making import Made, brought, check_sources, first_messages, joining, made, reader_of
 from riot_ops.reuse.spark.meeting import untrimmed, upstream
 from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
 from riot_ops.reuse.spark.telling import Telling
@@ -93,56 +92,54 @@ class FragmentsBackend:
                 self._again += coming
                 return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
             self._left.forget()
-            found: list[Made] = []
-            grown: dict[str, Fragment] = {}
-            sound = {name: one for name, one in self._fragments.items() if self._care.failure(name) is None}
-            for together in apart(coming, self._where.get, lambda reading: reader_of(reading, sound)):
-                self._number += 1
-                where = self.folder / "fragments" / f"f{self._number}"
-                reading = brought(together, {name: grown.get(name, one) for name, one in sound.items()})
-                grown |= reading
-                known = self._where | {step: name for name, one in reading.items() for step in one.spec.nodes}
-                new = made(together, where, known, {**self._fragments, **grown})
-                taken = joining(new, {**self._fragments, **grown}) if self.join else None
-                if taken is not None:
-                    new, grown[taken[1].name] = taken
-                elif new.fragment is not None:
-                    new.fragment.lay_out(self._fuse, self._options.partitions)
-                found.append(new)
-            fresh = [new.fragment for new in found if new.fragment is not None]
-            self._check(coming, fresh)
-            before = {name: self._fragments[name] for name in grown}
+            return self._extend(coming)
+
+    def _extend(self, coming: Sequence[Coming], again: bool = False) -> list[dict[str, int]]:
+        """Have newcomers, or such as came before a restart, of which nothing was kept."""
+        found: list[Made] = []
+        grown: dict[str, Fragment] = {}
+        sound = {name: one for name, one in self._fragments.items() if self._care.failure(name) is None}
+        for together in apart(coming, self._where.get, lambda reading: reader_of(reading, sound)):
+            self._number += 1
+            where = self.folder / "fragments" / f"f{self._number}"
+            reading = brought(together, {name: grown.get(name, one) for name, one in sound.items()})
+            grown |= reading
+            known = self._where | {step: name for name, one in reading.items() for step in one.spec.nodes}
+            new = made(together, where, known, {**self._fragments, **grown}, opens=not again)
+            taken = joining(new, {**self._fragments, **grown}) if self.join else None
+            if taken is not None:
+                new, grown[taken[1].name] = taken
+            elif new.fragment is not None:
+                new.fragment.lay_out(self._fuse, self._options.partitions)
+            found.append(new)
+        fresh = [new.fragment for new in found if new.fragment is not None]
+        if not again:
+            check_sources(coming, fresh, self._fragments.values(), self._recipients.values())
+        before = {name: self._fragments[name] for name in grown}
+        for fragment in grown.values():
+            fragment.hand_out()
+        self._fragments |= grown
+        try:
+            first = self._launched(coming, found, again)
             for fragment in grown.values():
-                fragment.hand_out()
-            self._fragments |= grown
+                fragment.save()
+        except BaseException:
+            for name, fragment in grown.items():
+                self._fragments[name] = before[name].without(fragment)
+            for fragment in fresh:
+                for name in fragment.spec.topics:
+                    self._fragments[name].topic.leave(fragment.name)
+                fragment.remove()
+            self._telling.refresh()
+            raise
+        if self.max_queries is not None and len(self._fragments) > self.max_queries:
             try:
-                first = self._launched(coming, found)
-                for fragment in grown.values():
-                    fragment.save()
-            except BaseException:
-                for name, fragment in grown.items():
-                    self._fragments[name] = before[name].without(fragment)
-                for fragment in fresh:
-                    for name in fragment.spec.topics:
-                        self._fragments[name].topic.leave(fragment.name)
-                    fragment.remove()
-                self._telling.refresh()
-                raise
-            if self.max_queries is not None and len(self._fragments) > self.max_queries:
-                try:
-                    self.defragment(crowded(self._fragments, self._where, self.max_queries))
-                except (RiotError, OSError) as error:  # the dataflows have come
-                    _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
-            return first
+                self.defragment(crowded(self._fragments, self._where, self.max_queries))
+            except (RiotError, OSError) as error:  # the dataflows have come
+                _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
+        return first
 
-    def _check(self, coming: Sequence[Coming], fresh: Iterable[Fragment]) -> None:
-        """Raise where what comes would read apart from others what only one may."""
-        new = {name: source for fragment in fresh for name, source in fragment.sources.items()}
-        known = (found for fragment in self._fragments.values() for found in fragment.sources.items())
-        running = (one.submission for one in self._recipients.values())
-        check_consumed(new, known, [submission for _, submission in coming], running)
-
-    def _launched(self, coming: Sequence[Coming], found: Sequence[Made]) -> list[dict[str, int]]:
+    def _launched(self, coming: Sequence[Coming], found: Sequence[Made], again: bool) -> list[dict[str, int]]:
         """Start what is new, each part at one place of all that it reads."""
         recipients: list[Recipient] = []
         begun: list[tuple[list[Recipient], dict[str, int]]] = []
@@ -165,7 +162,7 @@ class FragmentsBackend:
                 begun.append(([], {name: batch for name, (batch, _) in begins.items()}))
                 for addition, submission in (one for one in coming if one[1].name in new.wanted):
                     progress = Progress(dict(addition.placed))
-                    recipients.append(Recipient(submission, new.wanted[submission.name], progress))
+                    recipients.append(Recipient(submission, new.wanted[submission.name], progress, again))
                     begun[-1][0].append(recipients[-1])
                     read = self._fragments.values()
                     firsts[submission.name] = first_messages(addition.placed, submission, begins.values(), read)
@@ -311,13 +308,13 @@ class FragmentsBackend:
         replaced = {name: 0 for name, fragment in self._fragments.items() if fragment.spec.replaces}
         for addition, submission in again:
             noted = self._left.carried(submission.name)
-            new = made([(addition, submission)], self.folder, self._where, self._fragments)
+            new = made([(addition, submission)], self.folder, self._where, self._fragments, opens=False)
             wanted = new.wanted[submission.name]
             if noted is None or new.fragment is not None or not wanted.keys() <= {**replaced, **noted[1].at}.keys():
                 lost.append((addition, submission))
                 continue
             self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
-            one = Recipient(submission, wanted, noted[1].dataflows[submission.name], again=True)
+            one = Recipient(submission, wanted, noted[1].dataflows[submission.name], True, True)
             if replaced_by := wanted.keys() - noted[1].at.keys():
                 one.switch(replaced_by.pop(), [name for name in noted[1].at if name in self._left.retired])
             one.let_go({*one.progress.before} - self._left.retired.keys())
@@ -337,12 +334,12 @@ class FragmentsBackend:
         self._left.forget(kept)
         self._telling.refresh()
         for fragment in self._fragments.values():
-            fragment.query = self._launch(fragment)
+            self._care.start(fragment)
         self._care.spread()  # before they carry what is not for them any more
         for carrier in carriers:
             carrier.start()
         if lost:
-            self.extend(lost)
+            self._extend(lost, again=True)
 
     # -- looking -----------------------------------------------------------------------------------
 

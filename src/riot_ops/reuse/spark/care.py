@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from riot_ops.core.errors import ConnectorError, RiotError
+from riot_ops.core.errors import ConnectorError, RiotError, exception_text
 from riot_ops.reuse.spark.broken import Broken, silenced
 from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment, Running
@@ -48,6 +48,15 @@ class Care:
         self._fragments, self._recipients, self._launch, self._tries = fragments, recipients, launch, tries
         self.news = False
 
+    def start(self, fragment: Fragment) -> None:
+        """Have a query go on after a restart; one that cannot is the matter of those whom it concerns."""
+        try:
+            fragment.query = self._launch(fragment)
+        except Exception as problem:  # whatever Spark raises
+            self._give_up(fragment, f"{type(problem).__name__}: {exception_text(problem)}")
+            users = self._users(fragment)
+            _log.error("the query %s of %s cannot go on: %s", fragment.name, users, fragment.failure)
+
     def revive(self) -> None:
         """Start again what has failed; who has come no further since the last time has fewer tries left."""
         for fragment in self._fragments.values():
@@ -67,13 +76,16 @@ class Care:
         head = fragment.topic.head().batch
         fragment.tries = 1 if head > fragment.failed_at else fragment.tries + 1
         fragment.failed_at = head
-        users = ", ".join(sorted(name for name, one in self._recipients.items() if fragment.name in one.wanted))
+        users = self._users(fragment)
         if fragment.tries > self._tries:
             self._give_up(fragment, what)
             _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
             return False
         _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
         return True
+
+    def _users(self, fragment: Fragment) -> str:
+        return ", ".join(sorted(name for name, one in self._recipients.items() if fragment.name in one.wanted))
 
     def _broken(self, fragment: Fragment) -> bool:
         """Whether a query has failed as a step raised, without which it goes on."""

@@ -14,15 +14,16 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.intake.step import Intake
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.readings import opened, readings
+from riot_ops.reuse.reading import Reading, lacks
+from riot_ops.reuse.readings import check_consumed, readings
 from riot_ops.reuse.spark.control import reads
 from riot_ops.reuse.spark.fragment import Fragment
-from riot_ops.reuse.spark.recipient import Wanted
+from riot_ops.reuse.spark.recipient import Recipient, Wanted
 from riot_ops.reuse.spark.spec import FragmentSpec, Reads
 from riot_ops.reuse.submission import Submission, check_replayable
 from riot_ops.reuse.topic import Place
 
-__all__ = ["Made", "brought", "first_messages", "joining", "made", "reader_of", "source_of"]
+__all__ = ["Made", "brought", "check_sources", "first_messages", "joining", "made", "reader_of", "source_of"]
 
 
 @dataclass
@@ -56,8 +57,12 @@ def made(
     folder: Path,
     where: Mapping[str, str | None],
     fragments: Mapping[str, Fragment],
+    opens: bool = True,
 ) -> Made:
-    """What dataflows need, where these steps are in these fragments; a new one is to have this folder."""
+    """What dataflows need, where these steps are in these fragments; a new one is to have this folder.
+
+    That a source cannot be opened is found out here, or without ``opens`` by the query.
+    """
     name = folder.name
     held: dict[str, str] = {}
     own: dict[str, Step] = {}
@@ -87,8 +92,11 @@ def made(
         for node, (reading, member, members, merging) in readings(submission).items():
             if (step_id := addition.placed[node]) in own:
                 if reading not in sources:
-                    begun[reading] = opened(reading, members, merging).source
-                    sources[reading] = {one: [] for one in members}
+                    one = Reading(reading, members, merging)
+                    if opens:
+                        one.open()  # where it cannot be, nothing has changed yet
+                    begun[reading] = one.source
+                    sources[reading] = {each: [] for each in members}
                 if step_id not in sources[reading][member]:
                     sources[reading][member].append(step_id)
     if not own:
@@ -127,6 +135,15 @@ def brought(coming: Sequence[Coming], fragments: Mapping[str, Fragment]) -> dict
                 if taken is not None:
                     grown[name] = taken
     return grown
+
+
+def check_sources(
+    coming: Sequence[Coming], fresh: Iterable[Fragment], known: Iterable[Fragment], running: Iterable[Recipient]
+) -> None:
+    """Raise where what comes would read apart from others what only one may."""
+    new = {name: source for fragment in fresh for name, source in fragment.sources.items()}
+    held = (found for fragment in known for found in fragment.sources.items())
+    check_consumed(new, held, [submission for _, submission in coming], (one.submission for one in running))
 
 
 def joining(new: Made, fragments: Mapping[str, Fragment]) -> tuple[Made, Fragment] | None:
@@ -175,8 +192,9 @@ def first_messages(
 def source_of(members: Mapping[str, list[str]], again: Sequence[Coming]) -> Source:
     """What a reading of these steps reads, as it was given again."""
     wanted = {step for steps in members.values() for step in steps}
-    for addition, submission in again:
+    for addition, submission in sorted(again, key=lacks):
         for node, (reading, _, given, merging) in readings(submission).items():
             if addition.placed[node] in wanted:
-                return opened(reading, given, merging).source
+                found: Source = Reading(reading, given, merging).source
+                return found
     raise StateError(f"nobody gave the source of {', '.join(sorted(wanted))} again")

@@ -69,6 +69,8 @@ class Recipient:
         By fragment, what it wants of its topic.
     progress : Progress
     again : bool, default False
+        Whether it came before a restart: sinks that cannot begin then are its own matter.
+    kept : bool, default False
         Whether its sinks go on with the epoch that is told.
 
     Attributes
@@ -82,7 +84,12 @@ class Recipient:
     """
 
     def __init__(
-        self, submission: Submission, wanted: Mapping[str, Wanted], progress: Progress, again: bool = False
+        self,
+        submission: Submission,
+        wanted: Mapping[str, Wanted],
+        progress: Progress,
+        again: bool = False,
+        kept: bool = False,
     ) -> None:
         self.submission, self.wanted, self.progress = submission, dict(wanted), progress
         self.paused = progress.paused
@@ -91,7 +98,7 @@ class Recipient:
         self.broken: dict[str, Broken] = {}
         self.border: dict[str, int] | None = None
         self.dropped: Counter[str] = Counter()
-        self.delivery = Delivery(submission, progress.epoch if again else None)
+        self.delivery = Delivery(submission, progress.epoch if kept else None, again=again)
 
     @property
     def name(self) -> str:
