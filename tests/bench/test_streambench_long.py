@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
@@ -35,10 +36,13 @@ from riot_ops.bench.jobs import job, kill, with_us
 from riot_ops.bench.peak import Peak
 from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
+from riot_ops.bench.streambench_forms import PROGRAMS
 from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
+from riot_ops.bench.streambench_results import Expected, Numbers, written
+from riot_ops.bench.streambench_runs import flow_of
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, RiotError
-from riot_ops.dataflows import wordcount
+from riot_ops.dataflows import application, wordcount
 from riot_ops.streams.pace import Paced
 
 # -- formulas ----------------------------------------------------------------------------------------
@@ -98,6 +102,49 @@ def test_effect() -> None:
     assert [streambench_knobs.effect(100.0, x) for x in (100.0, 50.0, 169.0)] == [0.0, -50.0, 69.0]
     with pytest.raises(ConfigError, match="first must be > 0, got 0"):
         streambench_knobs.effect(0.0, 1.0)
+
+
+# -- results lost and doubled ---------------------------------------------------------------------------
+
+
+def test_lost_and_doubled_of_many_numbers_in_five_bytes_each() -> None:
+    lines, each = 2_000_000, 100_000
+    numbers = Numbers(lines)
+    for first in range(0, lines, each):
+        numbers.want(np.arange(first, first + each), (b"%d" % n for n in range(first, first + each)))
+    assert numbers.wanted.nbytes == 4 * lines
+
+    def parts() -> Any:
+        for first in range(0, lines, each):
+            kept = [n for n in range(first, first + each) if n % 1_000]  # 2,000 are lost
+            yield kept, [b"%d" % n for n in kept]
+        yield [7, 7, lines, -1, 2_000], [b"7", b"7", b"x", b"y", b"wrong"]
+
+    assert numbers.difference(parts()) == (2_000, 5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_a_folder_holds_is_held_against_a_run_in_process(name: str, tmp_path: Path) -> None:
+    data = write_numbered(application(name).inputs["lines"], tmp_path / "lines", 2, 400)
+    wanted = Expected(name, data)
+    flow_of(name).run(data.source(), out=tmp_path / "out")
+    whole = list(written(name, tmp_path / "out"))
+    assert wanted.difference(whole) == (0, 0)
+    lost, doubled = wanted.difference([])
+    assert (lost > 0, doubled) == (True, 0)
+    if PROGRAMS[name].key is None:
+        assert wanted.difference([*whole, whole[0].slice(0, 3)]) == (0, 3)
+
+
+def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(streambench_faults, "Cluster", lambda _: contextlib.nullcontext(SimpleNamespace(url="")))
+    monkeypatch.setattr(streambench_faults, "cluster_session", lambda *_: contextlib.nullcontext(None))
+    monkeypatch.setattr(streambench_faults, "_lost_worker", lambda *of: limits.append(of[-1].limit_s) or iter(()))
+    sizes = streambench_faults.Sizes(40, 2, 1, ("grep",), (), 30.0)
+    for scale in (0.5, 1.0, 50.0):
+        assert list(streambench_faults.faults(True, ["grep"], scale, sizes)) == []
+    assert limits == [30.0, 30.0, 1500.0]
 
 
 # -- the cluster -------------------------------------------------------------------------------------
@@ -360,7 +407,7 @@ def test_a_strike_comes_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         struck.clear()
         outcome = run()
         assert struck == wanted
-        assert (outcome.rate, outcome.latency_ms, outcome.rows) == (8 / 6, 3000.0, [])
+        assert (outcome.rate, outcome.latency_ms, outcome.out) == (8 / 6, 3000.0, tmp_path / "out")
 
 
 # -- durability --------------------------------------------------------------------------------------
