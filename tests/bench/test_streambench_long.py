@@ -483,7 +483,7 @@ def test_recipients(alone: None) -> None:
 @pytest.mark.slow
 def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     every = streambench_knobs.settings(20)
-    assert list(every) == ["records", "partitions", "block", "compression", "state", "store", "crossing"]
+    assert list(every) == ["records", "partitions", "block", "compression", "state", "checksum", "store", "crossing"]
     chosen = {"partitions": {"1": every["partitions"]["1"], "4": every["partitions"]["4"]}, "store": every["store"]}
     monkeypatch.setattr(streambench_knobs, "settings", lambda each: chosen if each == 20 else {})
     together: list[tuple[Any, ...]] = []
@@ -494,10 +494,10 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(streambench_knobs, "factorial", factorial)
     sizes = streambench_knobs.Sizes(
-        10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0, ("wordcount", "identity"), (1, 3)
+        10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0, ("wordcount", "identity"), (1, 3), 1
     )
     found = {m.measure: m for m in streambench_knobs.knobs(True, ["grep", "wordcount"], 2.0, sizes)}
-    assert together == [("wordcount", "searches", (0.0, 1.0), [20, 60], (1, 4), 60.0)]
+    assert together == [("wordcount", "searches", (0.0, 1.0), [20, 60], (1, 4), 120.0)]
     at = "streambench/knobs"
     for setting in ("partitions/1", "partitions/4", "store/memory", "store/rocksdb", "trigger/0", "trigger/1"):
         assert found[f"{at}/{setting}/throughput"].value > 0
@@ -510,6 +510,21 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 <= found[f"{at}/pareto"].value <= 2
 
 
+def test_effects_have_a_value_for_each_repetition() -> None:
+    found = {"1": [(100.0, 10.0), (100.0, 20.0), (200.0, 10.0)], "4": [(150.0, 20.0), (300.0, 10.0), (200.0, 10.0)]}
+    rate, latency = streambench_knobs._effects("partitions", found)
+    assert (rate.value, rate.values, rate.published) == (50.0, (50.0, 200.0, 0.0), 69.0)
+    assert (latency.value, latency.values, latency.published) == (0.0, (100.0, -50.0, 0.0), 33.0)
+    assert "too few" not in rate.against
+    once = {label: runs[:1] for label, runs in found.items()}
+    assert all(
+        "too few repetitions for an interval: 1 of 3" in m.against for m in streambench_knobs._effects("x", once)
+    )
+    [one, _] = streambench_knobs._figures("x", "1", found["1"], "how")
+    assert (one.value, one.values, one.against) == (100.0, (100.0, 100.0, 200.0), "how")
+    assert (streambench_knobs.FULL.repetitions, streambench_knobs.QUICK.repetitions) == (3, 1)
+
+
 def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
@@ -517,10 +532,11 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
         set = dict.__setitem__
 
     class Session:
-        conf = Conf({streambench_knobs.CHANGELOG: "true"})
+        conf = Conf({streambench_knobs.CHANGELOG: "true", streambench_knobs.CHECKSUM: "true"})
 
     def packed(spark: Any, _: str, __: Any, ___: float, buffering: Buffering, **options: Any) -> Any:
         changelog = spark.conf[streambench_knobs.CHANGELOG]
+        checksums.append(spark.conf[streambench_knobs.CHECKSUM])
         asked.append((changelog, buffering.capacity, *options.values(), buffering.codec))
         return streambench_knobs.Run((1.0, 3.0), options["max_records"])
 
@@ -529,6 +545,7 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
         return streambench_knobs.Run((1.0, 3.0), 40)
 
     others: list[tuple[str, str | None]] = []
+    checksums: list[str] = []
     monkeypatch.setattr(streambench_knobs, "packed", packed)
     monkeypatch.setattr(streambench_knobs, "on_spark", on_spark)
     for knob in streambench_knobs.settings(10).values():
@@ -541,13 +558,14 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
         ("pickled", None),
         ("udf", None),
     ]
-    assert Session.conf == {streambench_knobs.CHANGELOG: "true"}
+    assert Session.conf == {streambench_knobs.CHANGELOG: "true", streambench_knobs.CHECKSUM: "true"}
     base = ("true", 1 << 23, 40, 2, "lz4")
     assert [one[2] for one in asked[:4]] == [10, 20, 40, 80]
     assert [one[3] for one in asked[4:8]] == [1, 2, 4, 8]
     assert [one[1] for one in asked[8:11]] == [1 << 14, 1 << 18, 1 << 23]
     assert [one[4] for one in asked[11:14]] == [None, "lz4", "zstd"]
-    assert [one[0] for one in asked[14:]] == ["false", "true"]
+    assert [one[0] for one in asked[14:16]] == ["false", "true"]
+    assert checksums[16:] == ["false", "true"]
     assert base in asked
 
 
