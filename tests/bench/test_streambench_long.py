@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
@@ -35,10 +36,13 @@ from riot_ops.bench.jobs import job, kill, with_us
 from riot_ops.bench.peak import Peak
 from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
+from riot_ops.bench.streambench_forms import PROGRAMS
 from riot_ops.bench.streambench_formulas import availability, lost_and_doubled, pareto, penalty, slope
+from riot_ops.bench.streambench_results import Expected, Numbers, written
+from riot_ops.bench.streambench_runs import flow_of
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, RiotError
-from riot_ops.dataflows import wordcount
+from riot_ops.dataflows import application, wordcount
 from riot_ops.streams.pace import Paced
 
 # -- formulas ----------------------------------------------------------------------------------------
@@ -98,6 +102,49 @@ def test_effect() -> None:
     assert [streambench_knobs.effect(100.0, x) for x in (100.0, 50.0, 169.0)] == [0.0, -50.0, 69.0]
     with pytest.raises(ConfigError, match="first must be > 0, got 0"):
         streambench_knobs.effect(0.0, 1.0)
+
+
+# -- results lost and doubled ---------------------------------------------------------------------------
+
+
+def test_lost_and_doubled_of_many_numbers_in_five_bytes_each() -> None:
+    lines, each = 2_000_000, 100_000
+    numbers = Numbers(lines)
+    for first in range(0, lines, each):
+        numbers.want(np.arange(first, first + each), (b"%d" % n for n in range(first, first + each)))
+    assert numbers.wanted.nbytes == 4 * lines
+
+    def parts() -> Any:
+        for first in range(0, lines, each):
+            kept = [n for n in range(first, first + each) if n % 1_000]  # 2,000 are lost
+            yield kept, [b"%d" % n for n in kept]
+        yield [7, 7, lines, -1, 2_000], [b"7", b"7", b"x", b"y", b"wrong"]
+
+    assert numbers.difference(parts()) == (2_000, 5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_a_folder_holds_is_held_against_a_run_in_process(name: str, tmp_path: Path) -> None:
+    data = write_numbered(application(name).inputs["lines"], tmp_path / "lines", 2, 400)
+    wanted = Expected(name, data)
+    flow_of(name).run(data.source(), out=tmp_path / "out")
+    whole = list(written(name, tmp_path / "out"))
+    assert wanted.difference(whole) == (0, 0)
+    lost, doubled = wanted.difference([])
+    assert (lost > 0, doubled) == (True, 0)
+    if PROGRAMS[name].key is None:
+        assert wanted.difference([*whole, whole[0].slice(0, 3)]) == (0, 3)
+
+
+def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(streambench_faults, "Cluster", lambda _: contextlib.nullcontext(SimpleNamespace(url="")))
+    monkeypatch.setattr(streambench_faults, "cluster_session", lambda *_: contextlib.nullcontext(None))
+    monkeypatch.setattr(streambench_faults, "_lost_worker", lambda *of: limits.append(of[-1].limit_s) or iter(()))
+    sizes = streambench_faults.Sizes(40, 2, 1, ("grep",), (), 30.0)
+    for scale in (0.5, 1.0, 50.0):
+        assert list(streambench_faults.faults(True, ["grep"], scale, sizes)) == []
+    assert limits == [30.0, 30.0, 1500.0]
 
 
 # -- the cluster -------------------------------------------------------------------------------------
@@ -360,7 +407,7 @@ def test_a_strike_comes_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         struck.clear()
         outcome = run()
         assert struck == wanted
-        assert (outcome.rate, outcome.latency_ms, outcome.rows) == (8 / 6, 3000.0, [])
+        assert (outcome.rate, outcome.latency_ms, outcome.out) == (8 / 6, 3000.0, tmp_path / "out")
 
 
 # -- durability --------------------------------------------------------------------------------------
@@ -441,7 +488,7 @@ def test_recipients(alone: None) -> None:
 @pytest.mark.slow
 def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     every = streambench_knobs.settings(20)
-    assert list(every) == ["records", "partitions", "block", "compression", "state", "store", "crossing"]
+    assert list(every) == ["records", "partitions", "block", "compression", "state", "checksum", "store", "crossing"]
     chosen = {"partitions": {"1": every["partitions"]["1"], "4": every["partitions"]["4"]}, "store": every["store"]}
     monkeypatch.setattr(streambench_knobs, "settings", lambda each: chosen if each == 20 else {})
     together: list[tuple[Any, ...]] = []
@@ -452,10 +499,10 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(streambench_knobs, "factorial", factorial)
     sizes = streambench_knobs.Sizes(
-        10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0, ("wordcount", "identity"), (1, 3)
+        10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0, ("wordcount", "identity"), (1, 3), 1
     )
     found = {m.measure: m for m in streambench_knobs.knobs(True, ["grep", "wordcount"], 2.0, sizes)}
-    assert together == [("wordcount", "searches", (0.0, 1.0), [20, 60], (1, 4), 60.0)]
+    assert together == [("wordcount", "searches", (0.0, 1.0), [20, 60], (1, 4), 120.0)]
     at = "streambench/knobs"
     for setting in ("partitions/1", "partitions/4", "store/memory", "store/rocksdb", "trigger/0", "trigger/1"):
         assert found[f"{at}/{setting}/throughput"].value > 0
@@ -468,6 +515,21 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 <= found[f"{at}/pareto"].value <= 2
 
 
+def test_effects_have_a_value_for_each_repetition() -> None:
+    found = {"1": [(100.0, 10.0), (100.0, 20.0), (200.0, 10.0)], "4": [(150.0, 20.0), (300.0, 10.0), (200.0, 10.0)]}
+    rate, latency = streambench_knobs._effects("partitions", found)
+    assert (rate.value, rate.values, rate.published) == (50.0, (50.0, 200.0, 0.0), 69.0)
+    assert (latency.value, latency.values, latency.published) == (0.0, (100.0, -50.0, 0.0), 33.0)
+    assert "too few" not in rate.against
+    once = {label: runs[:1] for label, runs in found.items()}
+    assert all(
+        "too few repetitions for an interval: 1 of 3" in m.against for m in streambench_knobs._effects("x", once)
+    )
+    [one, _] = streambench_knobs._figures("x", "1", found["1"], "how")
+    assert (one.value, one.values, one.against) == (100.0, (100.0, 100.0, 200.0), "how")
+    assert (streambench_knobs.FULL.repetitions, streambench_knobs.QUICK.repetitions) == (3, 1)
+
+
 def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
@@ -475,10 +537,11 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
         set = dict.__setitem__
 
     class Session:
-        conf = Conf({streambench_knobs.CHANGELOG: "true"})
+        conf = Conf({streambench_knobs.CHANGELOG: "true", streambench_knobs.CHECKSUM: "true"})
 
     def packed(spark: Any, _: str, __: Any, ___: float, buffering: Buffering, **options: Any) -> Any:
         changelog = spark.conf[streambench_knobs.CHANGELOG]
+        checksums.append(spark.conf[streambench_knobs.CHECKSUM])
         asked.append((changelog, buffering.capacity, *options.values(), buffering.codec))
         return streambench_knobs.Run((1.0, 3.0), options["max_records"])
 
@@ -487,6 +550,7 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
         return streambench_knobs.Run((1.0, 3.0), 40)
 
     others: list[tuple[str, str | None]] = []
+    checksums: list[str] = []
     monkeypatch.setattr(streambench_knobs, "packed", packed)
     monkeypatch.setattr(streambench_knobs, "on_spark", on_spark)
     for knob in streambench_knobs.settings(10).values():
@@ -499,13 +563,14 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
         ("pickled", None),
         ("udf", None),
     ]
-    assert Session.conf == {streambench_knobs.CHANGELOG: "true"}
+    assert Session.conf == {streambench_knobs.CHANGELOG: "true", streambench_knobs.CHECKSUM: "true"}
     base = ("true", 1 << 23, 40, 2, "lz4")
     assert [one[2] for one in asked[:4]] == [10, 20, 40, 80]
     assert [one[3] for one in asked[4:8]] == [1, 2, 4, 8]
     assert [one[1] for one in asked[8:11]] == [1 << 14, 1 << 18, 1 << 23]
     assert [one[4] for one in asked[11:14]] == [None, "lz4", "zstd"]
-    assert [one[0] for one in asked[14:]] == ["false", "true"]
+    assert [one[0] for one in asked[14:16]] == ["false", "true"]
+    assert checksums[16:] == ["false", "true"]
     assert base in asked
 
 

@@ -156,7 +156,23 @@ def test_a_run_in_process(lines: dict[str, NumberedLines]) -> None:
     run = in_process("wordcount", "local", lines["searches"], 2)
     assert (len(run.spent), run.lines, len(run.latency_s)) == (2, 1_200, 2)
     assert all(0 < a < 10 for a in (*run.spent, *run.latency_s))
-    assert in_process("wordcount", "numpy", lines["searches"], 1).latency_s == ()
+
+
+@pytest.mark.parametrize("form", ["numpy", "loop"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_batches_of_other_forms_in_process_are_timed(name: str, form: str, lines: dict[str, NumberedLines]) -> None:
+    run = in_process(name, form, lines[application(name).inputs["lines"]], 2)
+    assert len(run.latency_s) == 2
+    assert all(0 < latency < spent for latency, spent in zip(run.latency_s, run.spent, strict=True))
+
+
+def test_time_at_a_batch_counts_by_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(streambench_runs.time, "perf_counter", lambda: now[0])
+    batches = streambench_runs.Batches()
+    for batch in batches(["a" * 30, "b" * 10]):
+        now[0] += 1.0 if batch[0] == "a" else 5.0
+    assert batches.mean == (30 * 1.0 + 10 * 5.0) / 40
 
 
 def test_a_watch_begins_anew_behind_the_first_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +340,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert one.value > 0
         assert one.unit == "records/s"
         assert ("; short" in one.against) == (form not in streambench_runs.IN_PROCESS)
-        assert (f"streambench/grep/{form}/1x/latency" in found) == (form != "loop")
+        assert f"streambench/grep/{form}/1x/latency" in found
     assert "micro-batches of 80 records" in found["streambench/grep/packed/1x/throughput"].against
     assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "pickled")] == [0.7, 10.0]
     assert "streambench/grep/packed-vs-udf" not in found and "streambench/grep/expressions-vs-expressions" not in found

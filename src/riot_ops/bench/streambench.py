@@ -220,7 +220,7 @@ EXPERIMENTS = (
         "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
         "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
         "Trigger, records and partitions are combined besides.",
-        (140, 1500),
+        (200, 4500),
         Figure(
             "streambench-knobs-throughput",
             "StreamBench: throughput by setting",

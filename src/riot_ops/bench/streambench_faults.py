@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import durations, folder
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
 from riot_ops.bench.streambench_driver import lost_driver
-from riot_ops.bench.streambench_forms import PROGRAMS, Row, digest, settled
-from riot_ops.bench.streambench_formulas import lost_and_doubled, penalty
+from riot_ops.bench.streambench_forms import PROGRAMS
+from riot_ops.bench.streambench_formulas import penalty
+from riot_ops.bench.streambench_results import Expected, written
 from riot_ops.bench.streambench_runs import flow_of
 from riot_ops.core.errors import RiotError
 from riot_ops.dataflows.applications import application
@@ -44,11 +45,11 @@ QUICK = Sizes(20_000, 10, 3, ("identity",), (), 120.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run: seconds of the micro-batches behind the first, lines of each, and the results."""
+    """A run: seconds of the micro-batches behind the first, lines of each, and the folder of the results."""
 
     spent: tuple[float, ...]
     lines: int
-    rows: list[Row]
+    out: Path
 
     @property
     def rate(self) -> float:
@@ -70,6 +71,7 @@ def faults(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Size
         Times the lines of a micro-batch.
     """
     sizes = sizes or (QUICK if quick else FULL)
+    sizes = replace(sizes, limit_s=sizes.limit_s * max(1.0, scale))
     lines = max(4, int(sizes.lines * scale) // 4 * 4)
     with folder() as base:
         made: dict[str, NumberedLines] = {}
@@ -97,7 +99,7 @@ def _lost_worker(
     spark: Any, cluster: Cluster, name: str, data: NumberedLines, base: Path, sizes: Sizes
 ) -> Iterator[Measure]:
     """Without failure on N, with one, and without failure on the N − 1 that are left; then there are N again."""
-    wanted = _wanted(name, data)
+    wanted = Expected(name, data)
     _run(spark, name, data.first(2), base / name / "warm", sizes)
     tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
     for number in range(sizes.repetitions):
@@ -111,7 +113,7 @@ def _lost_worker(
         wait_for_executors(spark, NODES)
         tpf.append(penalty(failing.rate, whole.rate, fewer.rate))
         lpf.append(penalty(failing.latency_ms, whole.latency_ms, fewer.latency_ms))
-        differences += [_difference(wanted, run.rows) for run in (whole, failing, fewer)]
+        differences += [wanted.difference(written(name, run.out)) for run in (whole, failing, fewer)]
     how = (
         f"packed, {NODES} workers of one core, of which one is killed half way, {RECEPTION} part of the source; "
         f"{sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
@@ -124,7 +126,7 @@ def _lost_worker(
 
 def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
     """An executor crashes half way, and Spark starts another one: there is only the run without failure beside it."""
-    wanted = _wanted(name, data)
+    wanted = Expected(name, data)
     _run(spark, name, data.first(2), base / name / "warm", sizes)
     tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
     for number in range(sizes.repetitions):
@@ -134,7 +136,7 @@ def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, si
         wait_for_executors(spark, NODES)
         tpf.append(penalty(failing.rate, whole.rate, whole.rate))
         lpf.append(penalty(failing.latency_ms, whole.latency_ms, whole.latency_ms))
-        differences.append(_difference(wanted, failing.rows))
+        differences.append(wanted.difference(written(name, failing.out)))
     how = f"packed, {crashing(NODES)}, an executor crashes half way; against the run without failure"
     key = f"streambench/faults/{name}/crash"
     yield Measure(f"{key}/tpf", median(tpf), "ratio", how, values=tuple(tpf))
@@ -144,9 +146,9 @@ def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, si
 
 def _lost_driver(name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
     """The driver is killed half way, and started again from its checkpoint."""
-    wanted, at = _wanted(name, data), f"streambench/faults/{name}/driver"
+    wanted, at = Expected(name, data), f"streambench/faults/{name}/driver"
     runs = [lost_driver(name, data, base / name / str(n), sizes.limit_s) for n in range(sizes.repetitions)]
-    yield from _held(at, [_difference(wanted, one.rows) for one in runs])
+    yield from _held(at, [wanted.difference(written(name, one.out)) for one in runs])
     back = tuple(one.back_s for one in runs)
     how = "packed, local[2]: all processes are killed half way, and started again; from then on until there are results"
     yield Measure(f"{at}/recovery", median(back), "s", how, 15, at_most=True, values=back)
@@ -160,14 +162,6 @@ def _held(at: str, differences: list[tuple[int, int]]) -> Iterator[Measure]:
     yield Measure(f"{at}/doubled", doubled, "results", how, 0, at_most=True)
 
 
-def _wanted(name: str, data: NumberedLines) -> list[Row]:
-    return settled(name, flow_of(name).run(data.source())[PROGRAMS[name].stream])
-
-
-def _difference(wanted: list[Row], found: list[Row]) -> tuple[int, int]:
-    return (0, 0) if digest(wanted) == digest(found) else lost_and_doubled(wanted, found)
-
-
 def _run(
     spark: Any,
     name: str,
@@ -176,7 +170,7 @@ def _run(
     sizes: Sizes,
     strike: Callable[[], Any] | None = None,
 ) -> Outcome:
-    """Run a program over the lines, strike when half of the micro-batches are done, and read back what it wrote."""
+    """Run a program over the lines, strike when half of the micro-batches are done, and tell where its results are."""
     query = flow_of(name).start(spark, data.source(RECEPTION), out=at / "out", max_records=data.batch, partitions=NODES)
     half, struck = 1 + (data.total // data.batch - 1) // 2, False
 
@@ -193,5 +187,4 @@ def _run(
     if strike is not None and not struck:
         raise RiotError(f"{name} was done before a worker was to be lost: give more records, such as --scale 10")
     spent = durations(query.streaming)[: data.total // data.batch]
-    rows = settled(name, query[PROGRAMS[name].stream])
-    return Outcome(tuple(spent[1:]), data.batch, rows)
+    return Outcome(tuple(spent[1:]), data.batch, at / "out")

@@ -12,7 +12,7 @@ import numpy as np
 
 from riot_ops import streams
 from riot_ops.bench.data import Discard
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
 from riot_ops.bench.streambench_factorial import factorial
@@ -26,7 +26,11 @@ from riot_ops.streams.pace import Paced
 
 __all__ = ["PUBLISHED", "Sizes", "effect", "knobs"]
 
+#: Throughput (records/s) and 95th percentile of latency (ms) of each repetition, and how many of them tell an interval.
+Runs = Sequence[tuple[float, float]]
+ENOUGH = 3
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+CHECKSUM = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 #: What the effect of the last against the first setting was, in % of throughput and of latency.
 PUBLISHED = {"partitions": (69.0, 33.0), "state": (math.nan, 12.0), "crossing": (33.0, -26.0)}
 #: What the setting was whose effect that is.
@@ -44,7 +48,7 @@ class Sizes:
     """How much is measured: lines of a file, files of a run; settings of the trigger, and its rate and time.
 
     ``together`` are the programs for which trigger, records and partitions are combined, ``levels`` these records in
-    files.
+    files. Each setting is run so many ``repetitions``.
     """
 
     each: int
@@ -55,6 +59,7 @@ class Sizes:
     limit_s: float
     together: tuple[str, ...]
     levels: tuple[int, int]
+    repetitions: int
 
 
 FULL = Sizes(
@@ -66,8 +71,9 @@ FULL = Sizes(
     limit_s=300.0,
     together=("wordcount", "identity"),
     levels=(2, 8),
+    repetitions=3,
 )
-QUICK = Sizes(10_000, 12, ("0 seconds", "5 seconds"), 10_000.0, 12.0, 30.0, ("wordcount",), (2, 4))
+QUICK = Sizes(10_000, 12, ("0 seconds", "5 seconds"), 10_000.0, 12.0, 30.0, ("wordcount",), (2, 4), 1)
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,10 @@ def settings(each: int) -> dict[str, dict[str, Setting]]:
             "snapshots": Setting(base, spark={CHANGELOG: "false"}),
             "changelog": Setting(base, spark={CHANGELOG: "true"}),
         },
+        "checksum": {
+            "off": Setting(base, spark={CHECKSUM: "false"}),
+            "on": Setting(base, spark={CHECKSUM: "true"}),
+        },
         "store": {
             "memory": Setting(base, form="expressions", store=IN_MEMORY),
             "rocksdb": Setting(base, form="expressions", store=ROCKSDB),
@@ -129,7 +139,8 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
         Times the lines of a file, and the rate.
     """
     sizes = sizes or (QUICK if quick else FULL)
-    sizes = replace(sizes, each=max(4, int(sizes.each * scale)), rate=sizes.rate * scale)
+    limit_s = sizes.limit_s * max(1.0, scale)
+    sizes = replace(sizes, each=max(4, int(sizes.each * scale)), rate=sizes.rate * scale, limit_s=limit_s)
     name = "wordcount" if "wordcount" in programs else programs[0]
     points: dict[str, tuple[float, float]] = {}
     with folder() as base, spark_session(2) as spark:
@@ -142,15 +153,15 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
             for setting in of_knob.values():
                 _prove(spark, name, first, wanted, setting)
             for label, setting in of_knob.items():
-                found[label] = _run(spark, name, data, setting, sizes.limit_s)
+                found[label] = [_run(spark, name, data, setting, sizes.limit_s) for _ in range(sizes.repetitions)]
                 if setting.form == "packed":
-                    points[f"{knob}={label}"] = found[label]
+                    points[f"{knob}={label}"] = _median(found[label])
                 how = f"{setting.form} {name}, {data.total:,} records, all others as they stand"
                 yield from _figures(knob, label, found[label], how)
             yield from _effects(knob, found)
         found = {}
         for trigger in sizes.triggers:
-            found[trigger] = _paced(spark, name, data, trigger, sizes)
+            found[trigger] = [_paced(spark, name, data, trigger, sizes) for _ in range(sizes.repetitions)]
             yield from _figures(
                 "trigger", trigger.split()[0], found[trigger], f"packed {name}, {sizes.rate:g} records/s"
             )
@@ -204,17 +215,27 @@ def _conf(spark: Any, wanted: Mapping[str, str]) -> Iterator[None]:
             spark.conf.set(name, value)
 
 
-def _figures(knob: str, label: str, found: tuple[float, float], how: str) -> Iterator[Measure]:
-    yield Measure(f"streambench/knobs/{knob}/{label}/throughput", found[0], "records/s", how)
-    yield Measure(f"streambench/knobs/{knob}/{label}/latency-p95", found[1], "ms", how)
+def _median(found: Runs) -> tuple[float, float]:
+    return median(rate for rate, _ in found), median(latency for _, latency in found)
 
 
-def _effects(knob: str, found: Mapping[str, tuple[float, float]]) -> Iterator[Measure]:
-    """What the last setting does against the first, beside what the paper found."""
+def _few(found: Runs) -> str:
+    return "" if len(found) >= ENOUGH else f"; too few repetitions for an interval: {len(found)} of {ENOUGH}"
+
+
+def _figures(knob: str, label: str, found: Runs, how: str) -> Iterator[Measure]:
+    rates, latencies = zip(*found, strict=True)
+    at = f"streambench/knobs/{knob}/{label}"
+    yield Measure(f"{at}/throughput", median(rates), "records/s", how + _few(found), values=rates)
+    yield Measure(f"{at}/latency-p95", median(latencies), "ms", how + _few(found), values=latencies)
+
+
+def _effects(knob: str, found: Mapping[str, Runs]) -> Iterator[Measure]:
+    """What the last setting does against the first, repetition by repetition, beside what the paper found."""
     (first, least), *_, (last, most) = found.items()
-    how = "; ".join(filter(None, (f"{last} against {first}", SAID.get(knob, ""))))
+    how = "; ".join(filter(None, (f"{last} against {first}", SAID.get(knob, "")))) + _few(least)
     for place, of in enumerate(("throughput", "latency")):
         said = PUBLISHED.get(knob, (math.nan, math.nan))[place]
-        grown = effect(least[place], most[place])
+        grown = tuple(effect(a[place], b[place]) for a, b in zip(least, most, strict=True))
         at = f"streambench/knobs/{knob}/effect-{of}"
-        yield Measure(at, grown, "%", how, published=None if math.isnan(said) else said)
+        yield Measure(at, median(grown), "%", how, published=None if math.isnan(said) else said, values=grown)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +36,8 @@ __all__ = [
     "packed",
     "proved",
 ]
+
+B = TypeVar("B", bound=Sized)
 
 #: Forms that run in this process; the others are Spark's.
 IN_PROCESS = ("local", "numpy", "loop")
@@ -125,7 +127,9 @@ def in_process(name: str, form: str, data: NumberedLines, repetitions: int) -> R
             rows = sum(n for _, _, n in blocks)
             latency.append(sum((least + most) / 2e6 * n for least, most, n in blocks) / max(rows, 1))
         else:
-            _opponent(name, form, data)
+            batches = Batches()
+            _opponent(name, form, data, batches)
+            latency.append(batches.mean)
         spent.append(time.perf_counter() - begun)
 
     once()  # which compiles
@@ -137,13 +141,37 @@ def in_process(name: str, form: str, data: NumberedLines, repetitions: int) -> R
     return Run(tuple(spent[1:]), data.total, tuple(latency[1:]), cost=replace(watch.cost, seconds=seconds))
 
 
-def _opponent(name: str, form: str, data: NumberedLines) -> Any:
+class Batches:
+    """Hands batches on, and notes for how long each was worked at: until the next one is asked for.
+
+    Attributes
+    ----------
+    mean : float
+        Seconds, by the records of each batch.
+    """
+
+    def __init__(self) -> None:
+        self._rows, self._weighted = 0, 0.0
+
+    @property
+    def mean(self) -> float:
+        return self._weighted / max(self._rows, 1)
+
+    def __call__(self, batches: Iterable[B]) -> Iterator[B]:
+        for batch in batches:
+            begun = time.perf_counter()
+            yield batch
+            self._weighted += len(batch) * (time.perf_counter() - begun)
+            self._rows += len(batch)
+
+
+def _opponent(name: str, form: str, data: NumberedLines, noted: Callable[[Any], Any] = iter) -> Any:
     if form == "numpy":
         tables = (pq.read_table(file, use_threads=False, memory_map=True) for file in data.files)
-        return batched(name, (batch for table in tables for batch in table.to_batches(max_chunksize=65_536)))
+        return batched(name, noted(batch for table in tables for batch in table.to_batches(max_chunksize=65_536)))
     values = (pq.read_table(file, columns=["value"]).column(0).to_pylist() for file in data.files)
     one = application(name)
-    return plain_results(one, {"lines": (line.encode() for part in values for line in part)}, {})
+    return plain_results(one, {"lines": (line.encode() for part in noted(values) for line in part)}, {})
 
 
 def packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **options: Any) -> Run:
