@@ -95,6 +95,8 @@ BENCH = {
     "--suite": ("knobs", "suite", "knobs"),
     "--program": ("grep", "program", ["grep"]),
     "--scale": ("0.5", "scale", 0.5),
+    "--rate": ("7.5", "rate", [7.5]),
+    "--seconds": ("9", "seconds", 9.0),
 }
 #: Options that are the business of the command itself, and the test that fails where one is ignored.
 ELSEWHERE = {
