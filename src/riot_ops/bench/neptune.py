@@ -59,7 +59,7 @@ EXPERIMENTS = (
         processes,
         _ABOUT + " Here the relay is another process, and batches cross two sockets.",
         (*_relay("processes", "Relay over processes"), *_buffers("processes", "Relay over processes", BY_SIZE)),
-        (22.0, 600.0),
+        (18.0, 600.0),
     ),
     Experiment(
         "neptune/relay/spark",
@@ -68,7 +68,7 @@ EXPERIMENTS = (
         _ABOUT + " Here the relay is a worker behind a shuffle, which counts the messages. What stands for a buffer is "
         "a block, in which messages cross between workers and the JVM, and at most a micro-batch: both are swept over.",
         (*_relay("spark", "Relay on Spark"), *_buffers("spark", "Relay on Spark", r"50B/(?P<series>[a-z-]+)-")),
-        (36.0, 300.0),
+        (45.0, 300.0),
     ),
     Experiment(
         "neptune/compression",
@@ -128,7 +128,7 @@ EXPERIMENTS = (
                 "messages/s",
             ),
         ),
-        (18.0, 120.0),
+        (30.0, 120.0),
     ),
     Experiment(
         "neptune/scaling",

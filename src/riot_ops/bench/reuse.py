@@ -230,7 +230,7 @@ EXPERIMENTS = (
             )
             for walk in TRACES
         ),
-        (95.0, 2700.0),
+        (102.0, 2900.0),
     ),
     Experiment(
         "reuse/many",

@@ -96,7 +96,7 @@ EXPERIMENTS = (
         "before any figure is told. The paper had 5 to 50 million records: on Spark Identity was more than 2.5 times "
         "as fast as word count, in a later one four times, and latency about a second, whatever the scale, but that of "
         "statistics five times that of identity.",
-        (245, 2400),
+        (190, 2400),
         Figure(
             "streambench-forms",
             "StreamBench: forms of each program",
@@ -156,7 +156,7 @@ EXPERIMENTS = (
         "as many until one takes longer than its limit; and lines at a steady rate, higher and higher until "
         "micro-batches no longer keep up. Then by halves, to a tenth. The paper's Spark was saturated by 50 million "
         "records of statistics.",
-        (45, 1500),
+        (70, 1500),
         Figure(
             "streambench-saturation",
             "StreamBench: the most lines of a micro-batch",
@@ -188,7 +188,7 @@ EXPERIMENTS = (
         "A worker of Spark's own standalone cluster is killed half way. TPF is the throughput of that run by the mean "
         "of those without failure on all workers and on one less, LPF the same of the latency; results are held "
         "against those in process. The paper found on Spark a TPF from 0.9 to 1.17, and an LPF of about 1.",
-        (85, 2400),
+        (65, 2400),
         Figure(
             "streambench-faults",
             "StreamBench: penalty of a lost worker",
@@ -203,7 +203,7 @@ EXPERIMENTS = (
         "Word count at two steady rates, in two queries of one session. Every ten seconds a mark is in the stream, "
         "whose count must be there within thirty: the share of marks for which it is. The paper ran for two days, and "
         "found 100 % at both rates.",
-        (126, 1860),
+        (124, 1860),
         Figure(
             "streambench-durability",
             "StreamBench: availability",
@@ -220,7 +220,7 @@ EXPERIMENTS = (
         "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
         "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
         "Trigger, records and partitions are combined besides.",
-        (200, 4500),
+        (155, 4500),
         Figure(
             "streambench-knobs-throughput",
             "StreamBench: throughput by setting",

@@ -230,7 +230,7 @@ EXPERIMENTS = (
         "Messages come at half of the rate that can be done. In process, a run with a checkpoint is killed and started "
         "again; on Spark, a worker is killed and another one started, in the full form an executor, a node for good, "
         "and the driver. The paper lost nothing on Spark, 12.8 % on Flink and 22.2 % on Storm.",
-        (118, 900),
+        (115, 900),
         Figure(
             "threat-failure",
             "Threat detection: messages analysed",
