@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import riot_ops as ro
 from riot_ops.reuse import ReuseManager, errors
+from riot_ops.reuse.spark import source
+from riot_ops.reuse.spark.source import BEGIN
+from riot_ops.reuse.topic import Head
 from riot_ops.runtime.binding import bind_sources
 from tests.random_flows import assert_same, everything, random_input
 from tests.reuse.queries import FakeSpark, Gated
@@ -163,3 +167,32 @@ def test_fragments_become_one_while_records_come(seed, tmp_path):  # P15, P18
     for name in users.flows:
         users.check(name)
     users.manager.close()
+
+
+def test_a_query_for_which_others_rest_begins_as_soon_as_it_is_told(tmp_path, monkeypatch):
+    backend = FakeSpark(tmp_path / "back")
+    manager = ReuseManager(backend)
+    flow = ro.Dataflow("ada")
+    flow.sink("out", flow.source("in", schema={"value": "double"}))
+    manager.submit(flow, ro.MemorySource([{"value": 1.0}]), ro.MemorySink())
+    assert backend.wait(10)
+    fragment = backend._fragments["f0"]
+    fragment.stop()
+    reader, *_ = fragment.parts(backend._options)
+    begin, waited = (fragment.folder / BEGIN).read_bytes(), []
+
+    def told(seconds):
+        waited.append(seconds)
+        if len(waited) == 3:
+            (fragment.folder / BEGIN).write_bytes(begin)
+
+    monkeypatch.setattr(source, "time", SimpleNamespace(monotonic=lambda: sum(waited), sleep=told))
+    (fragment.folder / BEGIN).unlink()
+    assert reader.latest_offset(dict(source.WAITING), None)["at"] and len(waited) == 3
+    (fragment.folder / BEGIN).unlink()
+    assert reader.latest_offset(dict(source.WAITING), None) == source.WAITING, "nobody has told it"
+    assert sum(waited) == pytest.approx(source.WAIT_SECONDS + 3 * source.POLL_SECONDS, abs=0.03)
+    waited.clear()
+    monkeypatch.setattr(type(fragment.topic), "head", lambda topic: Head())
+    assert reader.latest_offset(dict(source.WAITING), None) == source.WAITING and not waited, "it is not up yet"
+    manager.close()

@@ -43,6 +43,8 @@ APART = "apart-"
 EXPORT, OFFSET = "export", "offset.json"
 #: The file that says where a fragment begins; before it is there the query runs, and reads nothing.
 BEGIN = "begin.json"
+#: For how long it looks for that at once, and how often.
+WAIT_SECONDS, POLL_SECONDS = 2.0, 0.02
 WAITING: Offset = {"at": {}, "ended": [], "control": -2}
 
 
@@ -118,8 +120,15 @@ class FragmentReader(Reader):
         at |= {name: feed.initial() for name, feed in self.topics.items()}
         return {"at": at, "ended": begin.ended, "control": -1}
 
+    def _awaited(self) -> Offset | None:
+        """The same; where others rest until it begins, from when that is known, and not from the next trigger on."""
+        until = time.monotonic() + (WAIT_SECONDS if self.outlet.sink.topic.head().batch >= 0 else 0.0)
+        while (first := self._first()) is None and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+        return first
+
     def latest_offset(self, start: Offset, limit: Any) -> Offset:
-        if not start["at"] and not (start := self._first() or {}):
+        if not start["at"] and not (start := self._awaited() or {}):
             return dict(WAITING)
         version = self.controls.newest()
         found = {**start, "control": version}
