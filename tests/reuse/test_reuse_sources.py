@@ -13,9 +13,8 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse import LocalBackend, ReuseManager, reading
 from riot_ops.reuse.errors import EnactError
 from tests.reuse import test_reuse_command as command
-from tests.reuse.test_reuse_restart import Tape, gone
+from tests.reuse.test_reuse_restart import SCHEMA, Tape, flow, gone
 
-SCHEMA = {"value": "double"}
 ROWS = [{"value": float(i)} for i in range(30)]
 
 
@@ -52,14 +51,6 @@ class Source(ro.MemorySource):
 
 
 OTHER = [{"value": float(-i)} for i in range(30)]
-
-
-def flow(name, *tasks):
-    made = ro.Dataflow(name)
-    stream = made.source("in", schema=SCHEMA)
-    for place, task in enumerate(tasks):
-        stream = stream.to(task, id=f"t{place}")
-    return made.sink("out", stream)
 
 
 def of_two(name):
