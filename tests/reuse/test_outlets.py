@@ -222,7 +222,7 @@ def test_others_come_and_go_while_one_hangs():
     manager.close()
 
 
-def test_at_the_end_nobody_waits_for_ever():
+def test_at_the_end_nobody_waits_for_ever(caplog):
     sink = Gate()
     manager, _ = shared(sink, limits={"patience_s": 0.2})
     manager.backend.run()
@@ -230,6 +230,7 @@ def test_at_the_end_nobody_waits_for_ever():
     found = manager.backend.stats()
     assert "at the end" in found["failed"]["slow"]
     assert found["dropped"] == {"slow": {"values": ROWS - 2}}
+    assert f"'slow' gets nothing more, {ROWS - 2} records were dropped" in caplog.text
     sink.opened.set()
 
 

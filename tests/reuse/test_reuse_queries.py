@@ -285,6 +285,45 @@ def test_no_more_queries_become_one_than_it_takes(opened, tmp_path):
     )
 
 
+def averages(name, *keys):
+    flow = ro.Dataflow(name)
+    stream = flow.source("in", schema={"device": "string", "value": "double"})
+    for place, key in enumerate(keys):
+        stream = stream.to(t.BlockAverage(by=key, window=2), id=f"t{place}")
+    return flow.sink("out", stream)
+
+
+@pytest.mark.parametrize(
+    ("keys", "before", "after"),
+    [(("device", ()), [1, 1], [1]), (((),), [2], [1]), (("device",), [1], [1])],
+    ids=["a shuffle", "half of the stages", "nothing"],
+)
+@pytest.mark.parametrize("most", [1, None])
+def test_what_is_for_nobody_goes_from_a_query_where_it_may(opened, tmp_path, keys, before, after, most):
+    manager, _, go = opened(max_queries=most, fuse="exact")
+    rows = [{"device": "ab"[i % 2], "value": float(i)} for i in range(20)]
+    source = Gated(ro.MemorySource(rows), tmp_path / "gate")
+    sink = ro.MemorySink()
+    manager.submit(averages("ada", "device"), source, sink)
+    manager.submit(averages("bob", *keys), source, ro.MemorySink())
+    manager.defragment()
+
+    def stages():
+        [fragment] = manager.backend._fragments.values()
+        return [len(row) for row in fragment.plan().shuffles]
+
+    assert stages() == before
+    moved = len(manager.stats()["interrupted_s"])
+    manager.remove("bob")
+    assert stages() == (before if most is None else after)
+    assert len(manager.stats()["interrupted_s"]) == moved + (most == 1 and before != after)
+    go()
+    assert manager.backend.wait(10)
+    assert sorted(values(sink, "t0")) == [
+        float(4 * i + k) for i in range(5) for k in (1, 2)
+    ]  # of 0 and 2, of 1 and 3 …
+
+
 def test_where_others_wait_for_a_sink_that_hangs_all_stays_as_it_was(opened):
     manager, source, go = opened()
     free = threading.Event()

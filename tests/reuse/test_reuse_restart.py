@@ -255,7 +255,7 @@ def test_who_cannot_be_kept_does_not_come(tmp_path, monkeypatch):
 
 def test_an_iterator_is_refused_and_so_is_what_is_not_ours(tmp_path):
     manager, source = opened(tmp_path, {})
-    with pytest.raises(ConfigError, match=r"is an iterator, which can be read once, but a back end with a folder"):
+    with pytest.raises(ConfigError, match=r"is an iterator, which can be read once, but this back end"):
         manager.submit(flow("ada"), iter([{"value": 1.0}]), Tape())
     with pytest.raises(ConnectorError, match="in use by this process"):
         LocalBackend(folder=tmp_path / "kept")

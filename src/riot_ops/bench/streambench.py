@@ -50,7 +50,7 @@ def measures(
     suite : str, optional
         One of :data:`SUITES`; by default all of them.
     program : sequence of str, optional
-        The programs; by default all that a suite has.
+        The programs; by default all that a suite has. Where no suite is named, one that has none of them is left out.
     scale : float, > 0, default 1
         Times the records: 50 is what the paper had.
     rate : sequence of float, > 0, optional

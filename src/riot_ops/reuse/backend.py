@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from riot_ops.reuse.readings import readings
 from riot_ops.reuse.shared import Addition, Removal, Rest
-from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.submission import Reads, Submission
 
 __all__ = ["Backend", "Coming", "NullBackend", "apart", "take_back"]
 
@@ -24,8 +24,8 @@ class Backend(Protocol):
     their streams to it; :meth:`reduce` ends forwarding, and lets steps rest that it cannot take out.
     """
 
-    #: Whether it needs sources and sinks.
-    reads: bool
+    #: Whether it needs sources and sinks, and reads records once or some again.
+    reads: Reads
 
     def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
         """Run new steps and feed the newcomers' sinks; returns by source the first message that each sees.
@@ -115,7 +115,7 @@ class NullBackend:
     As it opens no source and no sink, nothing fails in it.
     """
 
-    reads = False
+    reads: Reads = ""
 
     def __init__(self) -> None:
         #: The steps that were launched together; those that are idle among them.

@@ -24,7 +24,7 @@ from riot_ops.reuse.outlets import Outlets
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.reading import Reading, Readings, Wanted
 from riot_ops.reuse.shared import Addition, Removal, Rest
-from riot_ops.reuse.submission import check_replayable
+from riot_ops.reuse.submission import Reads
 from riot_ops.reuse.turning import LONGEST_IDLE, Turning
 from riot_ops.runtime.engine import Batches, Engine
 
@@ -74,8 +74,6 @@ class LocalBackend(Turning):
     2
     """
 
-    reads = True
-
     def __init__(
         self,
         batch_size: int = 65_536,
@@ -91,6 +89,7 @@ class LocalBackend(Turning):
         self._readings = Readings()
         self._outlets = Outlets(Limits() if limits is None else limits, durable=folder is not None)
         self._keeping = None if folder is None else Keeping(folder)
+        self.reads: Reads = "once" if folder is None else "again"
         self._again: list[Coming] | None = None
         self._snapshots: dict[str, bytes] = {}  # of steps that have seen nothing since
         #: By running step: the sources above it, and the routes and marks that it needs.
@@ -134,9 +133,6 @@ class LocalBackend(Turning):
         fresh: dict[str, Reading] = {}
         kept = None if epochs is None else {} if self._keeping is None else self._keeping.readings()
         try:
-            if self._keeping is not None:
-                for _, submission in coming:
-                    check_replayable(submission, "a back end with a folder")
             fresh, wanted = self._readings.begun(coming, (one.submission for one in self._outlets.of.values()), kept)
             for _, submission in coming:
                 outlets.append(self._outlets.begun(submission, (epochs or {}).get(submission.name), epochs is not None))

@@ -13,7 +13,7 @@ from riot_ops.core.sink import Sink, Writer
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.identity import Piece
-from riot_ops.reuse.submission import Submission, submitted
+from riot_ops.reuse.submission import Reads, Submission, submitted
 
 __all__ = ["MissingSource", "Rebind", "bound_again"]
 
@@ -66,7 +66,7 @@ class MissingSink(Sink):
 
 
 def bound_again(
-    name: str, flow: Dataflow, rebind: Rebind | None, reads: bool, whole: bool, **choices: Any
+    name: str, flow: Dataflow, rebind: Rebind | None, reads: Reads, whole: bool, **choices: Any
 ) -> tuple[Submission, dict[str, Piece]]:
     """A dataflow that ran before, with the ends that it is given.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -18,6 +19,8 @@ from riot_ops.reuse.spool import Spool
 from riot_ops.reuse.submission import Submission
 
 __all__ = ["Limits", "Mark", "Outlet"]
+
+_log = logging.getLogger("riot_ops")
 
 
 @dataclass(frozen=True)
@@ -250,6 +253,8 @@ class Outlet:
                 self.dropped += self._spool.rows
                 self._spool.close()
                 self._spool = None
+            name, lost = self.submission.name, self.dropped.total()
+            _log.warning("the dataflow %r gets nothing more, %d records were dropped: %s", name, lost, why)
             self._changed.notify_all()
 
     def ended(self) -> None:

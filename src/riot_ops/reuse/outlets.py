@@ -132,7 +132,7 @@ class Outlets:
         """Note what has failed or was dropped."""
         for name, outlet in (*self._leaving.items(), *self.of.items()):
             if outlet.failures:
-                self._failed[name] = "; ".join(f"{type(error).__name__}: {error}" for error in outlet.failures)
+                self._failed[name] = "; ".join(dict.fromkeys(f"{type(e).__name__}: {e}" for e in outlet.failures))
             if dropped := outlet.dropped + outlet.delivery.lost:
                 self._dropped[name] = dict(dropped)
         self._leaving = {name: outlet for name, outlet in self._leaving.items() if not outlet.done}

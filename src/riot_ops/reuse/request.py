@@ -11,7 +11,7 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.checks import check_graph, check_twins
 from riot_ops.reuse.errors import DuplicateNameError
 from riot_ops.reuse.identity import Piece
-from riot_ops.reuse.submission import CHOICES, Submission, submitted
+from riot_ops.reuse.submission import CHOICES, Reads, Submission, submitted
 from riot_ops.reuse.warm import flagged
 
 __all__ = ["Request", "checked"]
@@ -40,7 +40,7 @@ class Request:
 
 
 def checked(
-    requests: Iterable[Request], running: Collection[str], reads: bool
+    requests: Iterable[Request], running: Collection[str], reads: Reads
 ) -> dict[str, tuple[Submission, Mapping[str, Piece]]]:
     """By name, what is asked for and its steps; raises what is wrong with it, where dataflows of these names run."""
     found: dict[str, tuple[Submission, Mapping[str, Piece]]] = {}

@@ -13,7 +13,7 @@ from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.missing import Rebind, bound_again
 from riot_ops.reuse.shared import Shared
-from riot_ops.reuse.submission import CHOICES, Submission, described
+from riot_ops.reuse.submission import CHOICES, Reads, Submission, described
 
 __all__ = ["as_before", "dataflows_of", "state_of"]
 
@@ -65,7 +65,7 @@ def as_before(
     shared: Shared,
     functions: Mapping[str, Callable[..., Any]],
     rebind: Rebind | None,
-    reads: bool,
+    reads: Reads,
     whole: bool = False,
 ) -> list[Coming]:
     """Dataflows with the steps that they had, for books in which they are not yet.

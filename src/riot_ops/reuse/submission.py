@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink, Sink
+from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.errors import DescriptorError
 from riot_ops.reuse.identity import Piece, pieces
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 
-__all__ = ["CHOICES", "Submission", "check_replayable", "described", "submitted"]
+__all__ = ["CHOICES", "Reads", "Submission", "described", "submitted"]
 
 #: What becomes of a dataflow whose sinks do not keep up; of one in which something fails.
 ON_SLOW = ("detach", "drop_oldest", "block")
 ON_FAILURE = ("detach", "stop")
 #: What else is told of a dataflow.
 CHOICES = ("owner", "on_slow", "on_failure")
+#: What a back end reads of sources: nothing; each record once; or some again, after a failure or restart.
+Reads = Literal["", "once", "again"]
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,13 @@ def submitted(
     flow: Dataflow,
     sources: Any,
     sinks: Any,
-    reads: bool,
+    reads: Reads,
     **choices: Any,
 ) -> tuple[Submission, dict[str, Piece]]:
     """A dataflow with what is passed to it, and its steps as others may share them."""
     bound = bind_sources(flow, sources) if sources is not None or reads else {}
+    if reads == "again":
+        _check_replayable(bound)
     targets, routes = bind_sinks(flow, sinks, None) if sinks is not None or reads else ({}, {})
     kinds: Mapping[str, Sink] | None = sinks if isinstance(sinks, Mapping) else None
     if kinds is None and routes:
@@ -75,13 +80,12 @@ def submitted(
     return Submission(name, kept, bound, targets, routes, **choices), pieces(kept, bound, kinds)
 
 
-def check_replayable(submission: Submission, who: str) -> None:
-    """Raise where a source can be read only once, but somebody reads records again."""
-    for node, source in submission.sources.items():
+def _check_replayable(sources: Mapping[str, Source]) -> None:
+    for node, source in sources.items():
         if not source.replayable:
             raise ConfigError(
-                f"the source {node!r} is an iterator, which can be read once, but {who} reads records again; "
-                "pass a list, a table or a path"
+                f"the source {node!r} is an iterator, which can be read once, but this back end reads records again "
+                "after a failure or restart; pass a list, a table or a path"
             )
 
 

@@ -7,7 +7,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -17,11 +17,11 @@ from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import Coming, apart
 from riot_ops.reuse.shared import Removal, Rest
-from riot_ops.reuse.spark.bringing import bring, give_up, go_on
+from riot_ops.reuse.spark.bringing import bring, expected, give_up, go_on, switch
 from riot_ops.reuse.spark.care import Care, watch
 from riot_ops.reuse.spark.carrier import Carrier
 from riot_ops.reuse.spark.carriers import Carriers
-from riot_ops.reuse.spark.defragment import clusters, crowded, have_done, held, joined, one_reader, seed, stood
+from riot_ops.reuse.spark.defragment import clusters, have_done, held, joined, one_reader, seed, stood, untidy
 from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
@@ -29,6 +29,7 @@ from riot_ops.reuse.spark.making import Made, brought, check_sources, first_mess
 from riot_ops.reuse.spark.meeting import untrimmed, upstream
 from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
 from riot_ops.reuse.spark.telling import Telling
+from riot_ops.reuse.submission import Reads
 from riot_ops.runtime.claim import Claim
 
 __all__ = ["FragmentsBackend"]
@@ -42,7 +43,7 @@ _log = logging.getLogger("riot_ops")
 class FragmentsBackend:
     """Runs shared dataflows as fragments, each as a query that ``launch`` starts; see :class:`SparkBackend`."""
 
-    reads = True
+    reads: Reads = "again"
 
     def __init__(
         self,
@@ -57,8 +58,7 @@ class FragmentsBackend:
         join: bool = True,
     ) -> None:
         self.folder = local_path(folder, "folder").absolute()
-        self.patience_s = patience_s
-        self.max_queries, self.join = max_queries, join
+        self.patience_s, self.max_queries, self.join = patience_s, max_queries, join
         self._options = options
         self._fuse = fuse
         self._launch: Callable[[Fragment], Running] = functools.partial(launch, options=options)
@@ -120,26 +120,27 @@ class FragmentsBackend:
             fragment.hand_out()
         self._fragments |= grown
         try:
-            first = self._launched(coming, found, again)
-            for fragment in grown.values():
-                fragment.save()
+            first = self._launched(coming, found, grown, again)
         except BaseException:
             for name, fragment in grown.items():
                 self._fragments[name] = before[name].without(fragment)
             for fragment in fresh:
-                for name in fragment.spec.topics:
-                    self._fragments[name].topic.leave(fragment.name)
-                fragment.remove()
-            self._telling.refresh()
+                self._care.end(fragment)
+            self._telling.settle()
             raise
-        if self.max_queries is not None and len(self._fragments) > self.max_queries:
-            try:
-                self.defragment(crowded(self._fragments, self._where, self.max_queries))
-            except (RiotError, OSError) as error:  # the dataflows have come
-                _log.warning("%d queries run, and could not become fewer: %s", len(self._fragments), error)
+        self._tidy()
         return first
 
-    def _launched(self, coming: Sequence[Coming], found: Sequence[Made], again: bool) -> list[dict[str, int]]:
+    def _tidy(self) -> None:
+        """Have queries become fewer, or smaller, where that is wanted and can be had."""
+        try:
+            self.defragment(untidy(self._fragments, self._where, self.max_queries))
+        except (RiotError, OSError) as error:  # dataflows have come or gone all the same
+            _log.warning("%d queries run, and could not become fewer or smaller: %s", len(self._fragments), error)
+
+    def _launched(
+        self, coming: Sequence[Coming], found: Sequence[Made], grown: Mapping[str, Fragment], again: bool
+    ) -> list[dict[str, int]]:
         """Start what is new, each part at one place of all that it reads."""
         recipients: list[Recipient] = []
         begun: list[tuple[list[Recipient], dict[str, int]]] = []
@@ -171,6 +172,8 @@ class FragmentsBackend:
                 fragment.query = self._launch(fragment)
             for to, at in begun:
                 carriers += bring(self.folder / "dataflows", to, {**self._fragments, **fresh}, at, self._carriers)
+            for fragment in grown.values():
+                fragment.save()
             undo.pop_all()
         for new in found:
             self._where |= new.where
@@ -188,11 +191,9 @@ class FragmentsBackend:
             self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
             for fragment in reversed(list(self._fragments.values())):
                 if not self._where.keys() & fragment.spec.nodes:
-                    del self._fragments[fragment.name]
-                    fragment.remove()
-                    for name in fragment.spec.topics:
-                        self._fragments[name].topic.leave(fragment.name)
-            self._telling.refresh()
+                    self._care.end(self._fragments.pop(fragment.name))
+            self._telling.settle()
+            self._tidy()
 
     def settled(self, name: str) -> None:
         self._carriers.settled(name)
@@ -206,7 +207,7 @@ class FragmentsBackend:
             with self._carriers.still(one.name) as carrier:
                 names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
                 with untrimmed(names, self._fragments) as since, ExitStack() as undo:
-                    undo.callback(self._telling.refresh)
+                    undo.callback(self._telling.settle)
                     undo.callback(setattr, one, "paused", one.paused)
                     versions = dict.fromkeys(names, 0)
                     # who reads others may be behind: up to where it comes these forward all, and then rest
@@ -217,7 +218,7 @@ class FragmentsBackend:
                     one.paused = rest.paused
                     undo.pop_all()
                 carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
-                self._telling.refresh()
+                self._telling.settle()
             return first_messages(one.progress.placed, one.submission, begins.values(), self._fragments.values())
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
@@ -253,32 +254,25 @@ class FragmentsBackend:
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
                 seed(one, old)
+            to = expected(concerned, fresh, self._carriers)
+            for one in fresh:
+                one.save()
             for one, group in zip(fresh, groups, strict=True):
                 one.tell(wanted & group)  # of which nothing may come any more
                 one.begin(*stood(one, old))
         except BaseException:
             for one in fresh:
-                one.remove()
-            self._telling.refresh()
+                self._care.end(one)
+            self._telling.settle()
             raise
         # from here on the new ones count, whatever happens
         for one in fresh:
-            one.save()
-        for one in fresh:
             self._where |= dict.fromkeys(one.spec.nodes, one.name)
             self._fragments[one.name] = one
-        to = {}
-        for r in concerned:
-            holder = next(found for step in r.progress.placed.values() if (found := self._where[step]))
-            to[r.name] = holder, self._fragments[holder].topic
-        for carrier in {of[r.name] for r in concerned}:
-            carrier.switch(to)
+        switch(to, self._carriers)
         for gone in reversed(old):
-            del self._fragments[gone.name]
-            gone.remove()
-            for name in gone.spec.topics:
-                self._fragments[name].topic.leave(gone.name)
-        self._telling.refresh()
+            self._care.end(self._fragments.pop(gone.name))
+        self._telling.settle()
         with contextlib.suppress(ConnectorError):
             self._telling.until(lambda: have_done(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
         self._interrupted.append(time.monotonic() - begun)
@@ -332,7 +326,7 @@ class FragmentsBackend:
             for reader in fragment.topic.readers().keys() - kept:
                 fragment.topic.leave(reader)
         self._left.forget(kept)
-        self._telling.refresh()
+        self._telling.settle()
         for fragment in self._fragments.values():
             self._care.start(fragment)
         self._care.spread()  # before they carry what is not for them any more

@@ -27,8 +27,12 @@ class Bookmark:
         self._lock = threading.Lock()
         self.reader, self.topics = reader, dict(topics)
         self.at = {name: max(at[name], topic.readers().get(reader, 0)) for name, topic in topics.items()}
-        for name, topic in topics.items():
-            topic.join(reader, self.at[name])
+        try:
+            for name, topic in topics.items():
+                topic.join(reader, self.at[name])
+        except BaseException:
+            self.leave()
+            raise
 
     def waiting(self, name: str) -> list[tuple[int, Marker]]:
         """The batches of a topic that he has not read."""
@@ -63,7 +67,8 @@ class Bookmark:
     def add(self, name: str, topic: Topic, at: int) -> None:
         """He reads one more, unless he does already."""
         if name not in self.topics:
-            topic.join(self.reader, at)
+            if self.reader not in topic.readers():
+                topic.join(self.reader, at)
             with self._lock:
                 self.at = {**self.at, name: at}
                 self.topics = {**self.topics, name: topic}  # others may be looking

@@ -12,7 +12,7 @@ from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.recipient import Carried, Recipient
 from riot_ops.reuse.topic import Topic
 
-__all__ = ["bring", "give_up", "go_on"]
+__all__ = ["bring", "expected", "give_up", "go_on", "switch"]
 
 
 def bring(
@@ -50,6 +50,29 @@ def go_on(
     topics = {name: known[name] for one in recipients for name in one.topics}
     state = Carried({name: at.get(name, 0) for name in topics}, {one.name: one.progress for one in recipients})
     return Carrier(file, topics, state, recipients, among)
+
+
+def expected(
+    recipients: Iterable[Recipient], fresh: Sequence[Fragment], among: Carriers[Carrier]
+) -> dict[str, tuple[str, Topic]]:
+    """By dataflow, which of some new fragments has its steps from now on; its topic keeps all for who carries to it."""
+    where = {step: one for one in fresh for step in one.spec.nodes}
+    to = {}
+    for one in recipients:
+        holder = next(where[step] for step in one.progress.placed.values() if step in where)
+        to[one.name] = holder.name, holder.topic
+        holder.topic.join(among.of[one.name].mark.reader, 0)
+    return to
+
+
+def switch(to: Mapping[str, tuple[str, Topic]], among: Carriers[Carrier]) -> None:
+    """Have carried to them what comes from there."""
+    for carrier in {among.of[name] for name in to}:
+        carrier.switch(to)
+    readers = {among.of[name].mark.reader for name in to}
+    for topic in {topic for _, topic in to.values()}:
+        for reader in topic.readers().keys() - readers:  # a sink has got a carrier of its own meanwhile
+            topic.leave(reader)
 
 
 def give_up(recipients: Iterable[Recipient], carriers: Iterable[Carrier], among: Carriers[Carrier]) -> None:

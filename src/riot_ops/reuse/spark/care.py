@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from riot_ops.core.errors import ConnectorError, RiotError, exception_text
@@ -35,7 +36,7 @@ class Care:
     Attributes
     ----------
     news : bool
-        Whether steps have been silenced of which the fragments are still to be told.
+        Whether there is something of which the fragments are still to be told, such as steps that have been silenced.
     """
 
     def __init__(
@@ -56,6 +57,16 @@ class Care:
             self._give_up(fragment, f"{type(problem).__name__}: {exception_text(problem)}")
             users = self._users(fragment)
             _log.error("the query %s of %s cannot go on: %s", fragment.name, users, fragment.failure)
+
+    def end(self, fragment: Fragment) -> None:
+        """A query that nobody wants goes; what of it cannot be taken away now goes with the next start."""
+        topics = (self._fragments[name].topic for name in fragment.spec.topics)
+        ends: list[Callable[[], None]] = [fragment.remove, *(partial(one.leave, fragment.name) for one in topics)]
+        for end in ends:
+            try:
+                end()
+            except Exception as problem:  # whatever Spark or the disk raises
+                _log.warning("something is left of the query %s: %s", fragment.name, exception_text(problem))
 
     def revive(self) -> None:
         """Start again what has failed; who has come no further since the last time has fewer tries left."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.bookmark import Bookmark
-from riot_ops.reuse.spark.carriers import Carriers
-from riot_ops.reuse.spark.control import read_json, write_json
+from riot_ops.reuse.spark.carriers import Carriers, noted_later
+from riot_ops.reuse.spark.control import write_json
 from riot_ops.reuse.spark.dealing import due, gathered, skip, waiting
 from riot_ops.reuse.spark.recipient import Carried, Pass, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
@@ -75,16 +75,15 @@ class Carrier:
         self._counting = threading.Lock()
         self._known = 0  # failures, when it has gone
         self.lock = threading.RLock()
-        write_json(file, state)
+        try:
+            write_json(file, state)
+        except BaseException:
+            self.mark.leave()
+            raise
         for one in self.recipients:
             among.of[one.name] = self
         self.name = self.recipients[0].name
         self._thread = thread or self._new_thread()
-
-    @staticmethod
-    def noted(file: Path) -> Carried:
-        """What is noted in a file."""
-        return read_json(file, Carried)
 
     # -- carrying ----------------------------------------------------------------------------------
 
@@ -133,7 +132,7 @@ class Carrier:
             return True
         except RiotError as error:
             if self.over:
-                self.leave()  # what cannot be counted
+                self.mark.leave()  # what cannot be counted
             else:
                 self._fail(error)
             return False
@@ -259,10 +258,10 @@ class Carrier:
             if self.until is None:
                 self._skip()
             else:
-                self.leave()
+                self.mark.leave()
                 self.ended.set()
         except RiotError:
-            self.leave()
+            self.mark.leave()
 
     # -- dataflows come, pause, and go -------------------------------------------------------------
 
@@ -307,8 +306,9 @@ class Carrier:
                     name, topic = to[one.name]
                     one.switch(name, one.wanted)
                     self.mark.add(name, topic, 0)
-            self._let_go()
-            self._note()
+            with noted_later(self.name):
+                self._let_go()
+                self._note()
 
     def _fit(self) -> None:
         """Have the topics that somebody wants, and note that."""
@@ -322,27 +322,29 @@ class Carrier:
         """Nothing is for a dataflow, or all is again, from these batches of its topics on."""
         with self.lock:
             one.turn_over(border, self.mark.at)
-            self._note()
+            with noted_later(self.name):
+                self._note()
 
-    def end(self, one: Recipient) -> Carrier:
-        """A dataflow has gone; returns what carries to it, alone, what is there, and ends its sinks then."""
+    def end(self, one: Recipient) -> None:
+        """A dataflow has gone: one that carries to it alone brings it what is there, and ends its sinks then."""
         if self.recipients != [one]:
             own = self._own(one, self.mark.at)
             self.recipients.remove(one)
-            self._fit()
             with own.lock:
-                return own.end(one)
+                own.end(one)
+            self._fit()
+            return
         until = {name: topic.head().batch for name, topic in self.mark.topics.items()}
         one.end({name: batch + 1 for name, batch in until.items()})
         self._known = len(one.delivery.failures)
-        self.until, self.apart = until, True
         self.file.unlink(missing_ok=True)
+        self.until, self.apart = until, True
+        self._among.leaving.add(self)
         if not self._thread.is_alive():
             self._thread = self._new_thread()
             self.start()
         with self._among.news:
             self._among.news.notify_all()
-        return self
 
     def _finish(self) -> None:
         """All is carried to a dataflow that has gone."""
@@ -392,8 +394,4 @@ class Carrier:
     def forget(self) -> None:
         """Leave nothing behind."""
         self.file.unlink(missing_ok=True)
-        self.leave()
-
-    def leave(self) -> None:
-        """Want nothing of the topics."""
         self.mark.leave()

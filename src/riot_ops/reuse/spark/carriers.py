@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.recipient import Recipient
 
-__all__ = ["Carriers"]
+__all__ = ["Carriers", "noted_later"]
 
 POLL_SECONDS = 0.02
+
+_log = logging.getLogger("riot_ops")
+
+
+@contextmanager
+def noted_later(name: str) -> Iterator[None]:
+    """What a carrier cannot note now is noted with its next turn: queries do so already."""
+    try:
+        yield
+    except RiotError as error:
+        _log.warning("how far the sinks of %s are is noted later: %s", name, error)
 
 
 class Carrying(Protocol):
@@ -23,9 +35,10 @@ class Carrying(Protocol):
     name: str
     lock: threading.RLock
     ended: threading.Event
+    recipients: list[Recipient]
 
-    def end(self, one: Recipient) -> Any:
-        """A dataflow has gone; returns who carries what there still is for it."""
+    def end(self, one: Recipient) -> None:
+        """A dataflow has gone: who carries what there still is for it is noted as leaving."""
 
     def look(self) -> None:
         """See to sinks that hang."""
@@ -73,7 +86,13 @@ class Carriers(Generic[C]):
     def end(self, one: Recipient) -> None:
         """A dataflow has gone: what is there is carried, and its sinks end, in their own time."""
         with self.still(one.name) as carrier:
-            self.leaving.add(carrier.end(one))
+            try:
+                carrier.end(one)
+            except (RiotError, OSError) as error:
+                _log.warning("%s was removed, but not all is in order: %s", one.name, error)
+                if one in carrier.recipients:  # nobody carries to it any more
+                    carrier.recipients.remove(one)
+                    one.fail(error)
             del self.of[one.name]
 
     def settled(self, name: str) -> None:

@@ -19,12 +19,19 @@ from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_sta
 from riot_ops.reuse.topic import Place
 from riot_ops.runtime.repartition import repartitioned
 
-__all__ = ["clusters", "crowded", "have_done", "held", "joined", "one_reader", "seed", "stood"]
+__all__ = ["clusters", "have_done", "held", "joined", "one_reader", "seed", "stood", "untidy"]
 
 POLL_SECONDS = 0.02
 
 
-def crowded(fragments: Mapping[str, Fragment], known: Container[str], most: int) -> list[frozenset[str]]:
+def untidy(fragments: Mapping[str, Fragment], known: Container[str], most: int | None) -> list[frozenset[str]]:
+    """The steps that somebody wants of fragments that should become others, where there is a number of them to keep."""
+    if most is None:
+        return []
+    return _crowded(fragments, known, most) or _outgrown(fragments, known)
+
+
+def _crowded(fragments: Mapping[str, Fragment], known: Container[str], most: int) -> list[frozenset[str]]:
     """The steps that somebody wants of fragments that read each other, as few groups as leave so many fragments.
 
     A group of one fragment is none of them: it costs a silence to make it anew, and runs no query less.
@@ -40,6 +47,18 @@ def crowded(fragments: Mapping[str, Fragment], known: Container[str], most: int)
         if left > most and len(names) > 1:
             chosen.append(frozenset(steps))
             left -= len(names) - 1
+    return chosen
+
+
+def _outgrown(fragments: Mapping[str, Fragment], known: Container[str]) -> list[frozenset[str]]:
+    """Those of each fragment that has a shuffle, or half of its stages, for what nobody wants: Spark runs it still."""
+    chosen = []
+    for fragment in fragments.values():
+        wanted = {step for step in fragment.spec.nodes if step in known}
+        shuffles = fragment.stages_for(wanted)
+        stages, needed = sum(map(len, shuffles)), sum(map(sum, shuffles))
+        if stages and not fragment.ended and (2 * needed <= stages or not all(map(any, shuffles))):
+            chosen.append(frozenset(wanted))
     return chosen
 
 

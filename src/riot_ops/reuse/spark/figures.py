@@ -26,7 +26,7 @@ def figures(
         causes = recipient.failures
         causes += [cause for one in recipient.wanted if (cause := failure(one)) is not None]
         if causes:
-            failed[name] = "; ".join(causes)
+            failed[name] = "; ".join(dict.fromkeys(causes))
     waiting = carriers.waiting()
     return {
         "fragments": len(fragments),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
+from riot_ops.core.errors import ConnectorError
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -138,6 +140,11 @@ class Fragment:
         control = Control(tuple(sorted(wanted)), tuple(sorted(resting)), layout=self.spec.layout)
         return self.controls.write(control), self.outside(needed)
 
+    def stages_for(self, wanted: set[str]) -> list[list[bool]]:
+        """By shuffle, of each stage behind it whether some of these streams need it."""
+        needed = self._with_parts(awake(self.steps, wanted))
+        return [[any(step.id in needed for step in stage.steps) for stage in row] for row in self.plan().shuffles]
+
     def outside(self, steps: set[str]) -> set[str]:
         """The streams of other fragments that some of its steps read."""
         return set().union(*(reads(step) for step in self.steps if step.id in steps)) - self._own()
@@ -209,7 +216,8 @@ class Fragment:
     def without(self, grown: Fragment) -> Fragment:
         """Itself again, with the query of one that took more in, whose steps do not come after all."""
         self.query, self.layouts = grown.query, grown.layouts
-        self.forget({*grown.spec.steps} - {*self.spec.steps})
+        with suppress(ConnectorError):  # then what is kept has steps that nobody knows of, and a restart forgets them
+            self.forget({*grown.spec.steps} - {*self.spec.steps})
         return self
 
     def lay_out(self, fuse: Literal["exact", "coarse"], partitions: int) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.spark.broken import read_broken
-from riot_ops.reuse.spark.carrier import Carrier
+from riot_ops.reuse.spark.control import read_json
 from riot_ops.reuse.spark.fragment import SPEC, Fragment, clear
 from riot_ops.reuse.spark.making import source_of
 from riot_ops.reuse.spark.recipient import Carried
+from riot_ops.reuse.spark.source import BEGIN
 from riot_ops.reuse.topic import Topic
 
 __all__ = ["Left"]
@@ -30,7 +31,7 @@ class Left:
         self._replace()
         #: Topics of fragments that have gone, which somebody reads.
         self.retired = {path.name: Topic(path / "topic") for path in fragments.iterdir() if path.name not in self.specs}
-        self._files = {file: Carrier.noted(file) for file in dataflows.glob("*.json")}
+        self._files = {file: read_json(file, Carried) for file in dataflows.glob("*.json")}
         #: By dataflow; one that was about to get a carrier of its own is there twice, and the other is for several.
         self._carried = {
             name: file for file, one in sorted(self._files.items(), key=_others, reverse=True) for name in one.dataflows
@@ -41,7 +42,8 @@ class Left:
         for name, spec in list(self.specs.items()):
             old = [one for one in spec.replaces if one in self.specs]
             if old:
-                for one in old if self.specs.keys() >= {*spec.together} else [name]:
+                begun = (one in self.specs and (self._fragments / one / BEGIN).exists() for one in spec.together)
+                for one in old if all(begun) else [name]:
                     del self.specs[one]
                     clear(self._fragments / one)
 

@@ -20,7 +20,7 @@ from riot_ops.reuse.spark.control import reads
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.recipient import Recipient, Wanted
 from riot_ops.reuse.spark.spec import FragmentSpec, Reads
-from riot_ops.reuse.submission import Submission, check_replayable
+from riot_ops.reuse.submission import Submission
 from riot_ops.reuse.topic import Place
 
 __all__ = ["Made", "brought", "check_sources", "first_messages", "joining", "made", "reader_of", "source_of"]
@@ -71,7 +71,6 @@ def made(
     wanted: dict[str, dict[str, Wanted]] = {}
     placed: dict[str, str | None] = {}
     for addition, submission in coming:
-        check_replayable(submission, "Spark")
         named = wanted.setdefault(submission.name, {})
         for step, node, label in placed_steps(submission.flow, addition.placed):
             holder = name if step.id in own else _holder(step, addition.placed[node], where, fragments)

@@ -55,8 +55,9 @@ class SparkBackend(FragmentsBackend):
         Whether new steps for which a query that runs has a stage come to be in that. Otherwise they always start as a
         query of their own, but for what takes the records of a source that is read already.
     max_queries : int, optional
-        Where more run, such as read each other become one (``manager.defragment()``), no more of them than it takes.
-        By default that is left to the user.
+        Where more run, such as read each other become one (``manager.defragment()``), no more of them than it takes;
+        and when dataflows go, a query of which a shuffle, or half of the stages, is for nobody becomes a smaller one.
+        By default both are left to the user.
     """
 
     def __init__(

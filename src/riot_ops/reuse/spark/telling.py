@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.reuse.spark.care import Care
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.making import Made
@@ -18,6 +19,7 @@ __all__ = ["Telling"]
 
 POLL_SECONDS = 0.025
 T = TypeVar("T")
+_log = logging.getLogger("riot_ops")
 
 
 class Telling:
@@ -61,6 +63,14 @@ class Telling:
             for other, read in fragment.spec.topics.items():
                 wanted[other] |= outside & {*read.streams}
         return versions
+
+    def settle(self) -> None:
+        """Tell them now, or where that cannot be as soon as it can: what rests is not wanted, and may run on."""
+        try:
+            self.refresh()
+        except RiotError as error:
+            self._care.news = True
+            _log.warning("queries could not be told yet what is wanted of them: %s", error)
 
     def begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
         """Wait until fragments do what they were told: from which batches on, at one place of all of them."""
