@@ -230,6 +230,51 @@ def test_an_interruption_within_a_split_doubles_nothing(tmp_path):
     assert numbers(tmp_path / "out") == list(range(10))
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["within a batch", "at the end"])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_interruption_while_results_are_written_loses_and_doubles_nothing(tmp_path, cores, last):
+    interrupts = [True]
+
+    def watch(stream, batch):
+        late = batch["seq"][-1].as_py() == 19_999
+        if interrupts and (late if last else batch["seq"][0].as_py() >= 5_000):
+            interrupts.pop()
+            raise KeyboardInterrupt
+
+    made = ro.Dataflow("two")
+    source = made.source("in", schema={"value": "double"})
+    means = source.to(t.BlockAverage(by=(), window=3, partial=True), id="means")
+    made.sink("watch", means if last else source).sink("averages", means).sink("out", source)
+    options = {"checkpoint": tmp_path / "checkpoint", "cores": cores, "batch_size": 5_000, "epoch_rows": 10**9}
+    sinks = {"out": ParquetSink(tmp_path / "out"), "averages": ParquetSink(tmp_path / "means")}
+    with pytest.raises(KeyboardInterrupt):
+        made.run(rows(20_000), sinks={**sinks, "watch": CallbackSink(watch)}, **options)
+    assert not interrupts
+    made.run(rows(20_000), sinks={**sinks, "watch": CallbackSink(watch)}, **options)
+    assert sorted(ParquetSink(tmp_path / "out").table("in")["seq"].to_pylist()) == list(range(20_000))
+    assert ParquetSink(tmp_path / "means").table("means").num_rows == 6_667
+
+
+@pytest.mark.parametrize("at", ["sync", "commit"])
+def test_an_interruption_while_an_epoch_ends_is_told_as_such(tmp_path, monkeypatch, at):
+    sink, real = ParquetSink(tmp_path / "out"), getattr(ParquetSink, at)
+    calls = []
+
+    def interrupted(self, *given):
+        real(self, *given)
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ParquetSink, at, interrupted)
+    options = {"checkpoint": tmp_path / "checkpoint", "epoch_rows": 3, "buffering": "immediate", "cores": 1}
+    with pytest.raises(KeyboardInterrupt):
+        flow().run(rows(10), sinks=sink, **options)
+    monkeypatch.undo()
+    flow().run(rows(10), sinks=sink, **options)
+    assert numbers(tmp_path / "out") == list(range(10))
+
+
 def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):
     seen = []
 

@@ -169,6 +169,8 @@ def test_sources_are_what_they_read(tmp_path):
         lambda: replay(tmp_path / "b.csv"),
         lambda: replay(tmp_path / "a.csv", repeat=2),
         lambda: replay(tmp_path / "a.csv", header=True),
+        lambda: replay(tmp_path / "a.csv", times=t.ParseLines(fields={"event_time": (0, "s")}, delimiter=",")),
+        lambda: replay(tmp_path / "a.csv", times=t.ParseLines(fields={"event_time": (0, "s")}, delimiter=";")),
         lambda: ro.MemorySource(table),
         lambda: ro.MemorySource(table.slice(1)),
         lambda: Loop(table, 3),

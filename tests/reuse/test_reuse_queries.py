@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,8 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.reuse import ReuseManager
+from riot_ops.reuse.request import Request
+from riot_ops.reuse.spark.bringing import switch
 from tests.reuse.queries import FakeSpark, Gated
 
 ROWS = [{"value": float(i)} for i in range(200)]
@@ -322,6 +325,109 @@ def test_what_is_for_nobody_goes_from_a_query_where_it_may(opened, tmp_path, key
     assert sorted(values(sink, "t0")) == [
         float(4 * i + k) for i in range(5) for k in (1, 2)
     ]  # of 0 and 2, of 1 and 3 …
+
+
+def test_queries_that_read_each_other_become_smaller_together(opened, tmp_path):
+    manager, _, go = opened(max_queries=2, fuse="exact")
+    rows = [{"device": "ab"[i % 2], "value": float(i)} for i in range(20)]
+    source = Gated(ro.MemorySource(rows), tmp_path / "gate")
+    sinks = {name: ro.MemorySink() for name in ("ada", "bob", "cyd")}
+    manager.submit_all(
+        Request(averages(name, *keys), source, sinks[name]) for name, keys in (("ada", ("device",)), ("bob", ((),)))
+    )
+    manager.submit(averages("cyd", "device", ()), source, sinks["cyd"])
+    assert len(manager.backend._fragments) == 2 and not manager.stats()["interrupted_s"]
+    manager.remove("bob")
+    assert len(manager.stats()["interrupted_s"]) == 1
+    go()
+    assert manager.backend.wait(10)
+    means = [float(4 * i + k) for i in range(5) for k in (1, 2)]
+    assert sorted(values(sinks["ada"], "t0")) == means
+    assert sum(values(sinks["cyd"], "t1")) == sum(means) / 2 and not values(sinks["bob"], "t0")
+    manager.submit(averages("dan", "device"), source, ro.MemorySink())
+
+
+def test_what_one_dataflow_wants_of_two_queries_becomes_one_with_both(opened, tmp_path):
+    manager, one, go = opened(max_queries=2)
+    other = Gated(ro.MemorySource([{"value": -1.0 - i} for i in range(50)]), tmp_path / "gate")
+    sinks = {name: ro.MemorySink() for name in ("ada", "bob", "cyd", "dan")}
+
+    def filtered(flow, name, bounds):
+        return flow.source(name, schema={"value": "double"}).to(
+            t.RangeFilter(bounds={"value": bounds}, by=None), id=f"of_{name}"
+        )
+
+    ends = {"in": (one, (0, 300)), "other": (other, (-300, 0))}
+    for name, reads in (("ada", ["in"]), ("bob", ["other"]), ("dan", ["in", "other"])):
+        flow = ro.Dataflow(name)
+        flow.sink("out", *(filtered(flow, read, ends[read][1]) for read in reads))
+        manager.submit(flow, {read: ends[read][0] for read in reads}, sinks[name])
+    flow = ro.Dataflow("cyd")
+    more = filtered(flow, "in", (0, 300)).to(t.RangeFilter(bounds={"value": (0, 100)}, by=None), id="more")
+    manager.submit(flow.sink("out", more), one, sinks["cyd"])
+    assert len(manager.stats()["interrupted_s"]) == 1
+    go()
+    assert manager.backend.wait(10)
+    assert sorted(values(sinks["dan"], "of_other")) == [float(i) for i in range(-50, 0)]
+    assert (
+        sorted(values(sinks["dan"], "of_in")) == sorted(values(sinks["ada"], "of_in")) == [float(i) for i in range(200)]
+    )
+    assert sorted(values(sinks["cyd"], "more")) == [float(i) for i in range(101)]
+
+
+def test_what_cannot_become_smaller_is_tried_once_and_removed_all_the_same(opened, tmp_path, monkeypatch):
+    manager, _, go = opened(max_queries=1, fuse="exact")
+    source = Gated(ro.MemorySource([{"device": "a", "value": float(i)} for i in range(4)]), tmp_path / "gate")
+    ada = ro.MemorySink()
+    manager.submit_all(
+        Request(averages(name, key), source, sink)
+        for name, key, sink in (("ada", "device", ada), ("bob", (), ro.MemorySink()), ("cyd", "value", ro.MemorySink()))
+    )
+    tried = []
+
+    def launch(fragment):
+        tried.append(fragment.name)
+        raise RuntimeError("no more queries")
+
+    monkeypatch.setattr(manager.backend, "_launch", launch)
+    manager.remove("bob")
+    manager.remove("cyd")
+    manager.submit(averages("eve", "device"), source, ro.MemorySink())
+    assert manager.names == ["ada", "eve"] and len(tried) == 1
+    monkeypatch.undo()
+    go()
+    assert manager.backend.wait(10) and sorted(values(ada, "t0")) == [0.5, 2.5]
+
+
+def test_whoever_gets_a_carrier_of_its_own_meanwhile_is_switched_as_well():
+    class Stub:
+        def __init__(self):
+            self.lock, self.got, self.mark = (
+                threading.RLock(),
+                {},
+                SimpleNamespace(reader=str(id(self)), topics={"new"}),
+            )
+
+        def switch(self, to):
+            self.got |= to
+
+    first, own = Stub(), Stub()
+    among = SimpleNamespace(of={"ada": first, "bob": first}, all=lambda: {*among.of.values()})
+
+    class Parting:
+        """While it is waited for, bob gets a carrier of his own."""
+
+        def __enter__(self):
+            among.of["bob"] = own
+
+        def __exit__(self, *error):
+            pass
+
+    first.lock = Parting()
+    left = []
+    new = SimpleNamespace(leave=left.append)
+    switch({"ada": ("new", new), "bob": ("new", new)}, {("new", first.mark.reader), ("new", "gone")}, among)
+    assert first.got.keys() == {"ada"} and own.got.keys() == {"bob"} and left == ["gone"]
 
 
 def test_where_others_wait_for_a_sink_that_hangs_all_stays_as_it_was(opened):

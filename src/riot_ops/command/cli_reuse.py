@@ -97,7 +97,6 @@ def submit(
     sources, sinks = named(source or [], "--source"), named(sink or [], "--sink")
     requests = [_request(file, sources, sinks, out) for file in files]
     if explain:
-        del requests[0]["sinks"]
         answers = [_asked(folder, "explain", **requests[0], fold=fold, flag_warm=flag_warm)]
     else:
         more: dict[str, Any] = {"owner": owner or getpass.getuser(), "on_slow": on_slow, "on_failure": on_failure}

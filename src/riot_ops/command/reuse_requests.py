@@ -29,12 +29,12 @@ class _Show(_Form):
 class _Explain(_Form):
     dataflow: dict[str, Any]
     sources: dict[str, Any] = msgspec.field(default_factory=dict)
+    sinks: dict[str, Any] = msgspec.field(default_factory=dict)
     fold: bool = False
     flag_warm: bool = False
 
 
 class _Dataflow(_Explain):
-    sinks: dict[str, Any] = msgspec.field(default_factory=dict)
     name: str | None = None
     owner: str | None = None
     on_slow: str = "detach"

@@ -143,9 +143,11 @@ class ReuseServer:
         ends = self._ends(flow, name, sources, sinks)
         return Request(flow, *self._bound(flow, ends), name=name, **more), ends
 
-    def _explain(self, dataflow: Mapping[str, Any], sources: Mapping[str, Any], **more: Any) -> Any:
+    def _explain(
+        self, dataflow: Mapping[str, Any], sources: Mapping[str, Any], sinks: Mapping[str, Any], **more: Any
+    ) -> Any:
         flow = Dataflow.from_dict(dataflow)
-        ends = self._ends(flow, flow.name, sources, {n.id: {"discard": True} for n in flow.kind("sink")})
+        ends = self._ends(flow, flow.name, sources, sinks)
         answer = self.manager.explain(flow, *self._bound(flow, ends), **more)
         return {**asdict(answer), "text": str(answer)}
 

@@ -48,6 +48,9 @@ class Backend(Protocol):
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         """Run each of these groups of steps in one fragment, without those that rest in it for good."""
 
+    def between(self) -> AbstractContextManager[None]:
+        """While what is fresh stays so, where records move meanwhile."""
+
     def fresh(self, step: str) -> bool:
         """Whether a step has seen no record yet."""
 
@@ -145,6 +148,9 @@ class NullBackend:
         touched = set().union(*wanted)
         self.fragments = [f for f in self.fragments if not f & touched] + wanted
         self.idle &= set().union(*self.fragments)
+
+    def between(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def fresh(self, step: str) -> bool:
         return False

@@ -127,11 +127,14 @@ class Keeping:
         state: dict[str, bytes],
         marks: Mapping[str, Mark | None],
         then: Callable[[], None],
-    ) -> None:
-        """Keep a moment as soon as all marks are there, and then call ``then``."""
+    ) -> bool:
+        """Keep a moment as soon as all marks are there, and then call ``then``; whether that is so by now.
+
+        Nothing is to be kept where one before is still to be, or a mark is missing.
+        """
         there = {name: mark for name, mark in marks.items() if mark is not None}
-        if self._pending is not None or len(there) < len(marks):
-            return
+        if not self.settle() or len(there) < len(marks):
+            return False
         offsets = {}
         for name, one in readings.items():
             if one.offset is None:
@@ -140,7 +143,7 @@ class Keeping:
             readers = {member: sorted(steps) for member, steps in one.readers.items()}
             moment.readings[name] = ReadingKept(readers, dict(one.next), one.rows)
         self._pending = Saved(self._saved.epoch + 1, False, offsets, {}, state), moment, there, then
-        self.settle()
+        return self.settle()
 
     def settle(self) -> bool:
         """Write what is to be written, if all sinks have got there; whether nothing is left to be."""

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.backend import Coming
@@ -25,7 +26,7 @@ from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.reading import Reading, Readings, Wanted
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Reads
-from riot_ops.reuse.turning import LONGEST_IDLE, Turning
+from riot_ops.reuse.turning import Turning
 from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["LocalBackend"]
@@ -214,9 +215,16 @@ class LocalBackend(Turning):
         pass  # what takes long has a thread of its own
 
     def rest(self, rest: Rest) -> dict[str, int]:
+        border = self.waited(lambda: self._rest(rest), self._outlets.limits.patience_s)
+        if border is None:
+            raise ConnectorError("what has been done cannot be kept while sinks are so far behind: try again later")
+        return border
+
+    def _rest(self, rest: Rest) -> dict[str, int] | None:
+        """The same; None where what has been done before is not kept, from which whoever goes on lets it rest."""
         with self.between():
-            if self._keeping is not None:
-                self._commit()  # whoever goes on lets it rest from here
+            if not self._commit():
+                return None
             outlet, resting = self._outlets.of[rest.name], self._engine.resting
             before = outlet.paused, resting
             outlet.paused = rest.paused
@@ -236,13 +244,12 @@ class LocalBackend(Turning):
     @contextmanager
     def taking_up(self) -> Iterator[None]:
         with self.between():
-            self._again = []
+            self._again = again = list[Coming]()
             try:
                 yield
-                again, self._again = self._again, None
-                self._take_up(again)
             finally:
                 self._again = None
+            self._take_up(again)
 
     def _take_up(self, again: list[Coming]) -> None:
         """Let all go on that was kept; what was not begins."""
@@ -278,12 +285,11 @@ class LocalBackend(Turning):
         """And ``messages`` read, ``records`` that each step took, and by dataflow how its sinks do.
 
         ``spared`` are records that steps would have taken besides, had each dataflow its own.
-
         ``rows`` are the records that they got; ``failed`` tells of each dataflow what went wrong with its sources,
         steps or sinks; ``dropped`` counts by stream the records that some sink did not get, or had not committed when
         it failed; ``slow`` are the bytes that wait for sinks that do not keep up.
         """
-        with self._lock:
+        with self.looking():
             return {
                 "fragments": min(1, len(self._origins)),
                 "idle": 0,
@@ -354,13 +360,14 @@ class LocalBackend(Turning):
             self._spared += taken * (len(self._labels.get(step, ())) - 1)
         self._outlets.settle()
 
-    def _commit(self) -> None:
+    def _commit(self) -> bool:
+        """End an epoch; whether what has been done until now is kept, where there is a folder for it."""
         self._outlets.commit()
         self._committed = time.monotonic()
         stood = self._readings.stood(kept=self._keeping is not None)
         if self._keeping is None:
             self._readings.forget(stood)
-            return
+            return True
         for step, known in self._engine.states.items():
             if step not in self._snapshots:
                 self._snapshots[step] = known.snapshot("full")
@@ -369,7 +376,7 @@ class LocalBackend(Turning):
         )
         state = {step: self._snapshots[step] for step in self._engine.states}
         marks = {name: outlet.mark() for name, outlet in self._outlets.of.items()}
-        self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood))
+        return self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood))
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -390,6 +397,4 @@ class LocalBackend(Turning):
             ending.callback(self._outlets.halt)
             if self._broken is None:
                 self._commit()
-                until = time.monotonic() + self._outlets.limits.patience_s
-                while not self._keeping.settle() and time.monotonic() < until:
-                    time.sleep(LONGEST_IDLE)
+                self.waited(self._keeping.settle, self._outlets.limits.patience_s)

@@ -6,6 +6,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -161,14 +162,7 @@ class ReuseManager:
         """Run several dataflows as one action: all of them come, or none.
 
         They share what they have in common as if they had come one by one, and what is new with them begins together:
-        on Spark as one query, or as many as have nothing in common.
-
-        Raises
-        ------
-        ConfigError
-            See :mod:`riot_ops.reuse.errors`; nothing has changed.
-        EnactError
-            Where the back end failed; nothing has changed.
+        on Spark as one query, or as many as have nothing in common. It raises as :meth:`submit` does.
 
         Examples
         --------
@@ -184,7 +178,9 @@ class ReuseManager:
         >>> manager.stats()["steps"], manager.stats()["fragments"]
         (7, 1)
         """
-        with self._lock:
+        requests = [*requests]
+        moves = self.policy == "always" and not any(getattr(one, "flag_warm", False) for one in requests)
+        with self._lock, nullcontext() if moves else self.backend.between():
             coming = self._planned(requests)
             if not coming:
                 return []

@@ -14,6 +14,7 @@ from riot_ops.core.errors import ConnectorError, exception_text
 from riot_ops.core.source import Offset, Source
 from riot_ops.graph.graph import Graph
 from riot_ops.kernels.arrow import int_column
+from riot_ops.reuse.aside import Aside
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.missing import MissingSource
 from riot_ops.reuse.readings import check_consumed, readings
@@ -56,7 +57,8 @@ class Reading:
         if merging == "arrival":
             members = {name: members[name]}
         self.name = name
-        [self.source] = merged(Graph("reading", merging=merging), members).values()
+        [source] = merged(Graph("reading", merging=merging), members).values()
+        self.source = source if source.replayable else Aside(source)
         self.offset: Offset | None = None
         self.readers: dict[str, set[str]] = {member: set() for member in members}
         self.next = dict.fromkeys(members, 0)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-__all__ = ["LONGEST_IDLE", "Turning"]
+from riot_ops.core.errors import StateError
+from riot_ops.core.interrupts import held_back
+
+__all__ = ["Turning"]
 
 #: For how long a thread waits where nothing has come; longer each time that nothing has, up to the second.
 IDLE_SECONDS, LONGEST_IDLE = 0.0005, 0.008
+T = TypeVar("T")
 
 
 class Turning(ABC):
@@ -20,9 +25,10 @@ class Turning(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._waiting = 0
+        self._count = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
-        self._broken: BaseException | None = None
+        self._broken: Exception | None = None
 
     @abstractmethod
     def turn(self) -> bool:
@@ -33,31 +39,49 @@ class Turning(ABC):
         """Whether there will be nothing to do, however long one waits."""
 
     @contextmanager
-    def between(self) -> Iterator[None]:
+    def looking(self) -> Iterator[None]:
         """Between two turns: a thread that turns lets others pass."""
-        self._waiting += 1
+        with self._count:
+            self._waiting += 1
         try:
             with self._lock:
-                if self._broken is not None:
-                    raise self._broken
                 yield
         finally:
-            self._waiting -= 1
+            with self._count:
+                self._waiting -= 1
+
+    @contextmanager
+    def between(self) -> Iterator[None]:
+        """The same, for what changes something."""
+        with self.looking():
+            if self._broken is not None:
+                raise self._broken
+            yield
 
     @contextmanager
     def turning(self) -> Iterator[None]:
-        """Around a turn: one that fails is the last."""
-        with self._lock:
+        """Around a turn, behind which Ctrl-C comes; one that fails, or is broken off by a second one, is the last."""
+        with held_back() as check, self._lock:
             if self._broken is not None:
                 raise self._broken
             try:
                 yield
             except BaseException as error:
-                self._broken = error
+                off = StateError("a turn was broken off; go on with a new manager")
+                self._broken = error if isinstance(error, Exception) else off
                 raise
+        check()
+
+    @staticmethod
+    def waited(what: Callable[[], T], patience_s: float) -> T:
+        """What something gives when it is neither None nor False any more, or when that takes too long."""
+        until = time.monotonic() + patience_s
+        while (found := what()) in (None, False) and time.monotonic() < until:
+            time.sleep(LONGEST_IDLE)
+        return found
 
     @property
-    def error(self) -> BaseException | None:
+    def error(self) -> Exception | None:
         """Why nothing moves any more: something failed that is of all dataflows, such as the disk of the back end."""
         return self._broken
 

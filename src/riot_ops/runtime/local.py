@@ -182,6 +182,8 @@ class _Job:
     #: Batches under way in other threads, in order.
     underway: deque[tuple[Arrival, Wave]] = field(default_factory=deque)
     halfway: set[str] = field(default_factory=set)  # sources of which a part of a range has been processed
+    torn: bool = False  # whether some of what a batch came to is written, and not all
+    closing: bool = False  # whether an epoch is being ended
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
         keep_freed(self.engine.most if isinstance(self.engine, Pipeline) else 2)
@@ -201,15 +203,18 @@ class _Job:
             if self.probe is not None:
                 self.probe.ended()
             if not self.ended:  # a run that had ended and went on without new records has nothing to add
+                self.torn = True
                 self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
+                self.torn = False
             self.ended = True
             self._close_epoch()
             end_sinks(self.flow, self.sinks, self.routes)
         except KeyboardInterrupt:
-            if not self.halfway or self.checkpoint is None:
-                self._close_epoch()  # what was read has been processed: keep it
-            else:  # a range is half done, and will be read again
+            half = self.checkpoint is not None and (self.halfway or self.torn)  # what will be read again
+            if self.closing or half:
                 self.writer.abort()
+            else:
+                self._close_epoch()  # what was read has been processed: keep it
             raise
         except BaseException:
             self.writer.abort()
@@ -287,7 +292,9 @@ class _Job:
         while self.underway and (len(self.underway) > most or self.underway[0][1].done.is_set()):
             assert isinstance(self.engine, Pipeline)
             outputs = self.engine.finish(self.underway[0][1])
+            self.torn = True  # until the outputs are written, though the offset is beyond the batch
             self._done(self.underway.popleft()[0], outputs)
+            self.torn = False
 
     def _done(self, arrival: Arrival, outputs: Mapping[str, list[pa.RecordBatch]]) -> None:
         self.summary.messages += arrival.rows
@@ -306,12 +313,14 @@ class _Job:
     # -- epochs --------------------------------------------------------------------------------------
 
     def _open_epoch(self) -> None:
+        self.closing = False
         self.writer = Fan(self.routes, self.sinks, self.epoch, 0)
         self.epoch_started = time.time()
         self.epoch_count = 0
 
     def _close_epoch(self) -> None:
         self._collect()
+        self.closing = True
         self.writer.count(self.engine.counts())
         message = self.writer.finish()
         for name, sink in self.sinks.items():

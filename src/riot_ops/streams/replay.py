@@ -110,6 +110,7 @@ class ReplaySource(TimedSource):
             "repeat": self.repeat,
             "header": self.header,
             "follow": self.follow,
+            "times": None if self.times is None else self.times.to_dict(),
         }
 
     # -- files -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConnectorError, RiotError
+from riot_ops.core.errors import ConnectorError
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import Coming, apart
 from riot_ops.reuse.shared import Removal, Rest
@@ -78,6 +78,7 @@ class FragmentsBackend:
         self._again: list[Coming] | None = None
         self._number = self._left.number
         self._interrupted: list[float] = []  # seconds
+        self._left_alone: set[frozenset[str]] = set()  # steps that could not become one query
         self._lock = threading.RLock()
         self._stop = threading.Event()
         watched = self._fragments, self._carriers, self._care, self._telling.refresh, self._lock, self._stop
@@ -133,10 +134,14 @@ class FragmentsBackend:
 
     def _tidy(self) -> None:
         """Have queries become fewer, or smaller, where that is wanted and can be had."""
-        try:
-            self.defragment(untidy(self._fragments, self._where, self.max_queries))
-        except (RiotError, OSError) as error:  # dataflows have come or gone all the same
-            _log.warning("%d queries run, and could not become fewer or smaller: %s", len(self._fragments), error)
+        wanted = [one.wanted.keys() & self._fragments for one in self._recipients.values()]
+        failed = {name for name in self._fragments if self._care.failure(name) is not None}
+        for group in {*untidy(self._fragments, wanted, failed, self._where, self.max_queries)} - self._left_alone:
+            try:
+                self.defragment([group])
+            except Exception as error:  # whatever Spark raises: dataflows have come or gone all the same
+                self._left_alone.add(group)
+                _log.warning("%d queries run, and could not become fewer or smaller: %s", len(self._fragments), error)
 
     def _launched(
         self, coming: Sequence[Coming], found: Sequence[Made], grown: Mapping[str, Fragment], again: bool
@@ -235,7 +240,8 @@ class FragmentsBackend:
         of = self._carriers.of
         fresh: list[Fragment] = []
         blocking = [one.name for one in concerned if one.submission.on_slow == "block"]
-        if late := self._carriers.caught_up(blocking, LATE_SECONDS):  # queries that wait for them do not come to rest
+        going = [c.name for c in {*self._carriers.leaving} if c.on_slow == "block" and names & c.mark.topics.keys()]
+        if late := going or self._carriers.caught_up(blocking, LATE_SECONDS):  # what waits for them comes to no rest
             raise ConnectorError(f"the sinks of {', '.join(late)} do not keep up, and others wait for them")
         wanted = {stream for _, found in asked(concerned) for stream in found.streams}
         try:
@@ -254,7 +260,7 @@ class FragmentsBackend:
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
                 seed(one, old)
-            to = expected(concerned, fresh, self._carriers)
+            to, joined_by = expected(concerned, fresh, self._carriers)
             for one in fresh:
                 one.save()
             for one, group in zip(fresh, groups, strict=True):
@@ -269,7 +275,7 @@ class FragmentsBackend:
         for one in fresh:
             self._where |= dict.fromkeys(one.spec.nodes, one.name)
             self._fragments[one.name] = one
-        switch(to, self._carriers)
+        switch(to, joined_by, self._carriers)
         for gone in reversed(old):
             self._care.end(self._fragments.pop(gone.name))
         self._telling.settle()
@@ -336,6 +342,9 @@ class FragmentsBackend:
             self._extend(lost, again=True)
 
     # -- looking -----------------------------------------------------------------------------------
+
+    def between(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def fresh(self, step: str) -> bool:
         return step not in self._where  # what runs may take a record at any moment

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.carrier import Carrier
-from riot_ops.reuse.spark.carriers import Carriers
+from riot_ops.reuse.spark.carriers import Carriers, noted_later
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.spark.recipient import Carried, Recipient
 from riot_ops.reuse.topic import Topic
@@ -54,25 +56,33 @@ def go_on(
 
 def expected(
     recipients: Iterable[Recipient], fresh: Sequence[Fragment], among: Carriers[Carrier]
-) -> dict[str, tuple[str, Topic]]:
-    """By dataflow, which of some new fragments has its steps from now on; its topic keeps all for who carries to it."""
+) -> tuple[dict[str, tuple[str, Topic]], set[tuple[str, str]]]:
+    """By dataflow, which of some new fragments has its steps from now on; its topic keeps all for who carries to it.
+
+    And these, each with the fragment.
+    """
     where = {step: one for one in fresh for step in one.spec.nodes}
-    to = {}
+    to, readers = {}, set()
     for one in recipients:
         holder = next(where[step] for step in one.progress.placed.values() if step in where)
         to[one.name] = holder.name, holder.topic
+        readers.add((holder.name, among.of[one.name].mark.reader))
         holder.topic.join(among.of[one.name].mark.reader, 0)
-    return to
+    return to, readers
 
 
-def switch(to: Mapping[str, tuple[str, Topic]], among: Carriers[Carrier]) -> None:
-    """Have carried to them what comes from there."""
-    for carrier in {among.of[name] for name in to}:
-        carrier.switch(to)
-    readers = {among.of[name].mark.reader for name in to}
-    for topic in {topic for _, topic in to.values()}:
-        for reader in topic.readers().keys() - readers:  # a sink has got a carrier of its own meanwhile
-            topic.leave(reader)
+def switch(to: Mapping[str, tuple[str, Topic]], expecting: Iterable[tuple[str, str]], among: Carriers[Carrier]) -> None:
+    """Have carried to them what comes from there, by whoever carries to them: a sink may get its own meanwhile."""
+    left = dict(to)
+    while left:
+        carrier = among.of[next(iter(left))]
+        with carrier.lock:
+            mine = {name: left.pop(name) for name in [*left] if among.of[name] is carrier}
+            carrier.switch(mine)
+    topics = dict(to.values())
+    for fragment, reader in expecting:
+        if not any(one.mark.reader == reader and fragment in one.mark.topics for one in among.all()):
+            topics[fragment].leave(reader)
 
 
 def give_up(recipients: Iterable[Recipient], carriers: Iterable[Carrier], among: Carriers[Carrier]) -> None:
@@ -80,6 +90,8 @@ def give_up(recipients: Iterable[Recipient], carriers: Iterable[Carrier], among:
     for one in recipients:
         one.delivery.halt()
         if (carrier := among.of.pop(one.name, None)) is not None:
-            carrier.drop(one)
+            with noted_later(carrier.name):
+                carrier.drop(one)
     for carrier in carriers:
-        carrier.forget()
+        with suppress(RiotError, OSError):  # a restart knows of no dataflow that it carried to
+            carrier.forget()

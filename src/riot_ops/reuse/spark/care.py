@@ -164,7 +164,8 @@ class Care:
 
     def failure(self, name: str) -> str | None:
         """Why a fragment gives nothing more, if so: it has failed for good, or one that it reads."""
-        fragment = self._fragments[name]
+        if (fragment := self._fragments.get(name)) is None:
+            return None  # it was replaced, for whom it concerns
         above = (self.failure(other) for other in fragment.spec.topics)
         return fragment.failure or next((one for one in above if one is not None), None)
 

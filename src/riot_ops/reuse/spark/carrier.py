@@ -61,6 +61,7 @@ class Carrier:
     ) -> None:
         self.file, self.recipients = file, list(recipients)
         self.on_slow = self.recipients[0].submission.on_slow
+        write_json(file, state)
         self.mark = Bookmark(("" if self.on_slow == "block" else APART) + file.stem, topics, state.at)
         self._among = among
         self.apart = thread is not None
@@ -75,11 +76,6 @@ class Carrier:
         self._counting = threading.Lock()
         self._known = 0  # failures, when it has gone
         self.lock = threading.RLock()
-        try:
-            write_json(file, state)
-        except BaseException:
-            self.mark.leave()
-            raise
         for one in self.recipients:
             among.of[one.name] = self
         self.name = self.recipients[0].name
@@ -299,14 +295,14 @@ class Carrier:
     def switch(self, to: Mapping[str, tuple[str, Topic]]) -> None:
         """What these dataflows want comes from new topics, behind what they have not taken yet of the ones before."""
         with self.lock:
-            if self.over:
-                self._skip()
             for one in self.recipients:
                 if one.name in to:
                     name, topic = to[one.name]
                     one.switch(name, one.wanted)
                     self.mark.add(name, topic, 0)
             with noted_later(self.name):
+                if self.over:
+                    self._skip()
                 self._let_go()
                 self._note()
 
@@ -314,9 +310,11 @@ class Carrier:
         """Have the topics that somebody wants, and note that."""
         wanted = {name for one in self.recipients for name in one.topics}
         gone = self.mark.keep(wanted.__contains__)
-        self._note()
-        for topic in gone:
-            topic.leave(self.mark.reader)
+        try:
+            self._note()
+        finally:
+            for topic in gone:
+                topic.leave(self.mark.reader)
 
     def turn_over(self, one: Recipient, border: Mapping[str, int]) -> None:
         """Nothing is for a dataflow, or all is again, from these batches of its topics on."""
@@ -327,6 +325,9 @@ class Carrier:
 
     def end(self, one: Recipient) -> None:
         """A dataflow has gone: one that carries to it alone brings it what is there, and ends its sinks then."""
+        if one not in self.recipients:  # who could not get a carrier of its own, and gets nothing any more
+            one.delivery.halt()
+            return
         if self.recipients != [one]:
             own = self._own(one, self.mark.at)
             self.recipients.remove(one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError
@@ -24,42 +24,45 @@ __all__ = ["clusters", "have_done", "held", "joined", "one_reader", "seed", "sto
 POLL_SECONDS = 0.02
 
 
-def untidy(fragments: Mapping[str, Fragment], known: Container[str], most: int | None) -> list[frozenset[str]]:
-    """The steps that somebody wants of fragments that should become others, where there is a number of them to keep."""
+def untidy(
+    fragments: Mapping[str, Fragment],
+    wanted: Iterable[Set[str]],
+    failed: Set[str],
+    known: Container[str],
+    most: int | None,
+) -> list[frozenset[str]]:
+    """The steps that somebody wants of fragments that should become one, where there is a number of them to keep.
+
+    ``wanted`` are the fragments that each dataflow wants: what hangs together becomes one, or stays as it is, as with
+    one that has ``failed``. Those are chosen that leave no more fragments than that, the largest first; where there are
+    no more, those in which a shuffle, or half of the stages, is for nobody: Spark runs it still.
+    """
     if most is None:
         return []
-    return _crowded(fragments, known, most) or _outgrown(fragments, known)
-
-
-def _crowded(fragments: Mapping[str, Fragment], known: Container[str], most: int) -> list[frozenset[str]]:
-    """The steps that somebody wants of fragments that read each other, as few groups as leave so many fragments.
-
-    A group of one fragment is none of them: it costs a silence to make it anew, and runs no query less.
-    """
-    found: list[tuple[set[str], set[str]]] = []
-    for name, fragment in fragments.items():
-        near = [one for one in found if one[0] & fragment.spec.topics.keys()]
-        names = {name}.union(*(one[0] for one in near))
-        steps = {step for step in fragment.spec.nodes if step in known}.union(*(one[1] for one in near))
-        found = [one for one in found if one not in near] + [(names, steps)]
-    left, chosen = len(fragments), list[frozenset[str]]()
-    for names, steps in sorted(found, key=lambda one: len(one[0]), reverse=True):
-        if left > most and len(names) > 1:
-            chosen.append(frozenset(steps))
+    parts = [part for part in _parts(fragments, wanted) if not part & failed]
+    left, chosen = len(fragments), list[set[str]]()
+    for names in sorted(parts, key=len, reverse=True):
+        if left > most and len(names) > 1:  # one alone costs a silence, and runs no query less
+            chosen.append(names)
             left -= len(names) - 1
-    return chosen
+    chosen = chosen or [names for names in parts if any(_outgrown(fragments[name], known) for name in names)]
+    return [frozenset(step for n in names for step in fragments[n].spec.nodes if step in known) for names in chosen]
 
 
-def _outgrown(fragments: Mapping[str, Fragment], known: Container[str]) -> list[frozenset[str]]:
-    """Those of each fragment that has a shuffle, or half of its stages, for what nobody wants: Spark runs it still."""
-    chosen = []
-    for fragment in fragments.values():
-        wanted = {step for step in fragment.spec.nodes if step in known}
-        shuffles = fragment.stages_for(wanted)
-        stages, needed = sum(map(len, shuffles)), sum(map(sum, shuffles))
-        if stages and not fragment.ended and (2 * needed <= stages or not all(map(any, shuffles))):
-            chosen.append(frozenset(wanted))
-    return chosen
+def _parts(fragments: Mapping[str, Fragment], wanted: Iterable[Set[str]]) -> list[set[str]]:
+    """Fragments that read each other, or that one dataflow wants."""
+    found: list[set[str]] = []
+    for tie in (*({name, *one.spec.topics} for name, one in fragments.items()), *map(set, wanted)):
+        near = [part for part in found if part & tie]
+        found = [part for part in found if not part & tie] + [tie.union(*near)] * bool(tie)
+    return found
+
+
+def _outgrown(fragment: Fragment, known: Container[str]) -> bool:
+    """Whether a shuffle, or half of the stages, is for what nobody wants."""
+    shuffles = fragment.stages_for({step for step in fragment.spec.nodes if step in known})
+    stages, needed = sum(map(len, shuffles)), sum(map(sum, shuffles))
+    return not fragment.ended and stages > 0 and (2 * needed <= stages or not all(map(any, shuffles)))
 
 
 def one_reader(groups: Iterable[frozenset[str]], fragments: Mapping[str, Fragment]) -> list[frozenset[str]]:

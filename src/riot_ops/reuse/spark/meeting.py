@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.cuts import starts
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.topic import Place, Topic
@@ -49,13 +50,14 @@ def untrimmed(names: Iterable[str], fragments: Mapping[str, Fragment]) -> Iterat
     """Nothing that comes to the topics of these goes meanwhile; gives by name the first batch that comes."""
     reader = f"new-{uuid.uuid4().hex}"
     since = {name: _next(fragments[name].topic) for name in names}
-    for name, batch in since.items():
-        fragments[name].topic.join(reader, batch)
     try:
+        for name, batch in since.items():
+            fragments[name].topic.join(reader, batch)
         yield since
     finally:
         for name in since:
-            fragments[name].topic.leave(reader)
+            with suppress(RiotError, OSError):  # the others are left all the same
+                fragments[name].topic.leave(reader)
 
 
 def _next(topic: Topic) -> int:

@@ -1,0 +1,63 @@
+"""Sources that may wait for their records, without keeping others waiting."""
+
+from __future__ import annotations
+
+import threading
+
+from riot_ops.core.source import Offset, Source, WrappedSource
+
+__all__ = ["Aside"]
+
+#: For how long a look at what there is may hold others up; one that takes longer goes on aside.
+GRACE_SECONDS = 0.05
+
+
+class Aside(WrappedSource):
+    """A source in which looking for records may take as long as they do to come, such as an iterator's.
+
+    A thread looks, and until it has found something there is nothing new.
+    """
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._found: Offset | None = None
+        self._error: BaseException | None = None
+        self._looking = self._closed = False
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        if self._thread is None:
+            self._looking = True
+            self._thread = threading.Thread(
+                target=self._look, args=(start, limit), daemon=True, name="riot_ops-reuse-source"
+            )
+            self._thread.start()
+            self._thread.join(GRACE_SECONDS)
+        if self._thread.is_alive():
+            return start
+        self._thread = None
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
+
+    def _look(self, start: Offset, limit: int | None) -> None:
+        try:
+            self._found = self.source.latest(start, limit)
+        except BaseException as error:  # raised again where it is asked for
+            self._error = error
+        with self._lock:
+            self._looking = False
+        if self._closed:
+            self.source.close()
+
+    def finished(self, offset: Offset) -> bool:
+        return self._thread is None and self.source.finished(offset)
+
+    def close(self) -> None:
+        """Close it, now or when the thread that looks is through."""
+        with self._lock:
+            self._closed, late = True, self._looking
+        if not late:
+            self.source.close()
