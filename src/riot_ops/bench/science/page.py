@@ -78,7 +78,8 @@ for (const button of document.querySelectorAll("th button"))
   button.addEventListener("click", () => sortBy(button.closest("th")));
 """
 METHOD = {
-    "Value": "of a measure that was taken several times: the median. The column “load” is the load average of the "
+    "Value": "of a measure that was taken several times: the median; of what must hold in each run, such as that "
+    "nothing is lost or that results are equal: the worst. The column “load” is the load average of the "
     "machine over a minute, before the experiment and when the figure was found, at most.",
     "Interval": f"the confidence interval of 95 % of the mean, by Student's t, of {ENOUGH} or more repetitions; of "
     "ratios that of the geometric mean, from their logarithms. A measure of one run with as many parts, such as "
