@@ -136,7 +136,7 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
 def test_results_of_another_commit_or_machine_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, told: str
 ) -> None:
-    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "0ld")
+    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda **_: "0ld")
     store = filled(tmp_path, [RELAY])
     monkeypatch.undo()
     made = files.write(store, [RELAY])
