@@ -22,12 +22,13 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from riot_ops.bench.science import files
+from riot_ops.bench.science import files, running
 from riot_ops.bench.science.plan import Planned, planned
 from riot_ops.bench.science.store import Store
 from riot_ops.bench.science.tables import COLUMNS, to_csv
 from riot_ops.command.cli import app
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.runtime.claim import Claim
 from tests.bench import made_up
 from tests.bench.test_science_store import COUNTS, RELAY, SUITE, of, stored, where
 
@@ -257,6 +258,35 @@ def test_beside_the_page(tmp_path: Path) -> None:
     assert to_csv([]).startswith("suite,experiment,measure,value,unit,low,high,runs")
 
 
+def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks meanwhile, and whatever the disk refuses: the earlier file is there, and nothing beside."""
+    store = filled(tmp_path)
+    files.write(store, [RELAY, WORDS])
+    made = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(made) == 1 + 1 + 1 + 2 + 1, "the page, report.md, a CSV file, two pictures, the results"
+    of_whom: list[str] = []
+
+    def torn(self: Path, content: bytes) -> None:
+        self.touch()
+        of_whom.append(self.name)
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", torn)
+        patch.setattr(Path, "write_text", torn)
+        for path in made:
+            if path != store.path:
+                with pytest.raises(OSError, match="the disk is full"):
+                    files._put(path, b"")
+        with pytest.raises(OSError, match="the disk is full"):
+            files.write(store, [RELAY, WORDS], title="new")
+    assert of_whom[0].startswith(".")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == made
+    files.write(store, [RELAY, WORDS], title="new")
+    assert "<title>new</title>" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(made)
+
+
 # -- the command -----------------------------------------------------------------------------------
 
 
@@ -307,6 +337,39 @@ def test_misuse(tmp_path: Path) -> None:
     for arguments in (["--experiment", "made_up/rely"], ["--experiment", "made_up/relay", "--patience", "-1"]):
         result = CliRunner().invoke(app, ["report", "--suite", SUITE, "--out", str(tmp_path / "x"), *arguments])
         assert isinstance(result.exception, ConfigError)
+
+
+def test_two_reports_at_once_need_two_folders(tmp_path: Path, where: Path) -> None:
+    chosen = ("report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path / "r"))
+    with Claim([tmp_path / "r"]):
+        command = [sys.executable, "-m", "riot_ops", *chosen]
+        second = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+        assert second.returncode == 2
+        assert f"r is in use by process {os.getpid()} on this host" in second.stderr
+        assert [path.name for path in (tmp_path / "r").iterdir()] == [".riot_ops.lock"], "not even a page"
+        report(*chosen[3:], "--page")
+        assert not where.exists()
+    report(*chosen[3:])
+    assert where.read_text() == "1"
+    assert not (tmp_path / "r" / ".riot_ops.lock").exists()
+
+
+@pytest.mark.parametrize("what", ["missing", "run"])
+def test_a_report_has_its_folder_while_it_looks_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """What another has just run would be missing for who looked before."""
+
+    def looks(*_: object) -> None:
+        with pytest.raises(ConnectorError, match="is in use by this process"):
+            Claim([tmp_path])
+        raise RuntimeError("it was looked")
+
+    monkeypatch.setattr(running, what, looks)
+    arguments = ["report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert str(result.exception) == "it was looked"
+    Claim([tmp_path]).release()
 
 
 def test_the_list() -> None:
