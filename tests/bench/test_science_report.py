@@ -22,7 +22,7 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from riot_ops.bench.science import files, running
+from riot_ops.bench.science import files, running, tables
 from riot_ops.bench.science.plan import Planned, planned
 from riot_ops.bench.science.store import Store
 from riot_ops.bench.science.tables import COLUMNS, to_csv
@@ -256,6 +256,27 @@ def test_beside_the_page(tmp_path: Path) -> None:
     assert float(first["low"]) < float(first["value"]) < float(first["high"])
     assert rows[3]["low"] == ""
     assert to_csv([]).startswith("suite,experiment,measure,value,unit,low,high,runs")
+
+
+def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
+    nasty, escaped = "<b> *x* [y](z) `c`", r"\<b\> \*x\* \[y\](z) \`c\`"
+    words = of(replace(made_up.WORDS, title=f"T {nasty}", about=f"A {nasty}\n# more"))
+    writer = Store(tmp_path).begin(words, quick=True)
+    for measure in words.experiment.measures(True):
+        writer.measure(measure.to_json())
+    writer.end("failed", "TypeError: <class 'x.Y'> is not *callable*")
+    pictures = {"made_up/words": [("p.png", f"F {nasty}", f"N {nasty}")]}
+    lines = tables.to_markdown(f"R {nasty}", Store(tmp_path).shown([words]), pictures).splitlines()
+    for line in (
+        f"# R {escaped}",
+        f"## T {escaped}",
+        rf"`made_up/words`. A {escaped} # more",
+        r"*Failed: TypeError: \<class 'x.Y'\> is not \*callable\*.*  ",
+        f"![F {escaped}](p.png)",
+        f"F {escaped}. N {escaped}",
+    ):
+        assert line in lines, line
+    assert any(line.startswith("- Versions: riot\\_ops ") for line in lines)
 
 
 def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

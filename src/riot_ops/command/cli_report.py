@@ -22,8 +22,9 @@ EXAMPLES = """**Examples**
 
 `riot-ops report --list` · what there is, and how long it takes
 
-A report goes on where an earlier one was stopped: what `results.jsonl` in the folder has is not run again. Two at once
-need two folders; `--page` may be given meanwhile. The page shows all that is there, whatever is run, each experiment in the full form if it has one.
+A report goes on where an earlier one was stopped: what `results.jsonl` in the folder has is not run again. The page
+shows all that is there, whatever is run, each experiment in the full form if it has one. Two reports at once need two
+folders; `--page` may be given meanwhile.
 
 **Exit codes**: 0 all through, 1 an experiment failed, 2 misuse, 130 stopped by Ctrl-C, with a page all the same"""
 

@@ -174,8 +174,8 @@ def remarks(result: Result) -> list[str]:
 
 def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
     """The report as Markdown; ``pictures``: by experiment the path, title and note of each."""
-    lines = [f"# {title}", "", forms(results), ""]
-    lines += [f"- {name}: {text}" for name, text in where(results).items()]
+    lines = [f"# {_cell(title)}", "", _cell(forms(results)), ""]
+    lines += [f"- {name}: {_cell(text)}" for name, text in where(results).items()]
     lines += ["", "| experiment | state | form | seconds | measures | reached |", "|---|---|---|---:|---:|---:|"]
     for result in results:
         met, asked = reproduced([result])
@@ -184,10 +184,11 @@ def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Se
         lines.append("| " + " | ".join(_cell(str(cell)) for cell in row) + " |")
     for result in results:
         experiment = result.planned.experiment
-        lines += ["", f"## {experiment.title}", "", f"`{experiment.key}`. {experiment.about}".rstrip(), ""]
-        lines += [f"*{text}*  " for text in remarks(result)]
+        about = _cell(experiment.about)
+        lines += ["", f"## {_cell(experiment.title)}", "", f"`{experiment.key}`. {about}".rstrip(), ""]
+        lines += [f"*{_cell(text)}*  " for text in remarks(result)]
         for path, name, note in pictures.get(experiment.key, ()):
-            lines += ["", f"![{name}]({path})", "", f"{name}. {note}"]
+            lines += ["", f"![{_cell(name)}]({path})", "", f"{_cell(name)}. {_cell(note)}"]
         if result.measures:
             lines += ["", "| " + " | ".join(COLUMNS) + " |"]
             lines.append("|" + "|".join("---:" if number else "---" for number in COLUMNS.values()) + "|")
@@ -196,7 +197,7 @@ def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Se
 
 
 def _cell(text: str) -> str:
-    """Text that ends neither a cell nor a row, nor is markup."""
+    """Text that ends neither a cell, a row nor a line, nor is markup."""
     text = " ".join(text.split()).replace("\\", "\\\\")
     for sign in "|<>*_`[]":
         text = text.replace(sign, f"\\{sign}")
