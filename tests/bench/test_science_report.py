@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from riot_ops.bench.science import files, running, tables
 from riot_ops.bench.science.plan import Planned, planned
-from riot_ops.bench.science.store import Store
+from riot_ops.bench.science.store import Result, Store
 from riot_ops.bench.science.tables import COLUMNS, to_csv
 from riot_ops.command.cli import app
 from riot_ops.core.errors import ConfigError, ConnectorError
@@ -256,6 +256,25 @@ def test_beside_the_page(tmp_path: Path) -> None:
     assert float(first["low"]) < float(first["value"]) < float(first["high"])
     assert rows[3]["low"] == ""
     assert to_csv([]).startswith("suite,experiment,measure,value,unit,low,high,runs")
+
+
+def test_a_page_tells_what_there_is_beside_it(tmp_path: Path) -> None:
+    reuse, suites = planned(["reuse"]), "all of riotbench, dspbench, neptune, streambench, threat"
+    store = filled(tmp_path, [RELAY])
+    stored(store, reuse[1])
+    files.write(store, [RELAY, reuse[2]])
+    others = ", ".join(one.key for one in reuse if one not in reuse[1:3])
+    told = f"Not in this report: {others}; {suites}."
+    assert told in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
+    assert told.replace("_", r"\_") in (tmp_path / "report.md").read_text(encoding="utf-8")
+    everything = [Result(one, [], 0, "missing", "", 0.0, {}) for one in planned()]
+    assert tables.lacking(everything) == ""
+    assert tables.lacking(everything[:-1]) == f"Not in this report: {everything[-1].planned.key}."
+    of_reuse = [one for one in everything if one.planned.suite == "reuse"]
+    assert tables.lacking(of_reuse) == f"Not in this report: {suites}."
+    files.write(filled(tmp_path / "own", [RELAY]), [RELAY])
+    for name in ("index.html", "report.md"):
+        assert "Not in this report" not in (tmp_path / "own" / name).read_text(encoding="utf-8")
 
 
 def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
