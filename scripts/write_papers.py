@@ -1,8 +1,9 @@
 """Write the tables of docs/papers: ``scripts/write_papers.py [RESULTS.jsonl ...]``.
 
 The table of a suite's experiments comes from the code. That of its figures comes from results of ``riot-ops report``:
-measures that the paper has too, that should reach something, or that bound such a one; where no file has any, what is
-there stays.
+measures that the paper has too, that should reach something, or that bound such a one, of runs that are through, each
+experiment in the full form where there is one. Below stands which are in the quick form, and which were not measured;
+where no file has any, what is there stays.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from riot_ops.bench.paper_table import loads, short
-from riot_ops.bench.science.plan import REPORTS, planned
+from riot_ops.bench.science.plan import REPORTS, Planned, planned
 from riot_ops.bench.science.store import Result, Store
 from riot_ops.bench.science.tables import amount, confidence
 
@@ -38,8 +39,9 @@ def experiments(suite: str) -> list[str]:
 
 def measured(results: Sequence[Result]) -> list[str]:
     """The table of what was measured, and the paper's figures."""
+    about = [result for result in results if result.runs]
     lines = []
-    for result in results:
+    for result in about:
         for m in result.measures:
             if m.published is None and m.reach is None and not BOUNDS.fullmatch(m.measure):
                 continue
@@ -53,11 +55,25 @@ def measured(results: Sequence[Result]) -> list[str]:
         "| measure | here | 95 % interval | runs | unit | paper | reach | load |",
         "|---|---:|---:|---:|---|---:|---:|---:|",
     ]
-    about = [result for result in results if result.measures]
-    form = "Quick form, not for quoting" if about[0].about.get("quick") else "Full form"
     machines = dict.fromkeys(m.machine for result in about for m in result.measures)
     commits = dict.fromkeys(str(result.about.get("commit")) for result in about)
-    return [*head, *lines, "", f"{form}; {'; '.join(filter(None, machines))}; commit {', '.join(commits)}."]
+    below = [f"{_form(about)}; {'; '.join(filter(None, machines))}; commit {', '.join(commits)}."]
+    if absent := [result.planned for result in results if not result.runs]:
+        below += ["", f"Not measured: {_keys(absent)}."]
+    return [*head, *lines, "", *below]
+
+
+def _form(results: Sequence[Result]) -> str:
+    quick = [result.planned for result in results if result.form == "quick"]
+    if not quick:
+        return "Full form"
+    if len(quick) == len(results):
+        return "Quick form, not for quoting"
+    return f"Full form, but for {_keys(quick)}: quick form, not for quoting"
+
+
+def _keys(plan: Sequence[Planned]) -> str:
+    return ", ".join(f"`{one.key}`" for one in plan)
 
 
 def written(text: str, suite: str, results: Sequence[Result]) -> str:
@@ -78,16 +94,14 @@ def _time(seconds: float) -> str:
 
 
 def main() -> None:
-    """Read the results, write the pages; the full form counts where there is any."""
+    """Read the results, write the pages."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))
         store.path.write_bytes(b"\n".join(Path(path).read_bytes() for path in sys.argv[1:]))
         for suite in REPORTS:
-            plan = planned([suite])
-            full = store.results(plan, quick=False)
-            found = full if any(result.measures for result in full) else store.results(plan, quick=True)
             page = TARGET / f"{suite}.md"
-            page.write_text(written(page.read_text(encoding="utf-8"), suite, found), encoding="utf-8")
+            text = written(page.read_text(encoding="utf-8"), suite, store.shown(planned([suite])))
+            page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -266,6 +266,9 @@ def test_records_are_compared_as_multisets_with_a_tolerance():
     assert not compare("s", [("a", 1.0)], [("a", 1.00001)]).equal
     assert compare("s", [("a", float("nan"))], [("a", float("nan"))]).equal
     assert not compare("s", [("a", 1)], [("a", 2)]).equal
+    nulls = compare("s", [("s", None, 5.0)], [("s", 7.0, None)])
+    assert (nulls.missing, nulls.unexpected, nulls.differing) == ([("s", None, 5.0)], [("s", 7.0, None)], 2)
+    assert compare("s", [("s", None, 5.0), ("s", 7.0, None)], [("s", 7.0, None), ("s", None, 5.0)]).equal
     moment = datetime(2024, 1, 1, 12, tzinfo=UTC)
     assert compare("s", [(moment,)], [(moment.astimezone(timezone(timedelta(hours=2))),)]).equal
     assert compare("s", [(("a", "b"),)], [(["a", "b"],)]).equal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,12 @@ def _hangs(quick: bool) -> Iterator[Measure]:
     time.sleep(600)
 
 
+def _killed(quick: bool) -> Iterator[Measure]:
+    print("all is well", flush=True)
+    yield Measure("made_up/killed/first", 1.0, "s")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _counts(quick: bool) -> Iterator[Measure]:
     """How often it was run is in a file."""
     where = Path(os.environ["MADE_UP"])
@@ -84,5 +91,6 @@ WORDS = Experiment(
 BREAKS = Experiment("made_up/breaks", "It breaks", _breaks, seconds=(1.0, 2.0))
 HANGS = Experiment("made_up/hangs", "It hangs", _hangs, seconds=(1.0, 2.0))
 COUNTS = Experiment("made_up/counts", "It counts", _counts, seconds=(1.0, 2.0))
+KILLED = Experiment("made_up/killed", "It is killed", _killed, seconds=(1.0, 2.0))
 SILENT = Experiment("made_up/silent", "It finds nothing", lambda quick: iter(()), seconds=(1.0, 2.0))
-EXPERIMENTS = (RELAY, WORDS, BREAKS, HANGS, COUNTS, SILENT)
+EXPERIMENTS = (RELAY, WORDS, BREAKS, HANGS, COUNTS, SILENT, KILLED)

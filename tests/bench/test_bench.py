@@ -154,6 +154,49 @@ def test_the_median_leaves_out_runs_without_a_figure() -> None:
     assert json.loads(found.to_json())["values"] == [None, 1.0, 3.0]
 
 
+@pytest.mark.parametrize(
+    ("values", "unit", "reach", "at_most", "value", "met"),
+    [
+        ((0.0, 0.0, 0.0, 812.0, 1044.0), "messages", 0, True, 1044.0, False),
+        ((0.0, 0.0, 0.0), "messages", 0, True, 0.0, True),
+        ((1.0, 1.0, 0.0), "truth", 1, False, 0.0, False),
+        ((100.0, 100.0, 99.5), "%", 100, False, 99.5, False),
+        ((1e-12, 1e-12, 1e-3), "probability", 1e-9, True, 1e-3, False),
+        ((float("nan"), 0.0, 3.0), "messages", 0, True, 3.0, False),
+        # what may swing is judged by its median
+        ((4.0, 4.0, 9.0), "ms", 5, True, 4.0, True),
+        ((2.0, 2.0, 0.5), "ratio", 1, False, 2.0, True),
+        ((95.0, 95.0, 80.0), "%", 90, False, 95.0, True),
+        ((0.0, 0.0, 5.0), "messages", None, False, 0.0, None),
+    ],
+)
+def test_what_must_hold_in_each_run_is_as_good_as_the_worst(
+    values: tuple[float, ...], unit: str, reach: float | None, at_most: bool, value: float, met: bool | None
+) -> None:
+    runs = [Measure("x", one, unit, "", reach, at_most=at_most) for one in values]
+    found = Measure.of_runs(runs)
+    assert (found.value, found.met) == (value, met)
+    assert len(found.values) == len(values)
+    again = Measure.of_runs([Measure.from_json(found.to_json())])
+    assert (again.value, again.met) == (value, met)
+
+
+def test_a_table_tells_of_which_measures_it_shows_the_worst(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = iter((0.0, 812.0, 0.0))
+
+    def measures(quick: bool) -> Any:
+        yield Measure("growth/lost", next(values), "messages", reach=0, at_most=True)
+        yield Measure("growth/once", 7.0, "ms", reach=9, at_most=True)
+
+    monkeypatch.setattr("riot_ops.bench.growth.measures", measures)
+    bench.run("growth", repeat=3)
+    shown = capsys.readouterr().out
+    assert "worst 812" in shown
+    assert shown.count("worst") == 1
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_kernel_suite_measures_the_task_of_each_code(code: str) -> None:
     assert task_under_test(code, 4).code == code

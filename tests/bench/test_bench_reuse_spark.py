@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from inspect import signature
 from types import SimpleNamespace
 
@@ -225,8 +226,10 @@ def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
     [one] = spark.measures(False)
     assert asked == [("reuse/spark", 9, ["seq", "rw1", "rw2"], False), ("reuse/spark/carried", 21)]
     assert [figure.points([one]) for figure in spark.figures] == [[("together-defragmented", "3", one)], [], []]
+    assert not re.search(r"\d", "".join(figure.title for figure in spark.figures)), "it is of either form"
     asked.clear()
     assert len([*spark.measures(True)]) == 1 and asked == [("reuse/spark", 3, ["seq"], True)]
+    assert " 9 at once (3 in the quick form)" in spark.about
     asked.clear()
     assert [m.measure for m in many.measures(False)] == ["reuse/many/local/3000/p95-ms", "reuse/many/spark/300/p95-ms"]
     assert [m.measure for m in many.measures(True)] == ["reuse/many/local/300/p95-ms"]

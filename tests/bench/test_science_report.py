@@ -22,12 +22,13 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from riot_ops.bench.science import files
+from riot_ops.bench.science import files, running, tables
 from riot_ops.bench.science.plan import Planned, planned
-from riot_ops.bench.science.store import Store
+from riot_ops.bench.science.store import Result, Store
 from riot_ops.bench.science.tables import COLUMNS, to_csv
 from riot_ops.command.cli import app
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.runtime.claim import Claim
 from tests.bench import made_up
 from tests.bench.test_science_store import COUNTS, RELAY, SUITE, of, stored, where
 
@@ -136,7 +137,7 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
 def test_results_of_another_commit_or_machine_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, told: str
 ) -> None:
-    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "0ld")
+    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda **_: "0ld")
     store = filled(tmp_path, [RELAY])
     monkeypatch.undo()
     made = files.write(store, [RELAY])
@@ -257,6 +258,80 @@ def test_beside_the_page(tmp_path: Path) -> None:
     assert to_csv([]).startswith("suite,experiment,measure,value,unit,low,high,runs")
 
 
+def test_a_page_tells_what_there_is_beside_it(tmp_path: Path) -> None:
+    reuse, suites = planned(["reuse"]), "all of riotbench, dspbench, neptune, streambench, threat"
+    store = filled(tmp_path, [RELAY])
+    stored(store, reuse[1])
+    files.write(store, [RELAY, reuse[2]])
+    others = ", ".join(one.key for one in reuse if one not in reuse[1:3])
+    told = f"Not in this report: {others}; {suites}."
+    assert told in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
+    assert told.replace("_", r"\_") in (tmp_path / "report.md").read_text(encoding="utf-8")
+    everything = [Result(one, [], 0, "missing", "", 0.0, {}) for one in planned()]
+    assert tables.lacking(everything) == ""
+    assert tables.lacking(everything[:-1]) == f"Not in this report: {everything[-1].planned.key}."
+    of_reuse = [one for one in everything if one.planned.suite == "reuse"]
+    assert tables.lacking(of_reuse) == f"Not in this report: {suites}."
+    files.write(filled(tmp_path / "own", [RELAY]), [RELAY])
+    for name in ("index.html", "report.md"):
+        assert "Not in this report" not in (tmp_path / "own" / name).read_text(encoding="utf-8")
+
+
+def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
+    nasty, escaped = "<b> *x* [y](z) `c`", r"\<b\> \*x\* \[y\](z) \`c\`"
+    words = of(replace(made_up.WORDS, title=f"T {nasty}", about=f"A {nasty}\n# more"))
+    writer = Store(tmp_path).begin(words, quick=True)
+    for measure in words.experiment.measures(True):
+        writer.measure(measure.to_json())
+    writer.end("failed", "TypeError: <class 'x.Y'> is not *callable*")
+    pictures = {"made_up/words": [("p.png", f"F {nasty}", f"N {nasty}")]}
+    lines = tables.to_markdown(f"R {nasty}", Store(tmp_path).shown([words]), pictures).splitlines()
+    for line in (
+        f"# R {escaped}",
+        f"## T {escaped}",
+        rf"`made_up/words`. A {escaped} # more",
+        r"*Failed: TypeError: \<class 'x.Y'\> is not \*callable\*.*  ",
+        f"![F {escaped}](p.png)",
+        f"F {escaped}. N {escaped}",
+    ):
+        assert line in lines, line
+    assert any(line.startswith("- Versions: riot\\_ops ") for line in lines)
+
+
+def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks meanwhile, and whatever the disk refuses: the earlier file is there, and nothing beside."""
+    store = filled(tmp_path, [WORDS])
+    files.write(store, [WORDS])
+
+    def found() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    made, refused, touched = found(), set[str](), set[str]()
+    assert set(made) == {"index.html", "report.md", f"{SUITE}.csv", "made_up-words-form.png", "results.jsonl"}
+    write = Path.write_bytes
+
+    def written(self: Path, content: bytes) -> int:
+        touched.add(self.name)
+        if any(name in self.name for name in refused):
+            write(self, content[:10])
+            raise OSError("the disk is full")
+        return write(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", written)
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: pytest.fail("not as a whole"))
+    refused.add("index.html")
+    with pytest.raises(OSError, match="the disk is full"):
+        files.write(store, [WORDS], title="new")
+    assert set(found()) == set(made)
+    assert found()["index.html"] == made["index.html"]
+    refused.clear()
+    files.write(store, [WORDS], title="new")
+    assert set(found()) == set(made)
+    assert b"<title>new</title>" in found()["index.html"]
+    assert len(touched) == 4
+    assert touched.isdisjoint(made), "each is written beside first"
+
+
 # -- the command -----------------------------------------------------------------------------------
 
 
@@ -307,6 +382,39 @@ def test_misuse(tmp_path: Path) -> None:
     for arguments in (["--experiment", "made_up/rely"], ["--experiment", "made_up/relay", "--patience", "-1"]):
         result = CliRunner().invoke(app, ["report", "--suite", SUITE, "--out", str(tmp_path / "x"), *arguments])
         assert isinstance(result.exception, ConfigError)
+
+
+def test_two_reports_at_once_need_two_folders(tmp_path: Path, where: Path) -> None:
+    chosen = ("report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path / "r"))
+    with Claim([tmp_path / "r"]):
+        command = [sys.executable, "-m", "riot_ops", *chosen]
+        second = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+        assert second.returncode == 2
+        assert f"r is in use by process {os.getpid()} on this host" in second.stderr
+        assert [path.name for path in (tmp_path / "r").iterdir()] == [".riot_ops.lock"], "not even a page"
+        report(*chosen[3:], "--page")
+        assert not where.exists()
+    report(*chosen[3:])
+    assert where.read_text() == "1"
+    assert not (tmp_path / "r" / ".riot_ops.lock").exists()
+
+
+@pytest.mark.parametrize("what", ["missing", "run"])
+def test_a_report_has_its_folder_while_it_looks_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """What another has just run would be missing for who looked before."""
+
+    def looks(*_: object) -> None:
+        with pytest.raises(ConnectorError, match="is in use by this process"):
+            Claim([tmp_path])
+        raise RuntimeError("it was looked")
+
+    monkeypatch.setattr(running, what, looks)
+    arguments = ["report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert str(result.exception) == "it was looked"
+    Claim([tmp_path]).release()
 
 
 def test_the_list() -> None:

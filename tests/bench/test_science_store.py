@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ import riot_ops
 from riot_ops.bench.measure import Measure, machine
 from riot_ops.bench.science import running
 from riot_ops.bench.science.plan import REPORTS, Planned, find, planned
-from riot_ops.bench.science.store import Store, commit, commit_of
+from riot_ops.bench.science.store import Store, code_of, commit, commit_of
 from riot_ops.core.errors import ConfigError
 from tests.bench import made_up
 
@@ -157,21 +158,31 @@ def test_a_commit_tells_what_was_changed_since(tmp_path: Path, monkeypatch: pyte
     for number, change in enumerate(("2\n", "3\n")):
         (package / "__init__.py").write_text(change)
         found.add(commit_of(package))
-        (package / f"new{number}.py").write_text("")
-        found.add(commit_of(package))
-    assert len(found) == 5
+        for text in ("", "new", "old"):  # of a new file what is in it counts, too
+            (package / f"new{number}ü.py").write_text(text)
+            found.add(commit_of(package))
+    assert len(found) == 9
+    monkeypatch.setattr("riot_ops.bench.science.store.SMALL", 2)
+    found.add(commit_of(package))
+    (package / "new0ü.py").write_text("OLD")  # of a large one its size alone
+    found.add(commit_of(package))
+    assert len(found) == 10
+    (package / "gone.py").symlink_to("nowhere")
+    found.add(commit_of(package))
+    assert len(found) == 11
     assert all(one.partition("+")[0] == head for one in found)
 
 
-def test_git_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr("riot_ops.bench.science.store.commit_of", lambda package: asked.append(package) or "c")
-    commit.cache_clear()
-    try:
-        assert [commit(), commit()] == ["c", "c"]
-    finally:
-        commit.cache_clear()
-    assert asked == [Path(riot_ops.__file__).parent]
+def test_git_is_asked_once_and_anew_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(
+        "riot_ops.bench.science.store.commit_of", lambda package: asked.append(package) or str(len(asked))
+    )
+    monkeypatch.setattr("riot_ops.bench.science.store._ASKED", {})
+    assert [commit(), commit()] == ["1", "1"]
+    writer = Store(tmp_path).begin(RELAY, True)
+    assert (writer.about["commit"], commit()) == ("2", "2")
+    assert set(asked) == {Path(riot_ops.__file__).parent}
 
 
 def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:
@@ -224,7 +235,7 @@ def test_several_runs_of_one_commit_and_machine_are_one_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     store = Store(tmp_path)
-    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "old")
+    monkeypatch.setattr(f"riot_ops.bench.science.store.{other}", lambda **_: "old")
     stored(store, value=100)
     monkeypatch.undo()
     for value in (3, 1, 2):
@@ -264,7 +275,7 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     assert [one.key for one in running.missing(store, plan, False)] == ["made_up/relay", "made_up/counts"]
     for other in ("commit", "machine"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(f"riot_ops.bench.science.store.{other}", lambda: "new")
+            patch.setattr(f"riot_ops.bench.science.store.{other}", lambda **_: "new")
             assert keys() == ["counts"]  # of another commit or machine: told, not run again
             assert keys(repeat=2) == ["relay", "counts"] * 2
     with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
@@ -291,6 +302,79 @@ def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> 
     assert running.missing(store, plan, True) == plan[:2]
     assert running.run(store, [COUNTS], False, show) is True
     assert store.results([COUNTS], quick=False)[0].measures[0].value == 2
+
+
+def test_a_run_during_which_the_code_was_changed_does_not_count(
+    tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of neither commit; the next run is of the new one."""
+    store, show = Store(tmp_path / "out"), Shown()
+    for what in ("commit_of", "code_of"):
+        monkeypatch.setattr(f"riot_ops.bench.science.store.{what}", lambda _: "new" if where.exists() else "old")
+    monkeypatch.setattr("riot_ops.bench.science.store._ASKED", {})
+    assert running.run(store, [COUNTS], True, show) is False
+    assert show.ends == [("made_up/counts", "failed", "the code was changed meanwhile")]
+    (result,) = store.results([COUNTS], quick=True)
+    assert (result.runs, result.state, result.about["commit"]) == (0, "failed", "old")
+    assert running.missing(store, [COUNTS], True) == [COUNTS]
+    assert running.run(store, [COUNTS], True, show) is True
+    (result,) = store.results([COUNTS], quick=True)
+    assert (result.runs, result.state, result.about["commit"]) == (1, "done", "new")
+    where.unlink()
+    monkeypatch.setattr(running, "_one", lambda *_: (where.touch(), ("late", "not through after 9 s"))[1])
+    assert running.run(store, [COUNTS], True, show) is False
+    assert show.ends[-1] == ("made_up/counts", "late", "not through after 9 s; the code was changed meanwhile")
+
+
+def test_code_is_what_is_in_its_files(tmp_path: Path) -> None:
+    """Not what git calls it, nor what is compiled of it or hidden."""
+    package = tmp_path / "ü"
+    for name in ("__init__.py", "in/a.py", "in/b.model"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(name)
+    found = code_of(package)
+    for name in (".git/HEAD", "in/.a.py.swp", "in/__pycache__/a.pyc"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).write_text("x")
+    (tmp_path / "beside.py").write_text("x")
+    assert code_of(package) == found
+    (package / "in" / "b.model").write_text("in/B.model")
+    changed = {found, code_of(package)}
+    (package / "in" / "c.py").write_text("")
+    changed.add(code_of(package))
+    (package / "in" / "c.py").rename(package / "in" / "d.py")
+    changed.add(code_of(package))
+    (package / "in" / "d.py").unlink()
+    assert len(changed) == 4
+    assert code_of(package) in changed
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is full"), SystemExit("enough"), KeyboardInterrupt()])
+def test_an_error_of_the_report_itself_is_told_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def raises(*_: object) -> None:
+        raise error
+
+    store, show = Store(tmp_path), Shown()
+    monkeypatch.setattr(running, "_one", raises)
+    with pytest.raises(type(error)):
+        running.run(store, [COUNTS], True, show)
+    stopped = isinstance(error, KeyboardInterrupt)
+    state, reason = ("stopped", "stopped by the user") if stopped else ("failed", f"{type(error).__name__}: {error}")
+    (result,) = store.results([COUNTS], quick=True)
+    assert (result.state, result.reason) == (state, reason)
+    assert show.ends == [("made_up/counts", state, "" if stopped else reason)]
+
+
+def test_a_process_that_was_killed_is_told_by_the_signal(tmp_path: Path, where: Path) -> None:
+    """Such as by the system, for want of memory: what it said last is not the reason."""
+    show, plan = Shown(), [of(made_up.KILLED)]
+    assert running.run(Store(tmp_path / "out"), plan, True, show) is False
+    assert show.ends == [("made_up/killed", "failed", "killed by SIGKILL; last printed: all is well")]
+    assert running._why(-signal.SIGSEGV, "") == "killed by SIGSEGV"
+    assert running._why(-40, "") == "killed by signal 40"
+    assert [running._why(3, words) for words in ("", "E: x")] == ["exit code 3", "E: x"]
 
 
 def ended(pids: list[int]) -> bool:

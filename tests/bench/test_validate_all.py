@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from riot_ops.bench import variants
+from riot_ops.bench.validation import plain_program
 from riot_ops.bench.variants import (
     REFERENCE,
     Case,
@@ -23,7 +25,7 @@ from riot_ops.bench.variants import (
     together,
 )
 from riot_ops.command.cli import app
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import APPLICATIONS, application
 from riot_ops.streams import generate
@@ -332,3 +334,26 @@ def test_an_application_without_a_counterpart_in_plain_python(tmp_path: Path, mo
 
     monkeypatch.setattr(variants, "plain_results", none)
     assert like_plain_python(case(application("word_count"), tmp_path)) is None
+
+
+def test_a_counterpart_that_lacks_a_package_is_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the extra bench; and it is told before anything is run."""
+    monkeypatch.setitem(sys.modules, "orjson", None)
+    monkeypatch.delitem(sys.modules, "riot_ops.bench.opponents.dspbench.click_analytics", raising=False)
+    one, needs = application("click_analytics"), r"plain Python needs .* 'riot_ops\[bench\]'"
+    with pytest.raises(MissingExtraError, match=needs):
+        plain_program(one)
+    monkeypatch.setattr(variants, "USUAL", 5)
+    with pytest.raises(MissingExtraError, match=needs):
+        like_plain_python(case(one, tmp_path))
+    monkeypatch.setattr(variants, "run", lambda *_: pytest.fail("it was run"))
+    lines = tmp_path / "lines"
+    lines.touch()
+    for args in (["--all"], ["--out", str(tmp_path), "--input", str(lines)]):
+        result = CliRunner().invoke(app, ["validate", one.name, *args])
+        assert isinstance(result.exception, MissingExtraError), result.output
+    assert plain_program(application("word_count"))({"lines": []}) == {"counts": []}
+    with pytest.raises(ModuleNotFoundError, match=r"opponents\.dspbench\.stats"):
+        plain_program(APPLICATIONS["stats"])

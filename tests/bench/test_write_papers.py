@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from riot_ops.bench.measure import Measure, machine
-from riot_ops.bench.science.plan import REPORTS, planned
-from riot_ops.bench.science.store import Store
+from riot_ops.bench.science.plan import REPORTS, Planned, planned
+from riot_ops.bench.science.store import Result, Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import write_papers
@@ -52,6 +53,7 @@ def test_figures_are_those_of_results(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "| `reuse/b` | 7 | too few: 1 | 1 | ms |  | ≤ 5 | 0.1, 0.2 |" in text
     assert "reuse/c" not in text
     assert f"Quick form, not for quoting; {machine()}; commit" in text
+    assert "Not measured: " + ", ".join(f"`{other.key}`" for other in planned(["reuse"])[1:]) + ".\n<!-- end" in text
     assert (tmp_path / "threat.md").read_text(encoding="utf-8").partition("<!-- measured")[2] == (
         before["threat"].partition("<!-- measured")[2]
     )
@@ -63,3 +65,33 @@ def test_figures_are_those_of_results(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "argv", ["write_papers.py"])
     write_papers.main()
     assert (tmp_path / "reuse.md").read_text(encoding="utf-8") == text
+
+
+def test_each_experiment_is_in_its_best_form_and_what_is_not_there_is_told(tmp_path: Path) -> None:
+    """A run that was killed, or failed, leaves figures that say nothing of the experiment."""
+    plan, store = planned(["reuse"]), Store(tmp_path)
+    first, second, third, fourth = plan[:4]
+
+    def run(one: Planned, quick: bool, value: float, state: str) -> None:
+        writer = store.begin(one, quick)
+        writer.measure(Measure(one.key, value, "ms", published=4.0).to_json())
+        if state:
+            writer.end(state)
+
+    def page(results: Sequence[Result]) -> list[str]:
+        return [line for line in write_papers.measured(results) if line and not line.startswith("|-")][1:]
+
+    run(first, True, 1.0, "done")
+    run(first, False, 2.0, "done")
+    run(second, True, 3.0, "done")
+    run(second, False, 4.0, "failed")
+    run(third, False, 5.0, "")
+    *rows, form, absent = page(store.shown(plan))
+    assert [row.split(" | ")[:2] for row in rows] == [[f"| `{first.key}`", "2"], [f"| `{second.key}`", "3"]]
+    assert form.startswith(f"Full form, but for `{second.key}`: quick form, not for quoting; ")
+    assert absent == f"Not measured: {', '.join(f'`{one.key}`' for one in plan[2:])}."
+    run(third, False, 6.0, "done")
+    *rows, form = page(store.shown([first, third]))
+    assert len(rows) == 2
+    assert form.startswith(f"Full form; {machine()}; commit ")
+    assert page(store.shown([fourth])) == []

@@ -17,6 +17,9 @@ from typing import Any
 
 from riot_ops.kernels.jit import Kernel
 
+#: What must be no more than this may be off by rounding alone.
+ROUNDING = 1e-9
+
 __all__ = [
     "KernelTimes",
     "Measure",
@@ -51,7 +54,8 @@ class Measure:
     at_most : bool
         Whether the value should stay below the reach instead of above.
     values : tuple of float
-        The value in each run, where there were several; ``value`` is their median.
+        The value in each run, where there were several; ``value`` is their median, or the worst of them where the
+        measure is strict.
     sample : tuple of float
         The value in each part of a single run, such as its micro-batches, in their order.
     lower_bound : bool
@@ -91,6 +95,20 @@ class Measure:
         return None if self.lower_bound and met == self.at_most else met
 
     @property
+    def strict(self) -> bool:
+        """Whether it must hold in each run: truths, what must be nothing, and shares that must be the whole.
+
+        >>> [Measure("x", 0.0, unit, reach=reach, at_most=most).strict for unit, reach, most in (
+        ...     ("truth", 1, False), ("messages", 0, True), ("%", 100, False), ("%", 90, False), ("ms", 5, True))]
+        [True, True, True, False, False]
+        """
+        if self.reach is None:
+            return False
+        if self.at_most:
+            return self.reach <= ROUNDING
+        return self.unit == "truth" or (self.unit == "%" and self.reach >= 100)
+
+    @property
     def runs(self) -> tuple[float, ...]:
         """The value in each run."""
         return self.values or (self.value,)
@@ -99,18 +117,25 @@ class Measure:
     def of_runs(cls, runs: Sequence[Measure]) -> Measure:
         """One figure of several runs: the median, and all values; what else there is to say is the last run's.
 
-        What parts of one run came to says nothing of several. The median is a lower bound where any of them is.
+        Of what is strict the worst counts: a median would hide the runs in which it does not hold. What parts of one
+        run came to says nothing of several. The figure is a lower bound where that of any run is.
 
         >>> found = Measure.of_runs([Measure("x", v, "ms", load=((0.0, 1.0),)) for v in (3.0, 9.0, 4.0)])
         >>> found.value, found.values, len(found.load)
         (4.0, (3.0, 9.0, 4.0), 3)
+        >>> lost = Measure.of_runs([Measure("x", v, "messages", reach=0, at_most=True) for v in (0.0, 812.0, 0.0)])
+        >>> lost.value, lost.met
+        (812.0, False)
         """
         values = tuple(v for run in runs for v in run.runs)
         known = [v for v in values if math.isfinite(v)]
         load = tuple(pair for run in runs for pair in run.load)
+        one: Callable[[list[float]], float] = median
+        if runs[-1].strict:
+            one = max if runs[-1].at_most else min
         return replace(
             runs[-1],
-            value=median(known) if known else math.nan,
+            value=one(known) if known else math.nan,
             values=values if len(values) > 1 else (),
             load=load,
             sample=runs[-1].sample if len(values) == 1 else (),
@@ -294,7 +319,10 @@ def kernel_times() -> Iterator[KernelTimes]:
 
 
 def table(measures: Iterable[Measure]) -> Any:
-    """A table for the terminal; the value is the median where there were several runs, or parts of one."""
+    """A table for the terminal; the value is the median where there were several runs, or parts of one.
+
+    Of what must hold in each run it is the worst, and marked as such.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -311,7 +339,8 @@ def table(measures: Iterable[Measure]) -> Any:
         reach = "" if m.reach is None else f"{'<=' if m.at_most else '>='} {_number(m.reach)}"
         met = "" if m.met is None else "[green]yes[/]" if m.met else "[red]no[/]"
         name = f"[bold]{escape(m.measure)}[/]" + (f"\n[dim]{escape(m.against)}[/]" if m.against else "")
-        value = ">= " * m.lower_bound + _number(m.value)
+        worst = m.strict and len(m.runs) > 1
+        value = "worst " * worst + ">= " * m.lower_bound + _number(m.value)
         cells = [name, value, *([span(m.values or m.sample)] if several else []), m.unit, reach, met]
         shown.add_row(*cells)
     return shown

@@ -216,13 +216,14 @@ EXPERIMENTS = (
         "Dataflows that share their steps, on Spark",
         _spark_experiment,
         "Dataflows come and go, on one side each as a query, on the other managed: as they come, and with queries "
-        f"that hang together made one. {AT_ONCE} at once, as many as two cores carry where each is a query. CPU time "
-        "is that of driver, JVM and workers. Then what two cores carry at 100 messages per second each. The paper's "
-        "dataflows take 36 to 51 % less CPU time together.",
+        f"that hang together made one. {AT_ONCE} at once ({reuse_carried.AT_ONCE} in the quick form), as many as two "
+        "cores carry where each is a query. CPU time is that of driver, JVM and workers. Then, in the full form, what "
+        "two cores carry at 100 messages per second each. The paper's dataflows take 36 to 51 % less CPU time "
+        "together.",
         tuple(
             Figure(
                 f"{walk}-cores",
-                f"Cores used on Spark, {AT_ONCE} of {NAMES['riot']}: {WALKS[walk]}",
+                f"Cores used on Spark: {WALKS[walk]}",
                 rf"reuse/spark/{walk}/cores/(?P<series>[\w-]+)/(?P<x>\d+)",
                 "actions",
                 "cores",

@@ -7,7 +7,7 @@ import importlib
 import math
 from codecs import BOM_UTF8
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, MissingExtraError
 from riot_ops.dataflows.applications import Application
 
-__all__ = ["Comparison", "compare", "lines_of", "plain_results", "validate"]
+__all__ = ["Comparison", "compare", "lines_of", "plain_program", "plain_results", "validate"]
 
 #: Numbers agree that differ by no more than this part of them, or by this much.
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
@@ -81,10 +81,10 @@ def compare(stream: str, wanted: Iterable[Row], found: Iterable[Row]) -> Compari
 
 
 def _grouped(rows: Iterable[Row]) -> dict[Row, list[Row]]:
-    """Records by what must be equal in them."""
+    """Records by what must be equal in them, and where numbers with a tolerance stand."""
     found: dict[Row, list[Row]] = defaultdict(list)
     for row in rows:
-        found[tuple(_plain(value) for value in row if not isinstance(value, float))].append(row)
+        found[tuple(float if isinstance(value, float) else _plain(value) for value in row)].append(row)
     return found
 
 
@@ -114,14 +114,32 @@ def lines_of(path: Path) -> Iterator[bytes]:
         yield from file
 
 
+def plain_program(application: Application) -> Callable[..., dict[str, list[Row]]]:
+    """The application in plain Python.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Where there is none of it.
+    MissingExtraError
+        Where it reads by a package that is not installed.
+    """
+    room = "streambench" if application.suite == "streambench" else "dspbench"
+    try:
+        module = importlib.import_module(f"riot_ops.bench.opponents.{room}.{application.name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "riot_ops":
+            raise
+        raise MissingExtraError("the comparison with plain Python", "bench") from None
+    made: Callable[..., dict[str, list[Row]]] = getattr(module, application.name)
+    return made
+
+
 def plain_results(
     application: Application, inputs: Mapping[str, Iterable[bytes]], parameters: Mapping[str, Any]
 ) -> dict[str, list[Row]]:
     """What the application in plain Python makes of lines, by stream."""
-    room = "streambench" if application.suite == "streambench" else "dspbench"
-    module = importlib.import_module(f"riot_ops.bench.opponents.{room}.{application.name}")
-    made: dict[str, list[Row]] = getattr(module, application.name)(inputs, **parameters)
-    return made
+    return plain_program(application)(inputs, **parameters)
 
 
 def validate(

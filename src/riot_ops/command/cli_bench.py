@@ -23,7 +23,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,
     list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small data, for a look; not for quoting.")] = False,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs; figures are then medians, with their ranges.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; figures are medians, what must hold the worst.")] = 1,
     task: Annotated[list[str] | None, typer.Option(help="Of micro: code of a task; default: all.")] = None,
     application: Annotated[
         list[str] | None, typer.Option("--name", help="Of app: an application; default: all.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ EXAMPLES = """**Examples**
 `riot-ops report --list` · what there is, and how long it takes
 
 A report goes on where an earlier one was stopped: what `results.jsonl` in the folder has is not run again. The page
-shows all that is there, whatever is run, each experiment in the full form if it has one.
+shows all that is there, whatever is run, each experiment in the full form if it has one. Two reports at once need two
+folders; `--page` may be given meanwhile.
 
 **Exit codes**: 0 all through, 1 an experiment failed, 2 misuse, 130 stopped by Ctrl-C, with a page all the same"""
 
@@ -50,6 +52,7 @@ def report(
     from riot_ops.bench.science import files, plan, running
     from riot_ops.bench.science.store import Store
     from riot_ops.core.paths import local_path
+    from riot_ops.runtime.claim import Claim
 
     wanted = plan.planned(suite or ["all"], experiment or ())
     if list_them:
@@ -63,16 +66,19 @@ def report(
     store = Store(local_path(out, "--out"))
     console = Console(stderr=True)
     good = True
-    try:
+    with contextlib.ExitStack() as held:
         if not page:
-            runs = running.missing(store, wanted, quick, repeat, again)
-            with _Show(console, [one.experiment.seconds[0 if quick else 1] for one in runs]) as show:
-                good = running.run(store, runs, quick, show, patience)
-    except KeyboardInterrupt:
-        console.print("stopped; writing the page of what there is")
-        raise
-    finally:
-        print(files.write(store, wanted))
+            held.enter_context(Claim([store.folder]))  # another would run the same, and both be slower
+        try:
+            if not page:
+                runs = running.missing(store, wanted, quick, repeat, again)
+                with _Show(console, [one.experiment.seconds[0 if quick else 1] for one in runs]) as show:
+                    good = running.run(store, runs, quick, show, patience)
+        except KeyboardInterrupt:
+            console.print("stopped; writing the page of what there is")
+            raise
+        finally:
+            print(files.write(store, wanted))
     if not good:
         raise typer.Exit(1)
 

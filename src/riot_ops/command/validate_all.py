@@ -26,6 +26,7 @@ def validate_all(names: Sequence[str], quick: bool, as_json: bool) -> bool:
     """
     from riot_ops.bench import variants
     from riot_ops.bench.sparks import folder, spark_session
+    from riot_ops.bench.validation import plain_program
     from riot_ops.dataflows.applications import APPLICATIONS, application
 
     told = Console(stderr=True)
@@ -35,6 +36,10 @@ def validate_all(names: Sequence[str], quick: bool, as_json: bool) -> bool:
 
     wanted = variants.variants(quick)
     chosen = [application(name) for name in names] or list(APPLICATIONS.values())
+    for one in chosen:
+        if one.results:  # what it needs that is not installed is told now, not when all has run
+            with contextlib.suppress(ModuleNotFoundError):
+                plain_program(one)
     found: dict[tuple[str, Variant], Outcome] = {}
     plain: dict[str, bool | None] = {}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from itertools import groupby
@@ -23,7 +24,8 @@ def write(store: Store, chosen: Sequence[Planned], title: str = TITLE) -> Path:
     """Write a report of all that is stored, and of experiments that were chosen and are not; returns the page.
 
     Each experiment is in the full form where that is there. Beside the page stand ``report.md``, a CSV file per suite,
-    and ``pictures/`` with the figures as PNG.
+    and ``pictures/`` with the figures as PNG. Each file is there as a whole, the earlier one or the new one, for
+    whoever looks meanwhile.
     """
     results = store.shown(with_stored(chosen, store.stored()))
     drawn: dict[str, list[Picture]] = {}
@@ -37,15 +39,25 @@ def write(store: Store, chosen: Sequence[Planned], title: str = TITLE) -> Path:
             if picture is None:
                 continue
             path = f"{PICTURES}/{_plain(f'{experiment.key}-{figure.key}')}.png"
-            (folder / path).write_bytes(picture.png)
+            _put(folder / path, picture.png)
             drawn.setdefault(experiment.key, []).append(picture)
             named.setdefault(experiment.key, []).append((path, figure.title, picture.note))
     for suite, of_suite in groupby(results, key=lambda result: result.planned.suite):
-        (folder / f"{_plain(suite)}.csv").write_text(to_csv(of_suite), encoding="utf-8")
-    (folder / MARKDOWN).write_text(to_markdown(title, results, named), encoding="utf-8")
+        _put(folder / f"{_plain(suite)}.csv", to_csv(of_suite).encode())
+    _put(folder / MARKDOWN, to_markdown(title, results, named).encode())
     made = folder / PAGE
-    made.write_text(page(title, results, drawn), encoding="utf-8")
+    _put(made, page(title, results, drawn).encode())
     return made
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write a file beside, then put it in its place."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        hidden.write_bytes(content)
+        os.replace(hidden, path)
+    finally:
+        hidden.unlink(missing_ok=True)
 
 
 def _plain(name: str) -> str:

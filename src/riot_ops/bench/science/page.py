@@ -11,7 +11,7 @@ from riot_ops.bench.measure import Measure
 from riot_ops.bench.science.certainty import ENOUGH
 from riot_ops.bench.science.drawing import Picture
 from riot_ops.bench.science.store import DONE, MISSING, Result
-from riot_ops.bench.science.tables import COLUMNS, cells, forms, remarks, reproduced, state, where
+from riot_ops.bench.science.tables import COLUMNS, cells, forms, lacking, remarks, reproduced, state, where
 
 __all__ = ["HEADINGS", "page"]
 
@@ -45,10 +45,12 @@ figure h4 { margin: 0 0 .3rem; font-size: .95rem; } figcaption { font-size: .82r
 table { border-collapse: collapse; font-size: .84rem; } caption { text-align: left; color: var(--dim); }
 th, td { padding: .25rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 .n { text-align: right; white-space: nowrap; } td.how { min-width: 15rem; color: var(--dim); }
+td.state { min-width: 13rem; }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--back); font-weight: 600;
   min-width: min(14rem, 34vw);  overflow-wrap: normal; }
-th { white-space: nowrap; }
-th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; font-weight: 600; }
+th { white-space: nowrap; padding-block: 0; }
+th button { font: inherit; color: inherit; background: none; border: 0; padding: .35rem 0; cursor: pointer;
+  font-weight: 600; }
 th button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 th button::after { content: " ↕"; color: var(--dim); } th[aria-sort=ascending] button::after { content: " ↑"; }
 th[aria-sort=descending] button::after { content: " ↓"; }
@@ -78,7 +80,8 @@ for (const button of document.querySelectorAll("th button"))
   button.addEventListener("click", () => sortBy(button.closest("th")));
 """
 METHOD = {
-    "Value": "of a measure that was taken several times: the median. The column “load” is the load average of the "
+    "Value": "of a measure that was taken several times: the median; of what must hold in each run, such as that "
+    "nothing is lost or that results are equal: the worst. The column “load” is the load average of the "
     "machine over a minute, before the experiment and when the figure was found, at most.",
     "Interval": f"the confidence interval of 95 % of the mean, by Student's t, of {ENOUGH} or more repetitions; of "
     "ratios that of the geometric mean, from their logarithms. A measure of one run with as many parts, such as "
@@ -103,6 +106,7 @@ def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[
     """
     met, asked = reproduced(results)
     reached = f" {met} of the {asked} measures that should reach something do." if asked else ""
+    beside = lacking(results)
     about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in where(results).items())
     method = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in METHOD.items())
     parts = [
@@ -124,7 +128,7 @@ def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p>{escape(forms(results) + reached)}</p>
+<p>{escape(forms(results) + reached)}</p>{f'<p class="dim">{escape(beside)}</p>' if beside else ""}
 <dl>{about}</dl>
 </header>
 <main>
@@ -145,11 +149,11 @@ def _summary(results: Sequence[Result]) -> str:
     for one in results:
         met, asked = reproduced([one])
         short = f" ({asked - met} short)" if met < asked else ""
-        kind = ' class="bad"' if one.state not in (DONE, MISSING) else ' class="dim"' if one.state != DONE else ""
+        kind = ["bad"] if one.state not in (DONE, MISSING) else ["dim"] if one.state != DONE else []
         rows.append(
             f'<tr><td><a href="#{_anchor(one.planned.key)}">{escape(one.planned.key)}</a></td>'
             f'<td class="n" data-v="{met - asked if asked else ""}">{f"{met} of {asked}{short}" if asked else ""}</td>'
-            f"<td{kind}>{escape(state(one))}</td>"
+            f"<td{_class(['state', *kind])}>{escape(state(one))}</td>"
             f"<td>{one.form}</td>"
             f'<td class="n">{one.seconds:.0f}</td><td class="n">{len(one.measures)}</td>'
             f'<td class="n">{one.runs}</td></tr>'

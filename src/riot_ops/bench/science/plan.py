@@ -10,7 +10,7 @@ from riot_ops.bench import registry
 from riot_ops.bench.experiment import Experiment
 from riot_ops.core.errors import ConfigError, did_you_mean
 
-__all__ = ["REPORTS", "Planned", "find", "planned", "with_stored"]
+__all__ = ["REPORTS", "Planned", "absent", "find", "planned", "with_stored"]
 
 #: The suites of a report, and the benchmarks that each is made of.
 REPORTS: dict[str, tuple[str, ...]] = {
@@ -95,6 +95,22 @@ def with_stored(chosen: Sequence[Planned], stored: Mapping[str, str]) -> list[Pl
         about = UNKNOWN + (f" With --suite {suite} there is more." if "." in suite and suite not in loaded else "")
         found.setdefault(key, Planned(suite, suite, Experiment(key, key, lambda quick: iter(()), about)))
     return sorted(found.values(), key=lambda one: suites.index(one.suite))
+
+
+def absent(shown: Sequence[Planned]) -> tuple[list[str], list[str]]:
+    """The experiments that suites have and a report does not show, by key, and the suites that it shows none of.
+
+    Suites that are not shown are not loaded for it. Of a report of one's own suites nothing is absent.
+
+    >>> some = planned(["reuse"])
+    >>> experiments, suites = absent(some[1:])
+    >>> experiments == [some[0].key], "reuse" in suites, "threat" in suites, absent([])
+    (True, False, True, ([], []))
+    """
+    keys, suites = {one.key for one in shown}, {one.suite for one in shown}
+    there = [suite for suite in REPORTS if suite in suites]
+    experiments = [one.key for suite in there for one in _of_suite(suite) if one.key not in keys]
+    return experiments, [suite for suite in REPORTS if there and suite not in suites]
 
 
 def find(source: str, key: str) -> Experiment:

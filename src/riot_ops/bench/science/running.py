@@ -78,10 +78,15 @@ def run(store: Store, plan: Sequence[Planned], quick: bool, show: Show, patience
         log = store.folder / RUNS / one.key.replace("/", "-") / f"{'quick' if quick else 'full'}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
-            state, reason = _one(one, quick, writer, log, limit, show)
-        except BaseException:
+            state, reason = _of_one_code(writer, *_one(one, quick, writer, log, limit, show))
+        except KeyboardInterrupt:
             writer.end(STOPPED, "stopped by the user")
             show.end(one, STOPPED, "")
+            raise
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            writer.end(FAILED, reason)
+            show.end(one, FAILED, reason)
             raise
         writer.end(state, reason)
         show.end(one, state, reason)
@@ -132,7 +137,26 @@ def _one(one: Planned, quick: bool, writer: Writer, log: Path, limit: float, sho
             os.close(mouth)  # now: whom nobody listens to ends by itself
     if child.returncode == 0:
         return (DONE, "") if found else (FAILED, "it found nothing")
-    return FAILED, _last_words(log) or f"exit code {child.returncode}"
+    return FAILED, _why(child.returncode, _last_words(log))
+
+
+def _why(code: int, words: str) -> str:
+    """Why a process failed: what it said last, which of one that was killed is not the reason."""
+    if code > 0:
+        return words or f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has none
+        name = f"signal {-code}"
+    return f"killed by {name}" + (f"; last printed: {words}" if words else "")
+
+
+def _of_one_code(writer: Writer, state: str, reason: str) -> tuple[str, str]:
+    """How a run ended; where the code was changed since it began, nobody knows which of both it ran."""
+    if not writer.changed():
+        return state, reason
+    told = "the code was changed meanwhile"
+    return (FAILED, told) if state == DONE else (state, f"{reason}; {told}")
 
 
 def _paths() -> str:

@@ -19,7 +19,7 @@ import riot_ops
 from riot_ops.bench.measure import Measure, load, machine
 from riot_ops.bench.science.plan import Planned
 
-__all__ = ["FILE", "Result", "Run", "Store", "commit", "commit_of", "elsewhere", "versions"]
+__all__ = ["FILE", "Result", "Run", "Store", "code_of", "commit", "commit_of", "elsewhere", "versions"]
 
 FILE = "results.jsonl"
 #: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C; and one whose lines are not all there.
@@ -27,6 +27,11 @@ DONE, FAILED, LATE, STOPPED, DAMAGED = "done", "failed", "late", "stopped", "dam
 #: There was no run.
 MISSING = "missing"
 PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "scipy", "scikit-learn")
+PACKAGE = Path(riot_ops.__file__).parent
+#: Bytes up to which a file that git does not keep is read to tell one change from another.
+SMALL = 1 << 20
+#: What :func:`commit` found, by folder.
+_ASKED: dict[Path, str] = {}
 
 
 @dataclass
@@ -215,12 +220,17 @@ class Writer:
             "experiment": one.key,
             "quick": quick,
             "run": f"{self.begun.isoformat(timespec='microseconds')}-{os.getpid()}",
-            "commit": commit(),
+            "commit": commit(anew=True),  # the run is a process of its own, of what is on disk now
             "seed": one.experiment.seed,
             "versions": versions(),
             "machine": machine(),
         }
+        self._code = code_of(PACKAGE)
         self._measures = 0
+
+    def changed(self) -> bool:
+        """Whether the library's code is other than it was when the run began."""
+        return code_of(PACKAGE) != self._code
 
     def measure(self, line: str) -> None:
         """Append what :meth:`Measure.to_json` wrote."""
@@ -248,21 +258,29 @@ def _torn(file: Any) -> bool:
     return bool(file.read(1) != b"\n")
 
 
-@cache
-def commit() -> str:
-    """The commit of the code that this process runs, asked for once; see :func:`commit_of`.
+def commit(anew: bool = False) -> str:
+    """The commit of the code on disk, which the next process runs, as it was when git was last asked.
 
+    Parameters
+    ----------
+    anew : bool, default False
+        Ask again: while a report runs, somebody may change the code. See :func:`commit_of`.
+
+    Examples
+    --------
     >>> commit() != ""
     True
     """
-    return commit_of(Path(riot_ops.__file__).parent)
+    if anew or PACKAGE not in _ASKED:
+        _ASKED[PACKAGE] = commit_of(PACKAGE)
+    return _ASKED[PACKAGE]
 
 
 def commit_of(package: Path) -> str:
     """The commit of a package's folder; the library's version where the folder is not kept by git.
 
-    Behind a ``+`` stands what tells one change since then from another. A folder of installed packages within a work
-    tree of something else is not kept there.
+    Behind a ``+`` stands what tells one change since then from another, also of files that are new. A folder of
+    installed packages within a work tree of something else is not kept there.
     """
     try:
         _git(package, "ls-files", "--error-unmatch", "__init__.py")
@@ -271,9 +289,31 @@ def commit_of(package: Path) -> str:
         if not changed:
             return head.decode().strip()
         change = sha256(changed + _git(package, "diff", "--no-ext-diff", "HEAD", "--", "."))
+        new = _git(package, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
+        for name in filter(None, new.split(b"\0")):
+            change.update(_contents(package / os.fsdecode(name)))
         return f"{head.decode().strip()}+{change.hexdigest()[:6]}"
     except (OSError, subprocess.CalledProcessError):
         return riot_ops.__version__
+
+
+def code_of(package: Path) -> str:
+    """A digest of a package's files but hidden and compiled ones; unlike :func:`commit_of`, of nothing beside it."""
+    digest = sha256()
+    for path in sorted(package.rglob("*")):
+        within = path.relative_to(package)
+        if not any(part.startswith((".", "__pycache__")) for part in within.parts):
+            digest.update(os.fsencode(within) + b"\0" + sha256(_contents(path)).digest())
+    return digest.hexdigest()
+
+
+def _contents(path: Path) -> bytes:
+    """What is in a file: of a large one its size; nothing where there is none, or it is gone meanwhile."""
+    try:
+        size = path.stat().st_size if path.is_file() else 0
+        return path.read_bytes() if 0 < size <= SMALL else str(size).encode()
+    except OSError:
+        return b""
 
 
 def _git(where: Path, *arguments: str) -> bytes:

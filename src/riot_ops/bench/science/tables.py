@@ -11,6 +11,7 @@ from typing import Any
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.paper_table import loads, short
 from riot_ops.bench.science.certainty import ENOUGH, sure
+from riot_ops.bench.science.plan import absent
 from riot_ops.bench.science.store import DONE, LATE, MISSING, Result, elsewhere
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "cells",
     "confidence",
     "forms",
+    "lacking",
     "remarks",
     "reproduced",
     "state",
@@ -121,6 +123,15 @@ def forms(results: Iterable[Result]) -> str:
     return f"{of.count('full')} experiments in the full form, {of.count('quick')} in the quick form: {quick}"
 
 
+def lacking(results: Iterable[Result]) -> str:
+    """What there is beside these results that could be run, in words; empty where there is nothing."""
+    experiments, suites = absent([result.planned for result in results])
+    told = [", ".join(experiments)] if experiments else []
+    if suites:
+        told.append(f"all of {', '.join(suites)}")
+    return f"Not in this report: {'; '.join(told)}." if told else ""
+
+
 def reproduced(results: Iterable[Result]) -> tuple[int, int]:
     """How many measures reach what they should, and how many should."""
     met = [m.met for result in results for m in result.measures if m.met is not None]
@@ -174,8 +185,10 @@ def remarks(result: Result) -> list[str]:
 
 def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
     """The report as Markdown; ``pictures``: by experiment the path, title and note of each."""
-    lines = [f"# {title}", "", forms(results), ""]
-    lines += [f"- {name}: {text}" for name, text in where(results).items()]
+    lines = [f"# {_cell(title)}", "", _cell(forms(results)), ""]
+    if beside := lacking(results):
+        lines += [_cell(beside), ""]
+    lines += [f"- {name}: {_cell(text)}" for name, text in where(results).items()]
     lines += ["", "| experiment | state | form | seconds | measures | reached |", "|---|---|---|---:|---:|---:|"]
     for result in results:
         met, asked = reproduced([result])
@@ -184,10 +197,11 @@ def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Se
         lines.append("| " + " | ".join(_cell(str(cell)) for cell in row) + " |")
     for result in results:
         experiment = result.planned.experiment
-        lines += ["", f"## {experiment.title}", "", f"`{experiment.key}`. {experiment.about}".rstrip(), ""]
-        lines += [f"*{text}*  " for text in remarks(result)]
+        about = _cell(experiment.about)
+        lines += ["", f"## {_cell(experiment.title)}", "", f"`{experiment.key}`. {about}".rstrip(), ""]
+        lines += [f"*{_cell(text)}*  " for text in remarks(result)]
         for path, name, note in pictures.get(experiment.key, ()):
-            lines += ["", f"![{name}]({path})", "", f"{name}. {note}"]
+            lines += ["", f"![{_cell(name)}]({path})", "", f"{_cell(name)}. {_cell(note)}"]
         if result.measures:
             lines += ["", "| " + " | ".join(COLUMNS) + " |"]
             lines.append("|" + "|".join("---:" if number else "---" for number in COLUMNS.values()) + "|")
@@ -196,7 +210,7 @@ def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Se
 
 
 def _cell(text: str) -> str:
-    """Text that ends neither a cell nor a row, nor is markup."""
+    """Text that ends neither a cell, a row nor a line, nor is markup."""
     text = " ".join(text.split()).replace("\\", "\\\\")
     for sign in "|<>*_`[]":
         text = text.replace(sign, f"\\{sign}")
