@@ -17,12 +17,16 @@ from pyspark import TaskContext
 from pyspark.cloudpickle import dumps, loads
 
 from riot_ops.core.source import Offset, Source, WrappedSource
+from riot_ops.reuse.spark import stage as reuse_stage
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options
+from riot_ops.runtime.spark import stage as runtime_stage
 from riot_ops.runtime.spark.blocks import blocks_of, blocks_to_batch
 from tests.staged import Chain
 
 PAUSE_SECONDS = 0.005
+#: Workers, and how often the state of a bucket moves to one by chance.
+WORKERS, MOVES = 2, 0.2
 
 
 class Gated(WrappedSource):
@@ -49,6 +53,12 @@ class _Context(threading.local):
 
     def __init__(self) -> None:
         self.parts = itertools.count()
+        self.worker = 0
+        self.engines: dict[tuple[int, str], dict[tuple[int, int], Any]] = {}
+
+    def of_worker(self, run: str) -> dict[tuple[int, int], Any]:
+        """The engines that a worker keeps; a bucket may come to another one with each micro-batch."""
+        return self.engines.setdefault((self.worker, run), {})
 
     def partitionId(self) -> int:  # noqa: N802 (Spark's name)
         return next(self.parts)
@@ -70,6 +80,9 @@ class FakeQuery:
         self._folder = fragment.folder / "checkpoint"
         self._folder.mkdir(exist_ok=True)
         self._choose = random.Random(fragment.name)
+        #: The worker of all buckets; by default each moves by chance.
+        self.worker: int | None = None
+        self._workers: dict[tuple[int, int], int] = {}
         self._stop = threading.Event()
         self._error: str | None = None
         #: Raised at the next micro-batch.
@@ -129,6 +142,9 @@ class FakeQuery:
             for bucket, rows in itertools.groupby(sorted(blocks, key=lambda b: b.bucket), lambda b: b.bucket):
                 frames = [blocks_to_batch([row]) for row in rows]
                 chain = states.setdefault((place, bucket), Chain())
+                if self._choose.random() < MOVES:
+                    self._workers[place, bucket] = self._choose.randrange(WORKERS)
+                CONTEXT.worker = self._workers.get((place, bucket), 0) if self.worker is None else self.worker
                 made += [b for frame in processor.process(bucket, iter(frames), chain) for b in blocks_of(frame)]
             blocks = made
         self._end.commit([self._end.write(iter([blocks_to_batch(blocks)] if blocks else []))], number)
@@ -151,11 +167,16 @@ class FakeSpark(FragmentsBackend):
     """A back end of such queries; those that a test leaves behind, as it failed, are ended behind it."""
 
     open: ClassVar[list[FakeSpark]] = []
-    patch = mock.patch.object(TaskContext, "get", return_value=CONTEXT)
+    patches = (
+        mock.patch.object(TaskContext, "get", return_value=CONTEXT),
+        mock.patch.object(runtime_stage, "cached_engines", CONTEXT.of_worker),
+        mock.patch.object(reuse_stage, "cached_engines", CONTEXT.of_worker),
+    )
 
     def __init__(self, folder: Path, **options: Any) -> None:
         if not self.open:
-            self.patch.start()
+            for patch in self.patches:
+                patch.start()
         self.open.append(self)
         defaults = {"partitions": 2, "max_records": 7, "queue_bytes": 1 << 20}
         given = {name: options.pop(name, default) for name, default in defaults.items()}
@@ -176,7 +197,8 @@ class FakeSpark(FragmentsBackend):
     def _ended(self) -> None:
         self.open.remove(self)
         if not self.open:
-            self.patch.stop()
+            for patch in self.patches:
+                patch.stop()
 
     def kill(self) -> None:
         """As if the process had ended at once: queries and carriers stop where they are, and nothing is tidied up."""

@@ -56,6 +56,55 @@ def rows(table, stream, first=0):
     return [row for row in table[stream].to_pylist() if row["seq"] >= first]
 
 
+class Told(ro.MemorySource):
+    """Gives as many records as stand in a file."""
+
+    def __init__(self, rows, file):
+        super().__init__(rows)
+        self.file = file
+        self.tell(0)
+
+    def tell(self, n):
+        hidden = self.file.with_suffix(".part")
+        hidden.write_text(str(n))
+        hidden.rename(self.file)
+
+    def latest(self, start, limit=None):
+        return {"row": min(super().latest(start, limit)["row"], max(start["row"], int(self.file.read_text())))}
+
+
+def test_a_step_that_joins_keeps_its_state_where_a_worker_has_an_older_engine(tmp_path):
+    """A worker that had the bucket before the step came, and gets it back, catches up with what it was without it."""
+    rows = [{"device": f"d{i if i < 3000 else i % 3}", "kind": "x", "value": float(i)} for i in range(3200)]
+    manager = ReuseManager(FakeSpark(tmp_path / "back", join=True, max_records=100))
+    source, sinks = Told(rows, tmp_path / "told"), {name: ro.MemorySink() for name in ("ada", "bob")}
+
+    def read(n, worker):
+        [fragment] = manager.backend._fragments.values()
+        fragment.query.worker = worker
+        source.tell(n)
+        end = time.monotonic() + 20
+        while fragment.topic.head().place.next != {"in.0": n} or manager.backend._carriers.behind():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    manager.submit(dataflow("ada", kalman()), source, sinks["ada"])
+    read(3000, worker=0)  # so much state that it is not written anew before bob's has come
+    [fragment] = manager.backend._fragments.values()
+    fragment.query.worker = 1
+    flow = dataflow("bob", t.SlidingSum(by=("device",), window=4))
+    first = manager.submit(flow, source, sinks["bob"]).first["in"]
+    assert first == 3000
+    for n, worker in ((3100, 1), (3200, 0)):
+        read(n, worker)
+    expected = flow.run(ro.MemorySource(rows[first:]))["t0"].to_pylist()
+    found = sinks["bob"].table("t0").to_pylist()
+    assert ordered((row["device"], row["value"]) for row in found) == ordered(
+        (row["device"], row["value"]) for row in expected
+    )
+    manager.close()
+
+
 def ordered(found):
     return sorted(map(str, found))
 

@@ -97,6 +97,10 @@ class FragmentStage(StageProcessor):
         self._fit(cached.engine)
         return head, cached
 
+    def _catch_up(self, cached: Cached, head: Head) -> bool:
+        self._fit(cached.engine)  # of steps that have joined since it stood there, the links hold all state
+        return super()._catch_up(cached, head)
+
     def _fit(self, engine: Engine) -> None:
         """Let an engine have the steps of the layout, and no others."""
         engine.drop({step.id for step in engine.steps} - {step.id for step in self._stage.steps})
