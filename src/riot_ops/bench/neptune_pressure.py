@@ -88,8 +88,8 @@ class Stairs:
     def recovered_s(self) -> float:
         """How long after the last sleep the source first gave, for a tenth of a step, half of what it then came to.
 
-        And half as much again as while the last stage slept, else what stays as it was were back at its rate: infinite
-        where it never does.
+        It has to be half as much again as at the last sleep, too: else a source that stays as it was would be back at
+        once. Infinite where it never is.
         """
         last, tenth = len(STEPS) - 1, self.hold_s / 10
         least = max(self.rate_within(*self.span(last)) / 2, QUICKER * self.rate_within(*self.span(last - 1)))
