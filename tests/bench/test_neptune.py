@@ -296,13 +296,51 @@ def test_a_receiver_that_goes_away_wakes_a_sender_that_is_held_back():
     a.close()
 
 
-def test_a_relay_over_processes_loses_nothing_in_one_run_after_the_other():
+def cut_short(sink, most):
+    """A sink to which nothing comes from so many messages on."""
+    made, seen = sink.writer, 0
+
+    def writer(batch_id, partition):
+        writing = made(batch_id, partition)
+        write = writing.write
+
+        def some(stream, batch):
+            nonlocal seen
+            seen += batch.num_rows
+            if seen <= most:
+                write(stream, batch)
+
+        writing.write = some
+        return writing
+
+    sink.writer = writer
+    return sink
+
+
+def test_a_relay_over_processes_loses_nothing_in_one_run_after_the_other(monkeypatch):
     with OverProcesses() as run:
         for messages in (Messages(50, total=4000), Messages(300, total=1000, fillers=[b"a" * 99, b"b" * 7])):
             found, sent = run.counted(messages, RAW)
             assert (found.messages, found.lost, found.disorder) == (messages.total, 0, 0)
             assert sent.bytes > messages.total * FRAME
             assert (sent.sent, messages.given, sent.compressed) == (messages.total, messages.total, 0)
+        monkeypatch.setattr(neptune_processes, "LinkSink", lambda *given: cut_short(LinkSink(*given), 3000))
+        found, sent = run.counted(Messages(50, total=4000), RAW)
+        assert (found.messages, found.lost, found.disorder) == (sent.sent, 4000 - sent.sent, 0)
+        assert 1000 <= found.lost < 1100  # a batch has less than a hundred
+
+
+@pytest.mark.parametrize("where", [neptune_relay, neptune_processes])
+def test_a_relay_that_loses_what_comes_last_tells_it(monkeypatch, where):
+    monkeypatch.setattr(where, "Received", lambda: cut_short(Received(), 3000))
+    given = Messages(50, total=4000)
+    if where is neptune_relay:
+        found = in_process(given, RAW)
+    else:
+        monkeypatch.setattr(where, "Messages", lambda size, seconds: given)
+        found = Relayed(**neptune_processes._relayed(50, 1.0, RAW))
+    assert (found.messages, found.disorder) == (4000 - found.lost, 0)
+    assert 1000 <= found.lost < 1100  # a batch has less than a hundred
 
 
 # -- the suite ---------------------------------------------------------------------------------------
