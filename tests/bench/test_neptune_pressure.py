@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from riot_ops.bench import neptune_pressure, neptune_pressure_spark
-from riot_ops.bench.neptune_messages import SAMPLES, Received
+from riot_ops.bench.measure import Measure
+from riot_ops.bench.neptune_messages import SAMPLES, Received, Relayed
 from riot_ops.bench.neptune_pressure import STEPS, Stairs, exponent
-from riot_ops.bench.neptune_pressure_spark import LEVELS, Sleeping, rates
+from riot_ops.bench.neptune_pressure_spark import LEVELS, Climbed, Sleeping, batch_seconds, rates
 from riot_ops.core.errors import RiotError
 
 
@@ -42,24 +44,72 @@ def test_the_power_that_the_rate_goes_with():
 
 def test_the_source_follows_the_last_stage():
     stairs, sink, waited = neptune_pressure.staircase(0.2)
-    assert sum(n for _, n in stairs.sent) == sink.relayed().messages == len(stairs.served)
+    given = sum(n for _, n in stairs.sent)
+    assert given == sink.relayed(given).messages == len(stairs.served)
     assert waited <= neptune_pressure.STAIRS.room + neptune_pressure.STAIRS.capacity
 
 
-def test_figures_of_the_staircase(monkeypatch):
+def climbed(hold_s, at_the_end):
+    """Stairs of ten readings each; by default of one message, of the second step of two, of the last as many as told."""
+    stairs = Stairs(hold_s, began=0.0)
+    for level in range(len(STEPS)):
+        for i in range(10):
+            when = hold_s * (level + (i + 0.5) / 10)
+            stairs.served.append((when, 0.0))
+            rows = at_the_end[i] if level == len(STEPS) - 1 else 2 if level == 1 else 1
+            stairs.sent.append((when, rows))
+    return stairs
+
+
+@pytest.mark.parametrize(
+    ("at_the_end", "recovered"),
+    [
+        ([8] * 10, 1.0),
+        ([0, 0, 1, *[8] * 7], 4.0),  # half of eight is four
+        ([0, 0, 1, *[2] * 7], 4.0),  # half of two is one, which it had before
+        ([1] * 10, math.inf),  # it goes on as while the last stage slept
+        ([0] * 10, math.inf),
+    ],
+)
+def test_a_source_recovers_once_it_is_quicker_than_before(at_the_end, recovered):
+    stairs = climbed(10.0, at_the_end)
+    assert stairs.rate_within(*stairs.span(1)) == pytest.approx(2)
+    assert stairs.recovered_s() == recovered
+
+
+def test_a_source_that_gives_nothing_at_all_has_not_recovered():
+    stairs = climbed(10.0, [0] * 10)
+    stairs.sent = [(when, 0) for when, _ in stairs.sent]
+    assert stairs.recovered_s() == math.inf
+
+
+@pytest.mark.parametrize(("at_the_end", "met"), [(8, True), (1, False), (0, False)])
+def test_a_source_that_does_not_recover_is_told(monkeypatch, at_the_end, met):
     def made_up(hold_s):
-        stairs, sink = Stairs(hold_s, began=0.0), Received()
-        for level in range(len(STEPS)):
-            for i in range(10):
-                stairs.served.append((hold_s * (level + i / 10), 0.0))
-                stairs.sent.append((hold_s * (level + i / 10), 2 if level == 1 else 1))
-        n = sum(rows for _, rows in stairs.sent)
-        sink.notes = [[float(i), float(i), 1.0, 0.0, *[1e6] * SAMPLES] for i in range(n - 1)]
+        stairs, sink = climbed(hold_s, [at_the_end] * 10), Received()
+        sink.notes = [[float(i), float(i), 1.0, 0.0, *[1e6] * SAMPLES] for i in range(9)]
         return stairs, sink, 1700
 
     monkeypatch.setattr(neptune_pressure, "staircase", made_up)
     found = {m.measure.removeprefix("neptune/backpressure/"): m for m in neptune_pressure.backpressure(True)}
-    assert (found["lost"].value, found["lost"].met) == (3, False)
+    assert found["recovered"].met is met
+    assert Measure.from_json(found["recovered"].to_json()).met is met
+
+
+def test_figures_of_the_staircase(monkeypatch):
+    kept = iter([1.0, 0.0, 1.0])
+
+    def made_up(hold_s):
+        stairs, sink, doubled = climbed(hold_s, [8] * 10), Received(), next(kept)
+        n = sum(rows for _, rows in stairs.sent)
+        sink.notes = [[float(i), float(i), 1.0 + doubled * (i == n - 2), 0.0, *[1e6] * SAMPLES] for i in range(n - 1)]
+        sink.notes += [[float(n), float(n - 2), 1.0, 0.0, *[1e6] * SAMPLES]] * int(doubled)
+        return stairs, sink, 1700
+
+    monkeypatch.setattr(neptune_pressure, "staircase", made_up)
+    found = {m.measure.removeprefix("neptune/backpressure/"): m for m in neptune_pressure.backpressure(True)}
+    # in the first and the third run one comes twice, in the second the last one is lost
+    assert (found["lost"].value, found["lost"].met) == (5, False)
     assert found["rate-error"].values == pytest.approx((1.0,) * 3)
     assert found["rate-error"].met is False
     assert (found["memory"].value, found["memory"].met) == (1700, True)
@@ -90,6 +140,11 @@ def test_rates_on_spark_by_hand():
         rates(micro_batches([1.0] * 7)[:-1], 10, 2)
 
 
+def test_what_micro_batches_took_by_hand():
+    spans = [(0.0, float(k)) for k in range(3 * len(LEVELS))]  # 0, 1, 2 are of the first step, which does not count
+    assert batch_seconds(spans, 3) == [4, 7, 10, 13, 16]  # and the last one sleeps no more
+
+
 def test_the_stage_sleeps_by_the_numbers_of_messages(monkeypatch):
     now, slept = [0.0], []
 
@@ -108,8 +163,11 @@ def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
     def session():
         yield None
 
+    lost = iter([0, 3, -3, 3])  # the first one does not count
+
     def made_up(session, batch, batches):
-        return [(s, 500 / s, 1000 / s) for s in STEPS[:-1]], SimpleNamespace(disorder=1), 3
+        steps = [(s, 500 / s, 1000 / s) for s in STEPS[:-1]]
+        return Climbed(steps, [2 * s for s in STEPS[:-1]], Relayed(9, 1.0, 1.0, 0.0, 1.0, next(lost), 1))
 
     monkeypatch.setattr(neptune_pressure_spark, "spark_session", session)
     monkeypatch.setattr(neptune_pressure_spark, "staircase", made_up)
@@ -119,3 +177,4 @@ def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
     assert (found["rate-error"].values, found["rate-error"].met) == ((0.5,) * 3, False)
     assert found["exponent"].value == pytest.approx(-1)
     assert found["step-3/3ms"].value == pytest.approx(500 / 3)
+    assert [found[f"step-{k + 1}/batch-seconds"].values for k in range(5)] == [(2 * s,) * 3 for s in STEPS[:-1]]

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import io
+import math
+import queue
+import socket
+import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
-from riot_ops.bench import neptune, neptune_scaling
+from riot_ops.bench import neptune, neptune_processes, neptune_scaling
 from riot_ops.bench.neptune_equipment import monitored, write_readings
-from riot_ops.bench.neptune_scaling import senders
+from riot_ops.bench.neptune_link import LinkSink, LinkSource, connected
+from riot_ops.bench.neptune_messages import Messages
+from riot_ops.bench.neptune_processes import run_stage
+from riot_ops.bench.neptune_scaling import senders, steady
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import RiotError
+from riot_ops.core.sink import CallbackSink
 from riot_ops.dataflows import equipment_monitoring
 from riot_ops.streams.dspbench.equipment import EquipmentSource
 
 
 @pytest.mark.slow
 def test_senders_and_jobs():
-    assert senders(2, 0.1) > 0
+    rate, lost = senders(2, 0.1)
+    assert rate > 0
+    assert lost == 0
     found = {m.measure: m for m in neptune_scaling.relays_at_once((1, 2), 1, 0.1)}
     assert found["neptune/jobs/relay/2"].value > 0
     assert found["neptune/jobs/relay/lost"].met is True
@@ -63,7 +73,7 @@ def test_jobs_that_monitor_equipment_count_until_the_last_is_done(monkeypatch):
 
 
 def test_relays_at_once_count_together(monkeypatch):
-    told = [{"rate": 100.0, "lost": 0, "disorder": 0}, {"rate": 50.0, "lost": 2, "disorder": 1}]
+    told = [{"rate": 100.0, "lost": 0, "disorder": 0}, {"rate": 50.0, "lost": -2, "disorder": 1}]
     monkeypatch.setattr(neptune_scaling, "jobs", lambda kind, n, *_: told[:n])
     found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in neptune_scaling.relays_at_once((1, 2), 2, 0.1)}
     assert (found["1"].values, found["2"].values) == ((100.0, 100.0), (150.0, 150.0))
@@ -72,12 +82,103 @@ def test_relays_at_once_count_together(monkeypatch):
     assert (found["lost"].value, found["lost"].met) == (6, False)
 
 
+@pytest.mark.parametrize("lines", [990, 1010])
+def test_a_job_that_takes_more_or_fewer_readings_is_noticed(monkeypatch, lines):
+    told = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0}
+    monkeypatch.setattr(neptune_scaling, "jobs", lambda kind, n, path: [told] * n)
+    *_, lost = neptune_scaling.equipment_at_once((1,), 1, 1000)
+    assert (lost.value, lost.met) == (10, False)
+
+
+def test_senders_count_while_all_of_them_send():
+    notes = [(100.0, 7), (101.9, 7), (102.0, 7), (103.0, 10), (106.0, 30), (108.0, 20), (108.1, 7), (110.0, 7)]
+    assert steady(notes) == pytest.approx(60 / 6)  # what came from second 102 to 108, behind the first
+    assert math.isnan(steady(notes[:1]))
+    assert math.isnan(steady([]))
+    assert math.isnan(steady([(0.0, 1), (5.0, 1), (10.0, 1)]))
+
+
+class Sender:
+    """A sender in a thread: it waits for the word, sends, and tells of so many messages more than it sent."""
+
+    begun = threading.Barrier(2)
+
+    def __init__(self, path, more=0, code=0):
+        self.told, self.word = queue.Queue(), threading.Event()
+        self.stdout = SimpleNamespace(readline=lambda: self.told.get(timeout=20))
+        self.stdin = SimpleNamespace(write=self.written, flush=self.word.set)
+        self.code = code
+        self.thread = threading.Thread(target=self.send, args=(path, more))
+        self.thread.start()
+
+    def written(self, text):
+        assert text == "\n"
+
+    def wait(self, seconds):
+        self.thread.join(seconds)
+        return self.code
+
+    def send(self, path, more):
+        link = LinkSink(connected(path), neptune_scaling.BUFFERS)
+        self.told.put("ready\n")
+        assert self.word.wait(20)
+        self.begun.wait(20)  # the others are told before this one is done
+        run_stage(Messages(neptune_scaling.SIZE, total=5000), link, neptune_scaling.BUFFERS)
+        self.told.put("" if self.code else f"{link.sent + more}\n")
+        link.link.close()
+
+
+@pytest.mark.parametrize(("more", "code"), [(0, 0), (8, 0), (0, -9)])
+def test_senders_begin_together_and_tell_what_they_sent(monkeypatch, more, code):
+    @contextmanager
+    def stage(kind, buffering, path, size, seconds):
+        assert (kind, size, seconds) == ("send", 50, 0.5)
+        sender = Sender(path, more, code)
+        yield sender
+        sender.thread.join(20)
+
+    monkeypatch.setattr(neptune_scaling, "stage", stage)
+    monkeypatch.setattr(Sender, "begun", threading.Barrier(2))
+    if code:
+        with pytest.raises(RiotError, match="did not end as it should: its exit code is -9"):
+            senders(2, 0.5)
+    else:
+        assert senders(2, 0.5)[1] == 2 * more
+
+
+def test_what_senders_lose_is_told(monkeypatch):
+    told = iter([(10.0, 0), (20.0, 8), (30.0, -8)])
+    monkeypatch.setattr(neptune_scaling, "senders", lambda n, seconds: next(told))
+    monkeypatch.setattr(neptune_scaling, "relays_at_once", lambda *_: iter(()))
+    monkeypatch.setattr(neptune_scaling, "equipment_at_once", lambda *_: iter(()))
+    found = {m.measure.removeprefix("neptune/senders/"): m for m in neptune_scaling.scaling(True)}
+    assert [found[str(n)].value for n in (1, 2, 4)] == [10, 20, 30]
+    assert (found["lost"].value, found["lost"].met) == (16, False)
+
+
+def test_a_sender_that_is_warm_has_sent_nothing():
+    a, b = socket.socketpair()
+    link = LinkSink(a, Buffering(codec=None))
+    assert neptune_processes._sent(link, 50, None, link.buffering) == 0
+    thread = threading.Thread(target=lambda: neptune_processes._sent(link, 50, 0.02, link.buffering))
+    thread.start()
+    rows = []
+    sink = CallbackSink(lambda _, batch: rows.append(batch.num_rows))
+    run_stage(LinkSource(b, Messages(50).schema), sink, link.buffering)
+    thread.join(20)
+    assert link.sent == sum(rows) > 0
+
+
 def test_a_job_that_does_not_start_or_end_is_an_error(monkeypatch):
-    for word, text in (("", "did not start"), ("ready\n", "did not end")):
+    for word, code, text in (
+        ("", 0, "did not start"),
+        ("ready\n", 0, "did not end as it should: its exit code is 0"),
+        ("ready\n{}\n", 3, "did not end as it should: its exit code is 3"),
+    ):
 
         @contextmanager
-        def stage(*_, word=word):
-            yield SimpleNamespace(stdin=io.StringIO(), stdout=io.StringIO(word))
+        def stage(*_, word=word, code=code):
+            yield SimpleNamespace(stdin=io.StringIO(), stdout=io.StringIO(word), wait=lambda seconds: code)
 
         monkeypatch.setattr(neptune_scaling, "stage", stage)
         with pytest.raises(RiotError, match=text):

@@ -57,6 +57,8 @@ def drained(inbound):
         ({"capacity": 1.5}, "Buffering: capacity = 1.5"),
         ({"flush_ms": -1}, "Buffering: flush_ms = -1"),
         ({"flush_ms": float("nan")}, "Buffering: flush_ms = nan"),
+        ({"flush_ms": 1.1e12}, r"Buffering: flush_ms = 1100000000000.0: .* <= 1000000000000"),
+        ({"flush_ms": float("inf")}, "Buffering: flush_ms = inf"),
         ({"high": 1.1}, "Buffering: high = 1.1"),
         ({"low": 0}, "Buffering: low = 0"),
         ({"high": 0.5, "low": 0.5}, "low must be below high, got 0.5 and 0.5"),
@@ -369,6 +371,15 @@ def test_a_call_wakes_who_takes():
     inbound.wake()
     assert inbound.get() is WAKE
     assert inbound.get(timeout=0) is WAKE
+
+
+def test_the_longest_time_can_be_waited_for():
+    inbound = Inbound(ro.Buffering(flush_ms=1e12), 10)
+    inbound.put(arrival(numbers(0, 1)))
+    calling = threading.Timer(0.05, inbound.wake)
+    calling.start()
+    assert inbound.get() is WAKE
+    calling.join()
 
 
 # -- runs --------------------------------------------------------------------------------------------

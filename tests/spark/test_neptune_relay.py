@@ -13,6 +13,6 @@ def test_a_relay_over_a_shuffle(spark):
         *(f"{at}/{n}" for n in ("lost", "disorder", "welch-p")),
     }
     for run in runs:
-        assert len(found[run].values) == 2
+        assert len(found[run].sample) == 2
         assert 0 < found[f"{run}/latency/mean"].value <= found[f"{run}/latency/p99"].value
     assert (found[f"{at}/lost"].value, found[f"{at}/disorder"].value) == (0, 0)

@@ -157,7 +157,14 @@ def test_a_buffering_sets_arrow_batches_and_the_trigger_of_a_query(spark, monkey
     flow = ro.Dataflow("buffered")
     flow.sink("out", flow.source("in", schema={"value": "double"}))
     rows = [{"value": float(i)} for i in range(50)]
-    for buffering, options in (("throughput", {}), ("throughput", {"trigger": "0 seconds"}), (None, {})):
+    given = [
+        ("throughput", {}),
+        ("throughput", {"trigger": "0 seconds"}),
+        (None, {}),
+        ("latency", {}),
+        ("immediate", {}),
+    ]
+    for buffering, options in given:
         paced = ro.streams.Paced(ro.MemorySource(rows), rate=1000)
         query = flow.start(spark, paced, partitions=1, buffering=buffering, **options)
         query.wait(60)
@@ -169,6 +176,8 @@ def test_a_buffering_sets_arrow_batches_and_the_trigger_of_a_query(spark, monkey
         {"processingTime": "0 seconds"},
         {PARTITIONS: "1", **arrow},
         {PARTITIONS: "1", ARROW_BYTES: str(64 << 20)},  # of a session that bounds the records of a batch alone
+        {PARTITIONS: "1", ARROW_RECORDS: "16384", ARROW_BYTES: "16384"},  # latency has no trigger
+        {PARTITIONS: "1", ARROW_RECORDS: "1"},  # nor has immediate
     ]
     assert arrow_batches(Buffering(capacity=0)) == {ARROW_RECORDS: "1"}
 

@@ -126,7 +126,7 @@ def test_buckets_are_spread_evenly_over_the_partitions_of_spark(partitions):
     assert [murmur3(label) % partitions for label in labels] == [*range(partitions)] * 3
 
 
-@pytest.mark.parametrize(("capacity", "rows"), [(8 << 20, [3, 3]), (4 << 20, [2, 2, 2]), (0, [1] * 6)])
+@pytest.mark.parametrize(("capacity", "rows"), [(8 << 20, [3, 3]), (4 << 20, [2, 2, 2])])
 def test_blocks_are_as_large_as_they_may_be(capacity, rows):
     planned = plan(flow_of(t.KalmanFilter(by=("device",))))
     packer = Packer(planned, 0, labels_of(planned, 1), Buffering(codec=None, capacity=capacity))
@@ -138,6 +138,21 @@ def test_blocks_are_as_large_as_they_may_be(capacity, rows):
     rest = list(packer.close())
     assert [block.rows >> 17 for block in full + rest] == rows
     assert len(rest) == 0
+
+
+@pytest.mark.parametrize("capacity", [0, 1, 16 << 10, 64 << 10])
+def test_blocks_are_small_where_they_may_have_little(capacity):
+    planned = plan(flow_of(t.KalmanFilter(by=("device",))))
+    packer = Packer(planned, 0, labels_of(planned, 1), Buffering(codec=None, capacity=capacity))
+    n = 1 << 17
+    batch = pa.RecordBatch.from_pydict(
+        {"seq": pa.array(range(n), pa.int64()), "device": pa.array(np.ones(n)), "value": pa.array(np.ones(n))}
+    )  # 3 MiB
+    blocks = [*packer.add({"in": [batch]}), *packer.close()]
+    assert len(blocks) == 48
+    assert {block.rows for block in blocks} == {2730, 2731}  # 24 bytes each
+    found = pa.Table.from_batches([batch for block in blocks for batch in decode(block.payload)])
+    assert found["seq"].to_pylist() == [*range(n)]
 
 
 def test_a_batch_larger_than_a_block_is_cut():

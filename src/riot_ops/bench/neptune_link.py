@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.payload import decode, encode
+from riot_ops.core.payload import decode, packed
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, row_splits
 
@@ -38,8 +38,8 @@ def framed(batch: pa.RecordBatch, buffering: Buffering, first: int, link: int = 
     >>> unframed(sent[: HEADER.size], sent[HEADER.size :]) == (1, 0, 7, batch)
     True
     """
-    payload = encode([batch], buffering)
-    flags = COMPRESSED if buffering.codec is not None else 0
+    payload, compressed = packed([batch], buffering)
+    flags = COMPRESSED if compressed else 0
     header = (MAGIC, VERSION, flags, link, sender, first, batch.num_rows, len(payload), zlib.crc32(payload))
     return HEADER.pack(*header) + payload
 
@@ -74,13 +74,19 @@ def connected(path: Path) -> socket.socket:
 
 
 class LinkSink(Sink):
-    """Sends batches over a link, by a codec and a ratio; a receiver that is slow holds it back."""
+    """Sends batches over a link, by a codec and a ratio; a receiver that is slow holds it back.
+
+    Attributes
+    ----------
+    sent, bytes, frames, compressed : int
+        Records, bytes, batches, and those of them that went compressed.
+    """
 
     in_process = True
 
     def __init__(self, link: socket.socket, buffering: Buffering, number: int = 0) -> None:
         self.link, self.buffering, self.number = link, buffering, number
-        self.sent = self.bytes = 0
+        self.sent = self.bytes = self.frames = self.compressed = 0
 
     def writer(self, batch_id: int, partition: int) -> Writer:
         return _Sending(self)
@@ -100,6 +106,8 @@ class _Sending(Writer):
         sink.link.sendall(frame)
         sink.sent += batch.num_rows
         sink.bytes += len(frame)
+        sink.frames += 1
+        sink.compressed += HEADER.unpack_from(frame)[2] & COMPRESSED
 
     def finish(self) -> Message:
         return {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.sink import Message, Sink, Writer
@@ -41,6 +42,11 @@ class Messages(Source):
         Number of the first.
     read : int, bytes
         Size of the batches in which they are read.
+
+    Attributes
+    ----------
+    given : int
+        Messages that were read in this process, up to the last one.
     """
 
     def __init__(
@@ -62,6 +68,7 @@ class Messages(Source):
         )
         self._until: float | None = None
         self._over = False
+        self.given = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -91,11 +98,21 @@ class Messages(Source):
         return row_splits(start, end, n)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Messages, sent when they are read, or when they were due where the split tells it."""
+        self.given = max(self.given, split["end"])
         for row in range(split["start"], split["end"], self.pool):
-            n = min(self.pool, split["end"] - row)
-            numbers = np.arange(self.first + row, self.first + row + n)
-            columns = [pa.array(numbers), pa.array(np.full(n, time.time_ns())), self._fillers.slice(0, n)]
+            rows = np.arange(row, min(row + self.pool, split["end"]))
+            columns = [pa.array(self.first + rows), pa.array(_sent(split, rows)), self._fillers.slice(0, rows.size)]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _sent(split: Split, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """When some rows of a split were sent, in ns: else what waits in a source that falls behind would not count."""
+    if "due" not in split:
+        return np.full(rows.size, time.time_ns())
+    first, last = (1000 * int(due) for due in split["due"])
+    since = np.interp(rows, (split["start"], split["end"] - 1), (0, last - first))  # of the whole only 256 ns are exact
+    return first + since.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -111,7 +128,8 @@ class Relayed:
     mean, deviation, p99 : float
         Latency there, in milliseconds.
     lost, disorder : int
-        Numbers that did not come, up to the last one, and batches or messages that did not follow the one before.
+        Messages that did not come, less than 0 where some came twice; and batches or messages that did not follow the
+        one before.
     """
 
     messages: int
@@ -121,6 +139,15 @@ class Relayed:
     p99: float
     lost: int
     disorder: int
+
+    @property
+    def faults(self) -> int:
+        """All that is wrong: what came twice does not make up for what is lost or out of order.
+
+        >>> Relayed(8, 1.0, 1.0, 0.0, 1.0, lost=-4, disorder=1).faults
+        5
+        """
+        return abs(self.lost) + self.disorder
 
 
 class Received(Sink):
@@ -143,14 +170,14 @@ class Received(Sink):
         for message in messages:
             self.notes += message["notes"]
 
-    def relayed(self, warm: float = 0.2) -> Relayed:
-        """The figures, without a first share of the time."""
+    def relayed(self, given: int, warm: float = 0.2) -> Relayed:
+        """The figures, of so many messages that were given, without a first share of the time."""
         left = [] if self.folder is None else [np.load(path) for path in sorted(self.folder.glob("*.npy"))]
         notes = np.concatenate(left) if left else np.array(self.notes)
         times, begins, rows, breaks = notes[:, 0], notes[:, 1], notes[:, 2], notes[:, 3]
         following = np.concatenate([[0], begins[:-1] + rows[:-1]])
         disorder = int(breaks.sum() + np.count_nonzero(begins != following))
-        lost = int((begins + rows).max() - rows.sum())
+        lost = given - int(rows.sum())
         steady = times >= times[0] + warm * (times[-1] - times[0])
         steady[np.argmax(steady)] = False  # what had come when the time began
         spent = times[-1] - times[int(np.argmax(steady)) - 1] if steady.any() else np.nan

@@ -18,20 +18,24 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops import tasks as t
+from riot_ops.bench.data import Discard
 from riot_ops.bench.neptune_equipment import monitored
 from riot_ops.bench.neptune_link import LinkSink, LinkSource, accepted, connected
 from riot_ops.bench.neptune_messages import Messages, Received, Relayed
 from riot_ops.core.buffering import Buffering
+from riot_ops.core.errors import RiotError
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 
-__all__ = ["OverProcesses", "listening", "run_stage", "stage"]
+__all__ = ["OverProcesses", "capacity", "drain", "listening", "run_stage", "stage"]
 
 #: How long a stage that has nothing left to do may take to end.
 ENDING_SECONDS = 10
-#: Readings that a job takes before it counts.
-WARM_LINES = 1000
+#: Readings that a job takes before it counts, and how long relays and senders do.
+WARM_LINES, WARM_SECONDS = 1000, 0.1
+#: Bytes that are sent at once where the link itself is measured, and how often in a round.
+CHUNK, CHUNKS = 1 << 20, 256
 
 
 def run_stage(source: Source, sink: Sink, buffering: Buffering) -> None:
@@ -84,8 +88,8 @@ class OverProcesses:
         """Let messages go there and back."""
         return self.counted(messages, buffering)[0]
 
-    def counted(self, messages: Messages, buffering: Buffering) -> tuple[Relayed, int]:
-        """What came of it, and the bytes that went over the first link."""
+    def counted(self, messages: Messages, buffering: Buffering) -> tuple[Relayed, LinkSink]:
+        """What came of it, and the first link, which counts what went over it."""
         received, failed = Received(), list[BaseException]()
         text = pa.types.is_binary(messages.schema.field("filler").type)
         with accepted(self._there) as out:
@@ -107,7 +111,7 @@ class OverProcesses:
                 feeding.join()
         if failed:
             raise failed[0]
-        return received.relayed(), sending.bytes
+        return received.relayed(messages.given), sending
 
 
 def relay(there: Path, back: Path) -> None:
@@ -127,28 +131,71 @@ def relay(there: Path, back: Path) -> None:
 
 
 def main(kind: str, buffering: str, arguments: Sequence[str]) -> None:
-    """What a process of its own does: hand on from one link to another, send, or be one of several jobs."""
+    """What a process of its own does: hand on from one link to another, send, take, or be one of several jobs."""
     given = Buffering(**json.loads(buffering))
     if kind == "relay":
         relay(Path(arguments[0]), Path(arguments[1]))
     elif kind == "send":
         place, size, seconds = arguments
-        run_stage(Messages(int(size), seconds=float(seconds)), LinkSink(connected(Path(place)), given), given)
+        link = LinkSink(connected(Path(place)), given)
+        _job(lambda warm: _sent(link, int(size), None if warm else float(seconds), given))
+    elif kind == "drain":
+        drain(connected(Path(arguments[0])))
     elif kind == "relay-job":
         size, seconds = arguments
-        _job(lambda warm: _relayed(int(size), 0.1 if warm else float(seconds), given))
+        _job(lambda warm: _relayed(int(size), WARM_SECONDS if warm else float(seconds), given))
     else:  # equipment-job
         path = Path(arguments[0])
         _job(lambda warm: monitored(path, given, WARM_LINES if warm else None))
 
 
+def _sent(link: LinkSink, size: int, seconds: float | None, buffering: Buffering) -> int:
+    """How many messages went over a link; without a time none, but all is compiled."""
+    if seconds is None:
+        run_stage(Messages(size, seconds=WARM_SECONDS), Discard(), buffering)
+    else:
+        run_stage(Messages(size, seconds=seconds), link, buffering)
+    return link.sent
+
+
+def drain(link: socket.socket) -> None:
+    """Take what comes over a link, and answer each round of it by a byte."""
+    room = memoryview(bytearray(CHUNK))
+    with link:
+        while True:
+            left = CHUNK * CHUNKS
+            while left:
+                if not (n := link.recv_into(room[: min(left, CHUNK)])):
+                    return
+                left -= n
+            link.sendall(b".")
+
+
+def capacity(rounds: int) -> list[float]:
+    """Gbit/s of plain bytes from this process to another one, over a socket like those of the links, in some rounds."""
+    chunk, spent = bytes(CHUNK), list[float]()
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "drain"
+        server = stack.enter_context(listening(place))
+        stack.enter_context(stage("drain", Buffering(), place))
+        with accepted(server) as link:
+            for _ in range(1 + rounds):  # the first one warms
+                begun = time.perf_counter()
+                for _ in range(CHUNKS):
+                    link.sendall(chunk)
+                if not link.recv(1):
+                    raise RiotError("a process that takes what comes over a link ended")
+                spent.append(time.perf_counter() - begun)
+    return [CHUNK * CHUNKS * 8 / 1e9 / seconds for seconds in spent[1:]]
+
+
 def _relayed(size: int, seconds: float, buffering: Buffering) -> dict[str, Any]:
-    sink = Received()
-    run_stage(Messages(size, seconds=seconds), sink, buffering)
-    return asdict(sink.relayed())
+    messages, sink = Messages(size, seconds=seconds), Received()
+    run_stage(messages, sink, buffering)
+    return asdict(sink.relayed(messages.given))
 
 
-def _job(run: Callable[[bool], dict[str, Any]]) -> None:
+def _job(run: Callable[[bool], Any]) -> None:
     """Compile, wait for the word to begin, and tell what came of it."""
     run(True)
     print("ready", flush=True)

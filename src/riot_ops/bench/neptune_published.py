@@ -10,6 +10,7 @@ __all__ = [
     "COMPRESSION",
     "EQUIPMENT",
     "EXPONENT",
+    "FULL_FROM",
     "JOBS",
     "LATENCY",
     "LINK_SHARE",
@@ -85,8 +86,8 @@ BANDWIDTH = {
         (10_240, (0.94, 0.00), (0.05, 0.12)),
     )
 }
-#: Share of the network that the relay takes from 200 bytes on: from, to.
-LINK_SHARE = (0.932, 0.937)
+#: Share of the network that the relay takes, from and to, by messages of so many bytes and more.
+LINK_SHARE, FULL_FROM = (0.932, 0.937), 200
 #: Latency with small buffers, for messages of all sizes: below so many ms.
 SMALL_BUFFER, SMALL_BUFFER_LATENCY = 16 << 10, 10.0
 #: Messages of 50 bytes per second, of many senders at one receiver with 2 Gbit/s.
@@ -98,6 +99,7 @@ OVER_STORM, STORM_JOBS = 8.0, 32
 #: What compression does to throughput, latency and bandwidth, by data.
 COMPRESSION = {
     "equipment": "mostly no significant effect",
+    "mixed": "nothing of such data",
     "random": "off significantly best, the data often grow",
 }
 #: The source's rate goes with this power of the time that the last stage takes per message.

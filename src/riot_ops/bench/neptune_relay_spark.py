@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from riot_ops import tasks as t
 from riot_ops.bench.confidence import welch
 from riot_ops.bench.data import needs
-from riot_ops.bench.measure import Measure
+from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.neptune_messages import POOL_BYTES, Messages, Received, Relayed
 from riot_ops.bench.neptune_published import BANDWIDTH, LATENCY, THROUGHPUT
-from riot_ops.bench.neptune_relay import BUFFERS, QUICK_BUFFERS, QUICK_SIZES, SIZES, beside, label, of_runs
+from riot_ops.bench.neptune_relay import BUFFERS, QUICK_BUFFERS, QUICK_SIZES, SIZES, beside, label
 from riot_ops.bench.sparks import durations, folder, spark_session
 from riot_ops.core.buffering import Buffering
 from riot_ops.dataflow import Dataflow
@@ -25,9 +25,8 @@ REPETITIONS, QUICK_REPETITIONS = 8, 4
 
 
 class _Run(NamedTuple):
-    rates: list[float]
+    rates: list[float]  # of its micro-batches
     found: Relayed
-    lost: int
 
 
 def spark(quick: bool) -> Iterator[Measure]:
@@ -57,11 +56,12 @@ def relays(
     if buffers:
         few, many = (f"{at}/buffer-{label(n)}" for n in (min(buffers), max(buffers)))
         tested = welch(made[many].rates, made[few].rates)
-        told = f"Welch, H0: blocks of {label(max(buffers))} are no faster than those of {label(min(buffers))}"
-        told += f"; t = {tested.statistic:.2f}, df = {tested.df:.2f}"
+        told = f"Welch, of micro-batches of one run each, H0: blocks of {label(max(buffers))} are no faster than "
+        told += f"those of {label(min(buffers))}; t = {tested.statistic:.2f}, df = {tested.df:.2f}"
         yield Measure(f"{at}/welch-p", tested.p, "p", told, 0.05, at_most=True)
-    lost, disorder = sum(run.lost for run in made.values()), sum(run.found.disorder for run in made.values())
-    yield Measure(f"{at}/lost", lost, "messages", "in all of these runs", 0, at_most=True)
+    found = [run.found for run in made.values()]
+    lost, disorder = sum(abs(one.lost) for one in found), sum(one.disorder for one in found)
+    yield Measure(f"{at}/lost", lost, "messages", "lost or doubled, in all of these runs", 0, at_most=True)
     yield Measure(f"{at}/disorder", disorder, "messages", "in all of these runs", 0, at_most=True)
 
 
@@ -75,16 +75,21 @@ def _run(session: Any, size: int, batch: int, repetitions: int, block: int) -> _
         sink = Received(notes)
         query = flow.start(session, messages, sinks=sink, max_records=batch, buffering=Buffering(capacity=block))
         query.wait()
-        found = sink.relayed()
+        found = sink.relayed(batch * (repetitions + 1))
     rates = [batch / one for one in durations(query.streaming)[1 : repetitions + 1]]
-    return _Run(rates, found, batch * (repetitions + 1) - found.messages)
+    return _Run(rates, found)
 
 
 def _figures(at: str, size: int, run: _Run, how: str, *, main: bool) -> Iterator[Measure]:
     throughput, latency, bandwidth = (t[size] if main else None for t in (THROUGHPUT, LATENCY, BANDWIDTH))
-    yield beside(of_runs(at, run.rates, "messages/s", how + ", in the later ones"), throughput)
+    yield beside(_of_batches(at, run.rates, "messages/s", how + ", in the later ones of one run"), throughput)
     for name, value in (("mean", run.found.mean), ("sd", run.found.deviation), ("p99", run.found.p99)):
         one = Measure(f"{at}/latency/{name}", value, "ms", how + ", from reading to the step's output")
         yield beside(one, latency, name)
     widths = [rate * size * 8 / 1e9 for rate in run.rates]
-    yield beside(of_runs(f"{at}/bandwidth", widths, "Gbit/s", how), bandwidth)
+    yield beside(_of_batches(f"{at}/bandwidth", widths, "Gbit/s", how), bandwidth)
+
+
+def _of_batches(name: str, values: Sequence[float], unit: str, how: str) -> Measure:
+    """The median of micro-batches of one run, which is no more than one run."""
+    return Measure(name, median(values), unit, how, sample=tuple(values))

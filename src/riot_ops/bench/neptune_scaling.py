@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
+
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.neptune_equipment import fairness, write_readings
 from riot_ops.bench.neptune_link import LinkSource, accepted
 from riot_ops.bench.neptune_messages import Messages
-from riot_ops.bench.neptune_processes import listening, stage
+from riot_ops.bench.neptune_processes import ENDING_SECONDS, listening, stage
 from riot_ops.bench.neptune_published import EQUIPMENT, JOBS, NODES, OVER_STORM, SENDERS, STORM_JOBS
 from riot_ops.bench.neptune_relay import of_runs
 from riot_ops.bench.paper_table import short
@@ -24,21 +29,27 @@ from riot_ops.core.errors import RiotError
 from riot_ops.core.sink import CallbackSink
 from riot_ops.dataflow import Dataflow, merge
 
-__all__ = ["equipment_at_once", "jobs", "relays_at_once", "scaling", "senders"]
+__all__ = ["equipment_at_once", "jobs", "relays_at_once", "scaling", "senders", "steady"]
 
 SIZE = 50
 #: Readings of each job that monitors equipment.
 LINES, QUICK_LINES = 500_000, 200_000
+#: Share of the time, at the beginning and at the end, in which senders do not count.
+EDGE = 0.2
 BUFFERS = Buffering(capacity=1 << 20, flush_ms=10, codec=None)
 
 
 def scaling(quick: bool) -> Iterator[Measure]:
     """All of them, with 1, 2, 4 … at once."""
     seconds, repetitions = (0.5, 1) if quick else (2.0, 5)
+    lost = 0
     for n in (1, 2, 4) if quick else range(1, 9):
-        rates = [senders(n, seconds) for _ in range(repetitions)]
-        one = of_runs(f"neptune/senders/{n}", rates, "messages/s", f"{n} processes, 50 B, one receiver")
+        runs = [senders(n, seconds) for _ in range(repetitions)]
+        lost += sum(abs(missing) for _, missing in runs)
+        told = f"{n} processes, 50 B, one receiver; without the first and the last fifth of the time"
+        one = of_runs(f"neptune/senders/{n}", [rate for rate, _ in runs], "messages/s", told)
         yield replace(one, published=SENDERS if n == 8 else None)
+    yield Measure("neptune/senders/lost", lost, "messages", "lost or doubled, in all runs", 0, at_most=True)
     counts = (1, 2, 4) if quick else (1, 2, 3, 4, 6, 8)
     yield from relays_at_once(counts, repetitions, seconds)
     yield from equipment_at_once(counts, repetitions, QUICK_LINES if quick else LINES)
@@ -49,10 +60,11 @@ def relays_at_once(counts: Sequence[int], repetitions: int, seconds: float) -> I
     lost = 0
     for n in counts:
         runs = [jobs("relay-job", n, SIZE, seconds) for _ in range(repetitions)]
-        lost += sum(one["lost"] + one["disorder"] for run in runs for one in run)
+        lost += sum(abs(one["lost"]) + one["disorder"] for run in runs for one in run)
         rates = [[one["rate"] for one in run] for run in runs]
         yield from _together("relay", n, [sum(one) for one in rates], rates, JOBS)
-    yield Measure("neptune/jobs/relay/lost", lost, "messages", "lost or out of order, in all runs", 0, at_most=True)
+    told = "lost, doubled or out of order, in all runs"
+    yield Measure("neptune/jobs/relay/lost", lost, "messages", told, 0, at_most=True)
 
 
 def equipment_at_once(counts: Sequence[int], repetitions: int, lines: int) -> Iterator[Measure]:
@@ -64,7 +76,8 @@ def equipment_at_once(counts: Sequence[int], repetitions: int, lines: int) -> It
             runs = [jobs("equipment-job", n, path) for _ in range(repetitions)]
             for one in (one for run in runs for one in run):
                 wanted = wanted or one["rows"]
-                lost += lines - one["messages"] + sum(abs(one["rows"].get(k, 0) - rows) for k, rows in wanted.items())
+                lost += abs(lines - one["messages"])
+                lost += sum(abs(one["rows"].get(name, 0) - rows) for name, rows in wanted.items())
             rates = [[one["messages"] / one["seconds"] for one in run] for run in runs]
             totals = [sum(one["messages"] for one in run) / max(one["seconds"] for one in run) for run in runs]
             yield from _together(
@@ -87,46 +100,82 @@ def _together(
         )
 
 
-def senders(n: int, seconds: float) -> float:
-    """Messages per second that one dataflow receives of so many processes; each sender's come all and in order."""
+def senders(n: int, seconds: float) -> tuple[float, int]:
+    """Messages per second that one dataflow receives of so many processes that begin at once, and how many are missing.
+
+    The messages of each sender come in order, else its link is an error.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         places = [stack.enter_context(listening(folder / str(i))) for i in range(n)]
-        for i in range(n):
-            stack.enter_context(stage("send", BUFFERS, folder / str(i), SIZE, seconds))
+        processes = [stack.enter_context(stage("send", BUFFERS, folder / str(i), SIZE, seconds)) for i in range(n)]
+        _ready(processes)
         links = [stack.enter_context(accepted(place)) for place in places]
         schema = Messages(SIZE).schema
         flow = Dataflow("senders")
         streams = [flow.source(f"from{i}", schema=schema) for i in range(n)]
         flow.sink("received", merge(*streams) if n > 1 else streams[0])
-        rows = 0
+        notes: list[tuple[float, int]] = []
 
-        def count(_: str, batch: object) -> None:
-            nonlocal rows
-            rows += batch.num_rows  # type: ignore[attr-defined]
+        def note(_: str, batch: pa.RecordBatch) -> None:
+            notes.append((time.monotonic(), batch.num_rows))
 
         sources = {f"from{i}": LinkSource(link, schema) for i, link in enumerate(links)}
-        result = flow.run(sources, sinks=CallbackSink(count), buffering=BUFFERS, cores=1)
-        if rows != result.summary.messages:
-            raise RiotError(f"{result.summary.messages:,} messages came of {n} senders, and {rows:,} went on")
-    return rows / result.summary.seconds
+        _begin(processes)
+        flow.run(sources, sinks=CallbackSink(note), buffering=BUFFERS, cores=1)
+        sent = sum(_told(processes))
+    return steady(notes), sent - sum(rows for _, rows in notes)
+
+
+def steady(notes: Sequence[tuple[float, int]]) -> float:
+    """Messages per second between the first and the last fifth of the time; of notes when how many came.
+
+    There not all have begun, or some are over. NaN where less than two come between.
+
+    >>> steady([(0.0, 99), (2.0, 10), (4.0, 30), (6.0, 10), (10.0, 99)])
+    10.0
+    """
+    if not notes:
+        return math.nan
+    began, length = notes[0][0], notes[-1][0] - notes[0][0]
+    within = [(when, rows) for when, rows in notes if EDGE * length <= when - began <= (1 - EDGE) * length]
+    if not within or within[0][0] == within[-1][0]:
+        return math.nan
+    return sum(rows for _, rows in within[1:]) / (within[-1][0] - within[0][0])
 
 
 def jobs(kind: str, n: int, *arguments: Any) -> list[dict[str, Any]]:
     """What so many jobs in processes of their own tell, begun at once."""
     with ExitStack() as stack:
         processes = [stack.enter_context(stage(kind, BUFFERS, *arguments)) for _ in range(n)]
-        for process in processes:
-            if _line(process.stdout) != "ready\n":
-                raise RiotError("a job in a process of its own did not start")
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        told = [_line(process.stdout) for process in processes]
-    if not all(told):
-        raise RiotError("a job in a process of its own did not end")
-    return [json.loads(line) for line in told]
+        _ready(processes)
+        _begin(processes)
+        return _told(processes)
+
+
+def _ready(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Wait until all have compiled."""
+    for process in processes:
+        if _line(process.stdout) != "ready\n":
+            raise RiotError("a job in a process of its own did not start")
+
+
+def _begin(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Have all begin."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
+def _told(processes: Sequence[subprocess.Popen[str]]) -> list[Any]:
+    """What all tell at their end; an error where one was ended before it, or by a failure."""
+    lines = [_line(process.stdout) for process in processes]
+    for line, process in zip(lines, processes, strict=True):
+        code = process.wait(ENDING_SECONDS)
+        if code or not line:
+            raise RiotError(f"a job in a process of its own did not end as it should: its exit code is {code}")
+    return [json.loads(line) for line in lines]
 
 
 def _line(stream: IO[str] | None) -> str:

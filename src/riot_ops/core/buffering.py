@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean, short
-from riot_ops.core.parameters import NonNegative, check_parameters
+from riot_ops.core.parameters import check_parameters
 
 __all__ = ["AVAILABLE_NOW", "Buffering", "as_buffering", "check_trigger"]
 
@@ -23,6 +23,8 @@ _INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECA
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+#: Up to some thirty years: a lock cannot wait for ever longer ones.
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +38,17 @@ class Buffering:
     ``latency``
         16 KiB or 1 ms; on Spark one micro-batch behind the other.
     ``immediate``
-        Each record alone and at once: what buffering is measured against.
+        Each record alone and at once: what buffering is measured against. On Spark as little as goes together there.
 
     Parameters
     ----------
     capacity : int, bytes, default 8388608
         A batch goes on as soon as it holds so much; a record that is larger goes alone. With 0 each record does. On
-        Spark the size of a packed block, and of the batches between the JVM and Python.
-    flush_ms : float, default 0
+        Spark the size of a packed block, and of the batches between the JVM and Python; there a batch of a source is
+        cut into blocks of 64 KiB at the least, also with 0.
+    flush_ms : float, 0 to 1e12, default 0
         How long the first record of a batch that is not full waits for others. While the steps are busy a batch
-        grows in any case.
+        grows in any case. Of no account on Spark, where nothing waits longer than its micro-batch takes.
     queue : int, bytes, optional
         Bytes that may wait between the source and the steps, ``capacity`` at least; by default four batches, 64 KiB at
         least.
@@ -77,7 +80,7 @@ class Buffering:
     PRESETS: ClassVar[tuple[str, ...]] = ("throughput", "latency", "immediate")
 
     capacity: Size = 8 << 20
-    flush_ms: NonNegative = 0.0
+    flush_ms: Milliseconds = 0.0
     queue: Size | None = None
     high: Share = 0.9
     low: Share = 0.5

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "packed"]
 
 
 def encode(batches: Sequence[pa.RecordBatch], buffering: Buffering) -> bytes:
@@ -19,12 +19,22 @@ def encode(batches: Sequence[pa.RecordBatch], buffering: Buffering) -> bytes:
     >>> [len(encode([batch], one)) > 8000 for one in (Buffering(codec=None), Buffering(), Buffering(ratio=0.01))]
     [True, False, True]
     """
+    return packed(batches, buffering)[0]
+
+
+def packed(batches: Sequence[pa.RecordBatch], buffering: Buffering) -> tuple[bytes, bool]:
+    """The same, and whether they are compressed.
+
+    >>> batch = pa.record_batch({"value": pa.array([0.0] * 1000)})
+    >>> [packed([batch], one)[1] for one in (Buffering(codec=None), Buffering(), Buffering(ratio=0.01))]
+    [False, True, False]
+    """
     if buffering.codec is None:
-        return _stream(batches, None)
-    packed = _stream(batches, buffering.codec)
-    if buffering.ratio is not None and len(packed) > buffering.ratio * _size(batches):
-        return _stream(batches, None)
-    return packed
+        return _stream(batches, None), False
+    made = _stream(batches, buffering.codec)
+    if buffering.ratio is not None and len(made) > buffering.ratio * _size(batches):
+        return _stream(batches, None), False
+    return made, True
 
 
 def decode(payload: Any) -> list[pa.RecordBatch]:

@@ -49,7 +49,7 @@ __all__ = [
 #: Stage number of blocks that go to the sinks.
 SINK = -1
 
-#: A batch that is larger than a block is cut, but not into less than so many bytes.
+#: A batch that is larger than a block is cut, but not into less than so many bytes, whatever a block is to have.
 LEAST_PART = 1 << 16
 
 #: Begins the stream of blocks that hold what was left at the end: it comes after all other records.
@@ -272,7 +272,7 @@ class Packer:
         batch = decoded(batch)  # each block would have the words of all
         size = batch.get_total_buffer_size() // max(1, len(self._labels.get(stage, ())))
         capacity, parts = self._buffering.capacity, 1
-        if capacity and size > (most := max(capacity, LEAST_PART)):
+        if size > (most := max(capacity, LEAST_PART)):
             parts = max(1, min(batch.num_rows, batch.nbytes // most))
         for first, end in itertools.pairwise(batch.num_rows * i // parts for i in range(parts + 1)):
             self._held.setdefault(key, []).append(batch.slice(first, end - first))
