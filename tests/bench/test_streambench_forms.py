@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from riot_ops.bench.streambench_forms import PROGRAMS, collected, digest, forms, settled
+from riot_ops.bench.streambench_forms import PROGRAMS, chosen, collected, digest, forms, settled
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import application
 from riot_ops.streams import generate, replay, write
@@ -60,7 +60,17 @@ def test_what_results_come_to() -> None:
     figures = {"min": 1.0, "max": 2.0, "sum": 3.0, "mean": 1.5}
     rows = [{"count": 2, **figures}, {"count": 1, "min": 1.0, "max": 1.0, "sum": 1.0, "mean": 1.0}]
     assert settled("statistics", rows) == [(2, 1.0, 2.0, 3.0, 1.5)]
+    nothing = {"count": 0, "min": None, "max": None, "sum": None, "mean": None}
+    assert settled("statistics", [nothing]) == settled("statistics", []) == []
+    assert settled("statistics", [nothing, rows[0], nothing]) == [(2, 1.0, 2.0, 3.0, 1.5)]
     assert settled("distinct", [{"value": "a"}, {"value": "b"}, {"value": "a"}]) == [("a",), ("b",), ("a",)]
+
+
+def test_programs_that_are_named_are_run() -> None:
+    usual = ("identity", "wordcount")
+    assert chosen(tuple(PROGRAMS), usual) == ["identity", "wordcount"]
+    assert chosen(["grep", "wordcount"], usual) == ["grep", "wordcount"]
+    assert chosen(["grep", "identity", "grep"], usual) == ["grep", "identity"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -86,9 +96,13 @@ def test_spark_expressions_come_to_the_same(spark: Any, tmp_path: Path) -> None:
         lines = spark.read.schema("seq bigint, value string").parquet(str(path / "numbered"))
         made = form.build(lines, **options)
         frames.append(made.selectExpr(f"'{name}' AS program", "to_json(struct(*)) AS row"))
-    rows: dict[str, list[Any]] = {name: [] for name in wanted}
+    none = forms("statistics")["expressions"].build(lines.selectExpr("seq", "'no number' AS value"))
+    frames.append(none.selectExpr("'none' AS program", "to_json(struct(*)) AS row"))
+    rows: dict[str, list[Any]] = {name: [] for name in (*wanted, "none")}
     for name, row in functools.reduce(lambda a, b: a.union(b), frames).collect():
         rows[name].append(json.loads(row))
+    assert settled("statistics", rows["none"]) == []
+    assert len(rows.pop("none")) == 1, "Spark has a result of nothing"
     assert {name: digest(settled(name, of_one)) for name, of_one in rows.items()} == wanted
 
 

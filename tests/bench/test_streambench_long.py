@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,7 @@ from riot_ops.bench import (
     streambench_saturation,
 )
 from riot_ops.bench.cluster import Cluster
-from riot_ops.bench.jobs import job, kill, with_us
+from riot_ops.bench.jobs import finish, job, kill, with_us
 from riot_ops.bench.peak import Peak
 from riot_ops.bench.streambench_data import write_numbered
 from riot_ops.bench.streambench_durability import LIMIT_S, Marked, Seen
@@ -90,6 +91,20 @@ def test_slope() -> None:
             slope(times, values)
 
 
+def test_slope_of_many_samples() -> None:
+    """Of two days there are 130,000 samples, and more pairs than any memory holds."""
+    random = np.random.default_rng(1)
+    times = np.cumsum(random.uniform(0.5, 1.5, 1_500))
+    values = 1e6 + 40.0 * times + random.normal(0, 3e3, times.size)
+    values[::50] = 9e6  # which say nothing
+    first, second = np.triu_indices(times.size, 1)
+    rises = (values[second] - values[first]) / (times[second] - times[first])
+    pairs = 100 * 60 * float(np.median(rises)) / float(np.mean(values))
+    assert slope(times.tolist(), values.tolist()) == pytest.approx(pairs, rel=0.05)
+    seconds = [float(n) for n in range(130_000)]
+    assert slope(seconds, [1e6 + 2 * s for s in seconds]) == pytest.approx(100 * 60 * 2 / (1e6 + 129_999))
+
+
 @given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_pareto(points: dict[str, tuple[int, int]]) -> None:
     best = pareto(points)
@@ -145,6 +160,81 @@ def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch
     for scale in (0.5, 1.0, 50.0):
         assert list(streambench_faults.faults(True, ["grep"], scale, sizes)) == []
     assert limits == [30.0, 30.0, 1500.0]
+
+
+@pytest.mark.parametrize(
+    ("named", "lost"), [(tuple(PROGRAMS), ["grep", "sample"]), (("distinct", "grep", "distinct"), ["distinct", "grep"])]
+)
+def test_faults_are_of_the_programs_that_are_named(
+    named: tuple[str, ...], lost: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(streambench_faults, "Cluster", lambda _: contextlib.nullcontext(SimpleNamespace(url="")))
+    monkeypatch.setattr(streambench_faults, "cluster_session", lambda *_: contextlib.nullcontext(None))
+    monkeypatch.setattr(streambench_faults, "_lost_worker", lambda *of: asked.append(of[2]) or iter(()))
+    assert list(streambench_faults.faults(True, named, 1.0, replace(SMALL, programs=("grep", "sample")))) == []
+    assert asked == lost
+
+
+#: Lines, micro-batches and repetitions of runs that are none.
+SMALL = streambench_faults.Sizes(40, 4, 2, ("grep",), (), 30.0)
+
+
+@pytest.mark.parametrize("difference", [(0, 0), (3, 0), (0, 1)])
+def test_what_a_failure_costs_is_told_where_no_result_is_lost_or_doubled(
+    difference: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = write_numbered("searches", tmp_path / "lines", 5, 40)
+    seconds = {"warm": 1.0, "whole": 1.0, "failing": 4.0, "fewer": 3.0}
+
+    def run(_: Any, name: str, some: Any, at: Path, sizes: Any, strike: Any = None) -> Any:
+        return streambench_faults.Outcome((seconds[at.name],) * 4, some.batch, at / "out")
+
+    class Held:
+        def __init__(self, *_: Any) -> None:
+            self.left = [(0, 0), difference]
+
+        def difference(self, _: Any) -> tuple[int, int]:
+            return self.left.pop() if self.left else (0, 0)
+
+    nodes = SimpleNamespace(pids={"worker-0": 1}, add=lambda: None)
+    monkeypatch.setattr(streambench_faults, "_run", run)
+    monkeypatch.setattr(streambench_faults, "Expected", Held)
+    monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
+    monkeypatch.setattr(
+        streambench_faults, "lost_driver", lambda *_: streambench_driver.Restarted(tmp_path / "out", 2.0)
+    )
+    worker = list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, SMALL))  # type: ignore[arg-type]
+    crash = list(streambench_faults._crashed_executor(None, "grep", data, tmp_path, SMALL))
+    driver = list(streambench_faults._lost_driver("grep", data, tmp_path, SMALL))
+    costs = [] if any(difference) else ["tpf", "lpf"]
+    assert [one.measure.rpartition("/")[2] for one in worker] == ["lost", "doubled", *costs]
+    assert [one.measure.rpartition("/")[2] for one in crash] == ["lost", "doubled", *costs]
+    assert (worker[0].value, worker[1].value) == difference
+    for found in (worker, crash, driver):
+        assert [one.published for one in found[:2]] == [0.0 if found is worker else None, None]
+    if costs:
+        rate = {name: 1 / s for name, s in seconds.items()}
+        assert worker[2].values == pytest.approx((rate["failing"] / ((rate["whole"] + rate["fewer"]) / 2),) * 2)
+        assert (worker[3].values, crash[3].values) == ((2.0, 2.0), (4.0, 4.0))
+
+
+@pytest.mark.parametrize("fails", [1, 2])
+def test_a_run_that_was_done_too_soon_is_made_once_more_over_twice_the_lines(fails: int, tmp_path: Path) -> None:
+    data = write_numbered("searches", tmp_path / "lines", 5, 40)
+    asked: list[tuple[Any, ...]] = []
+
+    def runs(some: Any, base: Path, sizes: Any) -> Any:
+        asked.append((some.total // some.batch, base, sizes.batches, sizes.limit_s))
+        yield "told before"
+        if len(asked) <= fails:
+            raise streambench_driver.TooSoonError("give more records")
+        yield "told"
+
+    again = pytest.raises(RiotError, match="give more records") if fails > 1 else contextlib.nullcontext()
+    with again:
+        assert streambench_faults._once_more(runs, data, tmp_path, SMALL) == ["told before", "told"]
+    assert asked == [(5, tmp_path, 4, 30.0), (9, tmp_path / "twice", 8, 60.0)]
 
 
 # -- the cluster -------------------------------------------------------------------------------------
@@ -272,6 +362,16 @@ def test_a_job_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
             time.sleep(0.02)
 
 
+def test_a_job_that_does_not_end_in_time_or_ends_with_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "goes_on.py").write_text("import sys, time\ntime.sleep(float(sys.argv[1]))\nsys.exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with job("goes_on", "60") as process, pytest.raises(RiotError, match=r"it was not done in 0\.2 s"):
+        finish(process, "it", 0.2)
+    assert process.returncode == -9
+    with job("goes_on", "0") as process, pytest.raises(RiotError, match="it ended with 7"):
+        finish(process, "it", 60.0)
+
+
 @pytest.mark.skipif(not with_us(), reason="no setpriv")
 def test_nothing_is_left_of_a_harness_that_is_killed() -> None:
     code = (
@@ -356,6 +456,13 @@ def test_a_driver_that_is_not_there_to_be_lost(monkeypatch: pytest.MonkeyPatch, 
             streambench_driver.lost_driver("identity", data, tmp_path / str(batches), 1.0)
     assert len(killed) == 2
 
+    def endless(limit_s: float) -> int:
+        raise subprocess.TimeoutExpired("a driver", limit_s)
+
+    process.wait = endless  # type: ignore[method-assign]
+    with pytest.raises(RiotError, match="identity, started again, was not done in 2 s"):
+        streambench_driver.lost_driver("identity", data, tmp_path / "6", 2.0)
+
 
 @pytest.mark.spark
 @pytest.mark.slow
@@ -435,12 +542,56 @@ def test_marks_come_through_and_tell_their_delay() -> None:
     assert seen.delays[3] == pytest.approx(3, abs=2)
     assert seen.rejected == 2
     assert streambench_durability._slots(110.0) == 11
-    query = SimpleNamespace(active=True, summary=SimpleNamespace(messages=7))
+    stores = [{"memoryUsedBytes": 700}, {"memoryUsedBytes": 77}]
+    told = [{"stateOperators": [{"memoryUsedBytes": 5}]}, {"stateOperators": stores}]
+    streaming = SimpleNamespace(recentProgress=told)
+    query = SimpleNamespace(active=True, summary=SimpleNamespace(messages=7), streaming=streaming)
     seen = Seen()
     seen.delays = {2: 0.5, 0: 0.25}
     found = {m.measure: m for m in streambench_durability._figures("at", query, seen, 30.0)}
     assert (found["at/latency"].sample, found["at/latency"].values) == ((250.0, 500.0), ())
+    assert (found["at/state"].value, found["at/state"].unit) == (777, "bytes")
+    streaming.recentProgress = []
+    assert "at/state" not in {m.measure for m in streambench_durability._figures("at", query, seen, 30.0)}
     assert LIMIT_S == 30.0
+
+
+@pytest.mark.parametrize(
+    ("per_minute", "seconds", "lines", "slots"),
+    [
+        (10.0, 120.0, 20, 12),
+        (6.0, 60.0, 6, 6),
+        (7.2, 20.0, 3, 2),
+        (10_000.0, 172_800.0, 28_800_000, 17_280),
+        (1_000_000.0, 60.0, 1_000_000, 6),
+    ],
+)
+def test_each_slot_has_one_mark_whatever_the_rate(
+    per_minute: float, seconds: float, lines: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where lines per slot are no whole number, as 1,666.7 of 10,000 a minute; each when its slot begins."""
+    asked: list[Any] = []
+    flow = SimpleNamespace(start=lambda _, source, **__: asked.append(source))
+    monkeypatch.setattr(streambench_durability, "flow_of", lambda _: flow)
+    streambench_durability._start(None, per_minute, seconds)
+    marked = asked[0].source
+    assert marked.count(marked.initial(), marked.latest(marked.initial())) == lines
+    numbers, due = list[int](), list[float]()
+    for first in range(0, lines, 1_000_000):
+        seq = np.arange(first, min(first + 1_000_000, lines))
+        places, found = streambench_durability.marks_of(seq, marked.every)
+        numbers += found.tolist()
+        due += (seq[places] * 60 / per_minute).tolist()
+    assert numbers == list(range(slots))
+    assert streambench_durability._slots(seconds) == slots
+    assert all(10 * n - 1e-3 <= at <= 10 * n + 60 / per_minute + 1e-3 for n, at in zip(numbers, due, strict=True))
+
+
+@pytest.mark.parametrize(("rate", "scale"), [(5.9, 1.0), (10.0, 0.5)])
+def test_rates_too_low_for_a_mark_in_each_slot_are_refused(rate: float, scale: float) -> None:
+    said = rf"--rate times --scale must be at least 6 records per minute, one for each mark, got {rate * scale:g}"
+    with pytest.raises(ConfigError, match=said):
+        next(streambench_durability.durability(True, ["wordcount"], scale, rate=[10_000.0, rate], seconds=9.0))
 
 
 @pytest.fixture
@@ -461,6 +612,7 @@ def test_a_short_time_of_durability(alone: None, monkeypatch: pytest.MonkeyPatch
         assert "4 marks in 4 s" in one.against
         assert found[f"streambench/durability/{rate}/failed"].value == 0
         assert 0 < found[f"streambench/durability/{rate}/latency"].value < 30_000
+        assert found[f"streambench/durability/{rate}/state"].value > 0
     assert math.isfinite(found["streambench/durability/memory-slope"].value)
     assert list(streambench_durability.durability(True, ["grep"])) == []
 
@@ -482,6 +634,25 @@ def test_recipients(alone: None) -> None:
     assert (found[f"{at}/gain-half"].published, found[f"{at}/gain-all"].published) == (1.8, 2.15)
     assert "micro-batches of 160 records" in found[f"{at}/1of4/throughput"].against
     assert len(found) == 8
+    assert all(one.values == () and one.sample for one in found.values()), "micro-batches of one run are no runs"
+
+
+@pytest.mark.parametrize("suite", [streambench_recipients, streambench_saturation])
+def test_all_programs_that_are_named_are_measured(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need not be among those that are measured where none is named."""
+    proved: list[str] = []
+    run = streambench_knobs.Run((1.0,), 40, (1.0,))
+    monkeypatch.setattr(suite, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
+    monkeypatch.setattr(suite, "agreed", lambda *_: "")
+    monkeypatch.setattr(suite, "proved", lambda _, name, *__, **___: proved.append(name))
+    monkeypatch.setattr(suite, "packed", lambda *_, **__: run)
+    usual = replace(suite.QUICK, lines=40, programs=("wordcount", "grep"))
+    run_suite = getattr(suite, suite.__name__.rpartition("_")[2])
+    for named, wanted in ((("distinct", "grep"), ["distinct", "grep"]), (tuple(PROGRAMS), ["wordcount", "grep"])):
+        proved.clear()
+        sizes = replace(usual, most=40, search_s=0.0) if suite is streambench_saturation else usual
+        assert list(run_suite(True, named, 1.0, sizes))
+        assert list(dict.fromkeys(proved)) == wanted
 
 
 @pytest.mark.spark
@@ -505,9 +676,10 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert together == [("wordcount", "searches", (0.0, 1.0), [20, 60], (1, 4), 120.0)]
     at = "streambench/knobs"
     for setting in ("partitions/1", "partitions/4", "store/memory", "store/rocksdb", "trigger/0", "trigger/1"):
-        assert found[f"{at}/{setting}/throughput"].value > 0
+        assert (f"{at}/{setting}/throughput" in found) == (not setting.startswith("trigger"))
         assert found[f"{at}/{setting}/latency-p95"].value > 0
-    assert "100 records/s" in found[f"{at}/trigger/1/throughput"].against
+    assert "100 records/s" in found[f"{at}/trigger/1/latency-p95"].against
+    assert "keep up" in (said := found[f"{at}/trigger/1/latency-p95"].against) or "kept up" in said
     assert "160 records" in found[f"{at}/partitions/1/throughput"].against
     rates = [found[f"{at}/partitions/{n}/throughput"].value for n in (1, 4)]
     assert found[f"{at}/partitions/effect-throughput"].value == pytest.approx(100 * (rates[1] / rates[0] - 1))
@@ -516,7 +688,8 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_effects_have_a_value_for_each_repetition() -> None:
-    found = {"1": [(100.0, 10.0), (100.0, 20.0), (200.0, 10.0)], "4": [(150.0, 20.0), (300.0, 10.0), (200.0, 10.0)]}
+    of = {"1": [(100.0, 10.0), (100.0, 20.0), (200.0, 10.0)], "4": [(150.0, 20.0), (300.0, 10.0), (200.0, 10.0)]}
+    found = {label: [streambench_knobs.Found(*run) for run in runs] for label, runs in of.items()}
     rate, latency = streambench_knobs._effects("partitions", found)
     assert (rate.value, rate.values, rate.published) == (50.0, (50.0, 200.0, 0.0), 69.0)
     assert (latency.value, latency.values, latency.published) == (0.0, (100.0, -50.0, 0.0), 33.0)
@@ -528,6 +701,58 @@ def test_effects_have_a_value_for_each_repetition() -> None:
     [one, _] = streambench_knobs._figures("x", "1", found["1"], "how")
     assert (one.value, one.values, one.against) == (100.0, (100.0, 100.0, 200.0), "how")
     assert (streambench_knobs.FULL.repetitions, streambench_knobs.QUICK.repetitions) == (3, 1)
+    stopped = {"1": found["1"], "4": [one._replace(mark="saturated") for one in found["4"]]}
+    for told in (streambench_knobs._effects("x", stopped), streambench_knobs._figures("x", "4", stopped["4"], "how")):
+        assert [one.against.count("; saturated") for one in told] == [1, 1]
+    assert not any("saturated" in one.against for one in streambench_knobs._effects("x", found))
+    paced = {label: [one._replace(rate=math.nan, mark="kept up") for one in runs] for label, runs in found.items()}
+    [late] = streambench_knobs._figures("trigger", "4", paced["4"], "how")
+    assert (late.measure, late.value, late.against) == ("streambench/knobs/trigger/4/latency-p95", 10.0, "how; kept up")
+    [grown] = streambench_knobs._effects("trigger", paced)
+    assert (grown.measure, grown.values) == ("streambench/knobs/trigger/effect-latency", (100.0, -50.0, 0.0))
+
+
+@pytest.mark.parametrize("sizes", [streambench_knobs.FULL, streambench_knobs.QUICK])
+def test_each_number_of_records_has_a_micro_batch_behind_the_first(sizes: streambench_knobs.Sizes) -> None:
+    total = sizes.files // 4 * 4 * sizes.each
+    for setting in streambench_knobs.settings(sizes.each)["records"].values():
+        assert total // setting.options["max_records"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("trigger", "spent", "done", "said"),
+    [
+        ("1 second", (1.5, 0.5), True, "kept up"),
+        ("1 second", (1.5, 0.6), True, "did not keep up"),
+        ("1 second", (0.5, 0.5), False, "did not keep up"),
+        ("0 seconds", (9.0, 9.0), True, "kept up"),
+    ],
+)
+def test_whether_a_trigger_kept_up(
+    trigger: str, spent: tuple[float, ...], done: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Query:
+        streaming, active = None, not done
+        summary = SimpleNamespace(latency=SimpleNamespace(quantiles=lambda share: [share]))
+
+        def start(self, *_: Any, trigger: str, **__: Any) -> Any:
+            asked.append(trigger)
+            return self
+
+        def wait(self, limit_s: float) -> None:
+            asked.append(limit_s)
+
+        def stop(self) -> None:
+            asked.append("stop")
+
+    asked: list[Any] = []
+    monkeypatch.setattr(streambench_knobs, "flow_of", lambda _: Query())
+    monkeypatch.setattr(streambench_knobs, "durations", lambda _: list(spent))
+    lines, sizes = SimpleNamespace(stream="searches"), replace(streambench_knobs.QUICK, seconds=2.0, limit_s=5.0)
+    found = streambench_knobs._paced(None, "wordcount", lines, trigger, sizes)  # type: ignore[arg-type]
+    assert math.isnan(found.rate)
+    assert (found.latency, found.mark) == (950.0, said)
+    assert asked == [trigger, 7.0, *([] if done else ["stop"])]
 
 
 def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,7 +772,7 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def on_spark(*given: Any, store: str | None) -> Any:
         others.append((given[2], store and store.rpartition(".")[2]))
-        return streambench_knobs.Run((1.0, 3.0), 40)
+        return streambench_knobs.Run((1.0, 3.0), 40, saturated=given[2] == "udf")
 
     others: list[tuple[str, str | None]] = []
     checksums: list[str] = []
@@ -556,7 +781,8 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     for knob in streambench_knobs.settings(10).values():
         for setting in knob.values():
             found = streambench_knobs._run(Session(), "wordcount", None, setting, 1.0)  # type: ignore[arg-type]
-            assert found == (setting.options["max_records"] * 2 / 4.0, pytest.approx(2900.0))
+            stopped = "saturated" if setting.form == "udf" else ""
+            assert found == (setting.options["max_records"] * 2 / 4.0, pytest.approx(2900.0), stopped)
     assert others == [
         ("expressions", "HDFSBackedStateStoreProvider"),
         ("expressions", "RocksDBStateStoreProvider"),
@@ -667,7 +893,7 @@ def test_a_volume_is_too_much_where_it_takes_too_long_or_fails(monkeypatch: pyte
         monkeypatch.setattr(streambench_saturation, "packed", packed)
         found = streambench_saturation._volume(None, "grep", "packed", data, sizes, 10_000)
         assert holds / 1.2 <= found.value <= holds
-        assert "at least" not in found.against
+        assert "at least" not in found.against and not found.lower_bound
 
 
 def test_where_every_volume_is_too_much_it_says_which_were_tried(
@@ -706,12 +932,16 @@ def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPa
     for form in ("packed", "expressions"):
         one = found[f"{at}/{form}/volume"]
         assert 182 <= one.value <= 200
-        assert "at least: no more were tried" in one.against
+        assert "at least: no more were tried" in one.against and one.lower_bound
+    assert not found[f"{at}/packed/rate"].lower_bound
+    monkeypatch.setattr(Trials, "search_s", 0.0)
+    rate = streambench_saturation._rate(Trials(), "grep")
+    assert rate.lower_bound and "to the nearest that was tried in the time" in rate.against
     assert 1234 / 1.1 <= found[f"{at}/packed/rate"].value <= 1234
     assert len(found) == 3
     searched = Peak(80.0, (), closed=True), True
     monkeypatch.setattr(streambench_saturation, "volume", lambda takes, *_: takes(80) and searched)
     sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("packed",), False, ("grep",))
     [one] = streambench_saturation.saturation(True, ["grep"], 2.0, sizes)
-    assert (one.measure, one.value) == (f"{at}/packed/volume", 80)
+    assert (one.measure, one.value, one.lower_bound) == (f"{at}/packed/volume", 80, False)
     assert "at least" not in one.against

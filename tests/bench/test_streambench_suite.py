@@ -92,6 +92,31 @@ def test_forms_that_differ_are_refused(lines: dict[str, NumberedLines], monkeypa
                 agreed("grep", lines["searches"])
 
 
+def test_results_are_proved_with_the_store_of_state_that_figures_are_taken_with(
+    lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Conf(dict[str, str]):
+        set = dict.__setitem__
+
+    spark = SimpleNamespace(conf=Conf({streambench_runs.PROVIDER: "the session's"}))
+    result = streambench_runs.flow_of("wordcount").run(lines["searches"].source())["counts"].to_pylist()
+    stores: dict[bool, set[str]] = {}
+
+    def collected(_: Any, form: Any, __: Path) -> Any:
+        stores.setdefault(form.python, set()).add(spark.conf[streambench_runs.PROVIDER])
+        return result
+
+    monkeypatch.setattr(streambench_runs, "_packed", lambda *_: settled("wordcount", result))
+    monkeypatch.setattr(streambench_runs, "collected", collected)
+    monkeypatch.setattr(NumberedLines, "frame", lambda *_, **__: None)
+    known = streambench_runs.forms("wordcount")
+    fakes = {name: replace(form, build=lambda _: None) for name, form in known.items()}
+    monkeypatch.setattr(streambench_runs, "forms", lambda _: fakes)
+    assert agreed("wordcount", lines["searches"], spark) == digest(settled("wordcount", result))
+    assert stores == {False: {streambench_runs.IN_MEMORY}, True: {"the session's"}}
+    assert spark.conf[streambench_runs.PROVIDER] == "the session's"
+
+
 @pytest.mark.parametrize("suite", ["recipients", "saturation", "knobs"])
 def test_no_figure_is_told_of_a_form_that_differs(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's results lack the last one of what a run in process has; no query is ever timed."""
@@ -216,9 +241,17 @@ def test_micro_batches_of_a_run_are_no_runs(lines: dict[str, NumberedLines], mon
     monkeypatch.setattr(streambench_performance, "_on_spark", lambda *_: run)
     spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
     rates, spent = (100.0, 50.0, 25.0), (1000.0, 2000.0, 4000.0)
+    highest = [3800.0, 3960.0]  # between the second and the third, of which the one is at 50 % and the other at 100
     for form, several in (("local", "values"), ("packed", "sample"), ("udf", "sample")):
         given = (spark, "grep", form, lines["searches"], "1x", 1e9, streambench_performance.QUICK)
         found = list(streambench_performance._of_form(*given))
+        names = [one.measure.removeprefix(f"streambench/grep/{form}/1x/") for one in found]
+        assert names == ["throughput", "latency", *(["latency-p95", "latency-p99"] if form != "local" else [])]
+        assert [one.value for one in found[2:]] == pytest.approx(highest if form != "local" else [])
+        over = "runs" if form == "local" else "micro-batches"
+        assert found[1].against.startswith(f"median over {over} of the mean time from fetching a record to the end of")
+        assert all(one.against.startswith(("95th", "99th")) and "micro-batches" in one.against for one in found[2:])
+        found = found[:2]
         assert [(one.values, one.sample) for one in found] == [
             (of, ()) if several == "values" else ((), of) for of in (rates, spent)
         ]
@@ -317,16 +350,25 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         return write_numbered(stream, at, batches, batch)
 
     monkeypatch.setattr(streambench_performance, "write_numbered", write)
+    held: list[Any] = []
+
+    def proof(_: Any, name: str, form: str, data: NumberedLines, wanted: str) -> None:
+        held.append((name, form, data.total, len(sessions), wanted == agreed(name, data)))
+
     monkeypatch.setattr(streambench_performance, "agreed", noted)
+    monkeypatch.setattr(streambench_performance, "proved", proof)
     monkeypatch.setattr(streambench_performance, "form_names", lambda _: (*chosen, "udf"))
     chosen = ("local", "loop", "packed", "expressions")
-    held = ("expressions", "pickled")
-    sizes = Sizes((1,), 40, 1, 80, 1, 40, 1, False, 1, 60.0, 90.0, ("wordcount", "grep"), ("udf", "state"), held)
+    against = ("expressions", "pickled")
+    sizes = Sizes((1,), 40, 1, 80, 1, 40, 1, False, 1, 60.0, 90.0, ("wordcount", "grep"), ("udf", "state"), against)
     found = {}
-    for measure in streambench_performance.performance(True, ("grep",), 2.0, sizes):
+    for measure in streambench_performance.performance(True, ("grep", "grep"), 2.0, sizes):
+        assert "-cluster" not in measure.measure or held
+        assert measure.measure not in found, "a program that is named twice is measured once"
         assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
         found[measure.measure] = measure
     assert proved == [("grep", 80)]
+    assert held == [("grep", "packed", 80, 3, True)]  # in the second session
     assert written == [("searches-1x", 2, 80), ("searches-large", 1, 40)]
     assert "micro-batches of 160 records" in found["streambench/grep/packed-vs-expressions"].against
     assert sessions == [(None,), (2, "local-cluster[2,1,1024]"), 2]
@@ -341,12 +383,13 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert one.unit == "records/s"
         assert ("; short" in one.against) == (form not in streambench_runs.IN_PROCESS)
         assert f"streambench/grep/{form}/1x/latency" in found
+        assert (f"streambench/grep/{form}/1x/latency-p99" in found) == (form not in streambench_runs.IN_PROCESS)
     assert "micro-batches of 80 records" in found["streambench/grep/packed/1x/throughput"].against
     assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "pickled")] == [0.7, 10.0]
     assert "streambench/grep/packed-vs-udf" not in found and "streambench/grep/expressions-vs-expressions" not in found
     bound = found["streambench/grep/expressions-vs-pickled"]
     assert bound.reach is None and bound.against.startswith("what bounds packed-vs-pickled; micro-batches of 160 rec")
-    ratios = [found[f"streambench/grep/packed-vs-{form}"].value for form in held]
+    ratios = [found[f"streambench/grep/packed-vs-{form}"].value for form in against]
     assert bound.value == pytest.approx(ratios[1] / ratios[0], rel=1e-3)
     # of micro-batches that are over at once nobody may see the first end
     spent = {name: one.value for name, one in found.items() if name.endswith("processor")}
@@ -429,6 +472,7 @@ def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> 
             {"suite": "durability", "program": ["wordcount", "identity"]},
             "--program must be wordcount in the suite durability, got 'identity'",
         ),
+        ({"rate": [10.0], "scale": 0.5, "suite": "durability"}, "--rate times --scale must be at least 6 records .*5"),
         ({"scale": 0.0}, "--scale must be a finite number > 0, got 0"),
         ({"scale": float("inf")}, "--scale must be a finite number > 0, got inf"),
     ],
@@ -440,6 +484,7 @@ def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> 
         "suite",
         "program",
         "not-of-the-suite",
+        "rare",
         "none",
         "endless",
     ],

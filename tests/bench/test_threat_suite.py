@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -147,6 +148,62 @@ def test_throughput_in_process() -> None:
     assert found["threat/efficiency/local/2"].value == pytest.approx(gain / 2)
 
 
+@pytest.mark.parametrize("trigger", [None, "0.5 seconds"])
+def test_throughput_on_spark_is_from_end_to_end_of_micro_batches(
+    monkeypatch: pytest.MonkeyPatch, trigger: str | None
+) -> None:
+    """Four micro-batches of 0.1 s each, one every half second: 400 messages in that time, whatever each takes."""
+    asked = list[str | None]()
+
+    class Flow:
+        streaming = SimpleNamespace(
+            recentProgress=[
+                {
+                    "batchId": n,
+                    "timestamp": f"2026-01-01T00:00:0{n / 2}00Z",
+                    "durationMs": {"triggerExecution": 100},
+                    "numInputRows": 400,
+                }
+                for n in range(4)
+            ]
+        )
+
+        def start(self, *_: Any, trigger: str | None = None, **__: Any) -> Flow:
+            asked.append(trigger)
+            return self
+
+        def run(self, *_: Any, **__: Any) -> Flow:
+            return self
+
+        def wait(self) -> None:
+            pass
+
+    monkeypatch.setattr(threat, "spark_session", lambda _: contextlib.nullcontext(None))
+    monkeypatch.setattr(threat, "dataflows", SimpleNamespace(threat=Flow))
+    monkeypatch.setattr(threat, "_results", lambda _: [])
+    monkeypatch.setattr(threat, "_in_process", lambda *_: (9.0, 9.0))
+    sizes = threat.Sizes(0, 400, 3, 2, (1,), (trigger,))
+    found = {one.measure: one for one in threat.throughput(True, sizes)}
+    one = found[f"threat/throughput/spark{'-interval' * bool(trigger)}/1"]
+    assert one.value == pytest.approx(60 * 400 / 0.5)
+    assert asked[1::2] == [trigger]
+    # micro-batches of one run are no runs
+    assert one.values == () and one.sample == pytest.approx((48_000.0,) * 3)
+    local = found["threat/throughput/local/1"]
+    assert (local.values, local.sample) == ((9.0, 9.0), ())
+
+
+def test_what_the_paper_lost_stands_beside_a_lost_worker_alone() -> None:
+    run = steady()
+    for where, published in (("spark", 0.0), ("spark-executor", None), ("spark-driver", None), ("local", None)):
+        given = (where, run, (0.0, 10.0, 10.5), (1, 0, 50), threat_failure.FULL, "how")
+        found = {one.measure: one for one in threat_failure.figures(*given)}
+        loss = found[f"threat/failure/{where}/loss"]
+        assert (loss.value, loss.published) == (2.0, published)
+        steps = [float(name.rpartition("/")[2]) for name in found if "/analysed/" in name]
+        assert steps == [float(n) for n in range(20)], "each second, in the full form as well"
+
+
 @pytest.mark.slow
 def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = threat_failure.Sizes(26.0, 8.0, 1.0, 20_000, 0)
@@ -165,6 +222,31 @@ def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     sizes = threat_failure.Sizes(10.0, 4.0, 1.0, 0, 0)
     with pytest.raises(RiotError, match="before it was to be killed"):
         list(threat_failure.killed_job(tmp_path / "no" / "folder", "forgotten", 100.0, sizes))
+
+
+class Waiting:
+    """A process that goes on for ever."""
+
+    def poll(self) -> None:
+        pass
+
+    def wait(self, limit_s: float) -> int:
+        raise subprocess.TimeoutExpired("threat_job", limit_s)
+
+
+def test_a_process_that_does_not_begin_or_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    killed = list[Any]()
+    monkeypatch.setattr(threat_failure, "job", lambda *_: contextlib.nullcontext(Waiting()))
+    monkeypatch.setattr(threat_failure, "kill", killed.append)
+    monkeypatch.setattr(threat_failure, "START_S", 0.1)
+    sizes = threat_failure.Sizes(0.2, 0.1, 1.0, 0, 0)
+    with pytest.raises(RiotError, match=r"threat detection did not begin within 0\.1 s"):
+        list(threat_failure.killed_job(tmp_path, "replayed", 100.0, sizes))
+    assert killed == []
+    (tmp_path / threat_job.OPENED).touch()
+    with pytest.raises(RiotError, match=r"threat detection, started again, was not done in 0\.3 s"):
+        list(threat_failure.killed_job(tmp_path, "replayed", 100.0, sizes))
+    assert len(killed) == 1
 
 
 def test_a_dip_behind_the_moment_of_failure() -> None:

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["job", "kill", "with_us"]
+from riot_ops.core.errors import RiotError
+
+__all__ = ["finish", "job", "kill", "with_us"]
 
 
 def with_us() -> list[str]:
@@ -38,6 +40,20 @@ def job(module: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         if process.poll() is None:
             kill(process)
+
+
+def finish(process: subprocess.Popen[bytes], what: str, limit_s: float) -> None:
+    """Wait until a job has ended; raises where it does not within a time, or ends with another code than 0.
+
+    >>> with job("this") as process:
+    ...     finish(process, "the job", 60.0)
+    """
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        raise RiotError(f"{what} was not done in {limit_s:g} s") from None
+    if code:
+        raise RiotError(f"{what} ended with {code}")
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -14,8 +15,19 @@ from typing import Any, Literal, NamedTuple
 
 from riot_ops.bench.data import needs
 from riot_ops.bench.measure import median
+from riot_ops.core.errors import RiotError
 
-__all__ = ["Rate", "durations", "folder", "micro_batches", "progress", "rate_of", "spark_session", "timed_query"]
+__all__ = [
+    "Rate",
+    "durations",
+    "folder",
+    "intervals",
+    "micro_batches",
+    "progress",
+    "rate_of",
+    "spark_session",
+    "timed_query",
+]
 
 
 class Rate(NamedTuple):
@@ -75,6 +87,12 @@ def durations(streaming: Any) -> list[float]:
     return [seconds for _, seconds in micro_batches(streaming)]
 
 
+def intervals(streaming: Any, most: int) -> list[float]:
+    """Seconds from the end of each of the first micro-batches to that of the next: waiting for the trigger counts."""
+    ends = [begun + seconds for begun, seconds in micro_batches(streaming)[:most]]
+    return [after - before for before, after in itertools.pairwise(ends)]
+
+
 def timed_query(
     frame: Any,
     checkpoint: Path,
@@ -87,8 +105,29 @@ def timed_query(
     """Run a streaming DataFrame to its end.
 
     Returns the seconds of each finished micro-batch, and those spent in an unfinished one where the
-    limit ran out. Meanwhile ``watch`` is called with the query every tenth of a second.
+    limit ran out. Meanwhile ``watch`` is called with the query every tenth of a second. Raises
+    :class:`RiotError` where the query fails.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from riot_ops.runtime.spark.query import cause_of
+
+    try:
+        return _timed(frame, checkpoint, form, limit_s, out, mode, watch)
+    except (PySparkException, Py4JError) as error:
+        raise RiotError(f"a query in plain PySpark failed: {cause_of(str(error))[1]}") from error
+
+
+def _timed(
+    frame: Any,
+    checkpoint: Path,
+    form: str,
+    limit_s: float | None,
+    out: Path | None,
+    mode: str,
+    watch: Callable[[Any], None] | None,
+) -> tuple[list[float], float | None]:
     writer = frame.writeStream.format(form).outputMode(mode).option("checkpointLocation", str(checkpoint))
     if out is not None:
         writer = writer.option("path", str(out))

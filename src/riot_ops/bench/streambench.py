@@ -54,7 +54,7 @@ def measures(
     scale : float, > 0, default 1
         Times the records: 50 is what the paper had.
     rate : sequence of float, > 0, optional
-        Of durability: records per minute of each query, by default 10,000 and 200,000.
+        Of durability: records per minute of each query, by default 10,000 and 200,000; times the scale at least 6.
     seconds : float, > 0, optional
         Of durability: for how long, by default half an hour, in the quick form two minutes.
     """

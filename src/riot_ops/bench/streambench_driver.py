@@ -10,16 +10,20 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from riot_ops.bench.jobs import job, kill
+from riot_ops.bench.jobs import finish, job, kill
 from riot_ops.bench.streambench_data import NumberedFiles, NumberedLines
 from riot_ops.bench.streambench_runs import flow_of
 from riot_ops.core.errors import RiotError
 from riot_ops.core.sink import ParquetSink
 
-__all__ = ["Restarted", "lost_driver", "main"]
+__all__ = ["Restarted", "TooSoonError", "lost_driver", "main"]
 
 #: Of Spark.
 CORES = 2
+
+
+class TooSoonError(RiotError):
+    """A run was done before anything of it was lost."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,9 @@ def lost_driver(name: str, data: NumberedLines, base: Path, limit_s: float) -> R
         kill(process)
         before, failed = _done(sink), time.time()
         if before >= batches:
-            raise RiotError(f"{name} was done before its driver was lost: give more records, such as --scale 10")
+            raise TooSoonError(f"{name} was done before its driver was lost: give more records, such as --scale 10")
     with job(__name__, *words) as process:
-        code = process.wait(limit_s)
-        if code:
-            raise RiotError(f"{name}, started again, ended with {code}")
+        finish(process, f"{name}, started again,", limit_s)
     back = min(path.stat().st_mtime for batch, _, path in sink.files() if batch >= before)
     return Restarted(base / "out", back - failed)
 

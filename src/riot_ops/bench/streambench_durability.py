@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,9 +15,10 @@ import pyarrow.compute as pc
 
 from riot_ops import streams
 from riot_ops.bench.measure import Measure, median
-from riot_ops.bench.sparks import spark_session
+from riot_ops.bench.sparks import progress, spark_session
 from riot_ops.bench.streambench_formulas import availability, slope
 from riot_ops.bench.streambench_runs import flow_of
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import CallbackSink
 from riot_ops.core.source import Source, Split, WrappedSource
 from riot_ops.kernels.arrow import int_column
@@ -47,9 +49,15 @@ QUICK = Sizes((10_000, 200_000), 120.0)
 
 
 class Marked(WrappedSource):
-    """Lines of which every so many-th is a mark: one word with its number, and when it was due."""
+    """Lines some of which are marks: one word with its number, and when it was due.
 
-    def __init__(self, source: Source, every: int) -> None:
+    Parameters
+    ----------
+    every : float, >= 1
+        Lines from one mark to the next; where they are no whole number, a mark is the first line behind its place.
+    """
+
+    def __init__(self, source: Source, every: float) -> None:
         super().__init__(source)
         self.every = every
 
@@ -58,15 +66,15 @@ class Marked(WrappedSource):
         for batch in super().read(split):
             seq = int_column(batch.column("seq"))
             first = int(seq[0]) if first is None and seq.size else first
-            places = np.flatnonzero(seq % self.every == 0)
+            places, numbers = marks_of(seq, self.every)
             if not places.size:
                 yield batch
                 continue
             begin, end = due or (time.time() * 1e6,) * 2
             of = max(1, split["end"] - split["start"] - 1)
             marks = [
-                f"{MARK}{seq[i] // self.every}!{begin + (end - begin) * (seq[i] - first) / of:.0f}".encode()
-                for i in places
+                f"{MARK}{number}!{begin + (end - begin) * (seq[i] - first) / of:.0f}".encode()
+                for i, number in zip(places, numbers, strict=True)
             ]
             column = batch.schema.get_field_index("payload")
             payload = batch.column(column)
@@ -74,6 +82,18 @@ class Marked(WrappedSource):
             mask[places] = True
             marked = pc.replace_with_mask(payload, pa.array(mask), pa.array(marks, payload.type))
             yield batch.set_column(column, batch.schema.field(column), marked)
+
+
+def marks_of(seq: Any, every: float) -> tuple[Any, Any]:
+    """At which places of the numbers of lines there are marks, and the numbers of these.
+
+    >>> places, numbers = marks_of(np.arange(6), 2.5)
+    >>> places.tolist(), numbers.tolist()
+    ([0, 3, 5], [0, 1, 2])
+    """
+    number = np.floor(seq / every).astype(np.int64)
+    places = np.flatnonzero(number > np.floor((seq - 1) / every))
+    return places, number[places]
 
 
 class Seen:
@@ -111,7 +131,7 @@ def durability(
     scale : float, default 1
         Times the rates.
     rate : sequence of float, > 0, optional
-        Records per minute, in place of those of the form.
+        Records per minute, in place of those of the form; times the scale they are at least 6, one for each mark.
     seconds : float, > 0, optional
         For how long, in place of the time of the form.
     """
@@ -119,6 +139,10 @@ def durability(
     sizes = Sizes(tuple(rate) or sizes.rates, sizes.seconds if seconds is None else seconds)
     if "wordcount" not in programs:
         return
+    for each in sizes.rates:
+        if each * scale * SLOT_S < 60:
+            least = f"{60 / SLOT_S:g} records per minute, one for each mark"
+            raise ConfigError(f"--rate times --scale must be at least {least}, got {plain(each * scale)}")
     with spark_session(2) as spark, ExitStack() as stack, ProcessTree(every_s=1.0) as tree:
         running = {each: _start(spark, each * scale, sizes.seconds) for each in sizes.rates}
         for query, _ in running.values():
@@ -148,7 +172,7 @@ def plain(number: float) -> str:
 
 def _start(spark: Any, per_minute: float, seconds: float) -> tuple[Any, Seen]:
     per_second = per_minute / 60
-    messages, every = max(1, round(per_second * seconds)), max(1, round(per_second * SLOT_S))
+    messages, every = math.ceil(per_minute * seconds / 60), max(1.0, per_minute * SLOT_S / 60)
     source = Paced(Marked(streams.generate("searches", messages=messages), every), rate=per_second)
     seen = Seen()
     sink = CallbackSink(seen)
@@ -176,3 +200,7 @@ def _figures(at: str, query: Any, seen: Seen, seconds: float) -> Iterator[Measur
         yield Measure(f"{at}/latency", median(known), "ms", "from when a mark was due until it was seen", sample=known)
     read = max(query.summary.messages, 1)
     yield Measure(f"{at}/failed", 100 * seen.rejected / read, "%", f"of {read:,} records", 0, at_most=True)
+    stores = [store for last in progress(query.streaming)[-1:] for store in last["stateOperators"]]
+    if stores:
+        size = sum(int(store["memoryUsedBytes"]) for store in stores)
+        yield Measure(f"{at}/state", size, "bytes", "memory of Spark's stores of state at the end, as Spark tells it")

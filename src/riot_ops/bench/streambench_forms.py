@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops.bench.opponents.streambench_spark.form import Form
 
-__all__ = ["PROGRAMS", "Program", "collected", "digest", "forms", "settled"]
+__all__ = ["PROGRAMS", "Program", "chosen", "collected", "digest", "forms", "settled"]
 
 Row = tuple[Any, ...]
 
@@ -51,6 +51,17 @@ PROGRAMS = {
 }
 
 
+def chosen(named: Sequence[str], usual: Sequence[str]) -> list[str]:
+    """The programs of a suite: those that are named, once each; where all are, which is if none is, its usual ones.
+
+    >>> chosen(["grep", "identity", "grep"], ["identity"]), chosen(list(PROGRAMS), ["identity"])
+    (['grep', 'identity'], ['identity'])
+    """
+    if set(named) == set(PROGRAMS):
+        return list(usual)
+    return list(dict.fromkeys(named))
+
+
 def forms(name: str) -> Mapping[str, Form]:
     """The forms of a program in plain PySpark, by name."""
     found: Mapping[str, Form] = importlib.import_module(f"riot_ops.bench.opponents.streambench_spark.{name}").FORMS
@@ -61,7 +72,8 @@ def settled(name: str, rows: pa.Table | Iterable[Mapping[str, Any]]) -> list[Row
     """What the records of a program come to, those of a dataflow or those of Spark, in no order.
 
     Lines are texts without their ends. Of the records of a key, which may come after every record or with every
-    micro-batch, the one with the highest count is left.
+    micro-batch, the one with the highest count is left, and none where that is 0, which Spark's aggregations of
+    nothing put out.
 
     >>> settled("wordcount", [{"word": "a", "count": 1}, {"word": "a", "count": 3}, {"word": "a", "count": 2}])
     [('a', 3)]
@@ -74,6 +86,8 @@ def settled(name: str, rows: pa.Table | Iterable[Mapping[str, Any]]) -> list[Row
     for number, row in enumerate(rows):
         key = number if one.key is None else tuple(row[name] for name in one.key)
         count = 0 if one.key is None else row["count"]
+        if one.key is not None and not count:
+            continue
         if count >= counts.get(key, 0):
             counts[key] = count
             last[key] = tuple(_text(row[name if name in row else "value"]) for name in one.fields)

@@ -6,9 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from riot_ops.core.errors import ConfigError
 
 __all__ = ["availability", "lost_and_doubled", "pareto", "penalty", "slope"]
+
+#: So many samples at most are compared with one another.
+MOST_SAMPLES = 1_000
 
 
 def penalty(failing: float, whole: float, fewer: float) -> float:
@@ -73,6 +78,9 @@ def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
 def slope(times_s: Sequence[float], values: Sequence[float]) -> float:
     """By how many % of their mean values grow per minute, by the median of all pairs (Theil and Sen).
 
+    More than 1,000 samples, whose pairs no memory would hold, are cut into 1,000 blocks of neighbours first; the
+    medians of the times and of the values of each stand for it.
+
     >>> round(slope([0.0, 30.0, 60.0, 90.0], [100.0, 101.0, 102.0, 103.0]), 2)
     1.97
     """
@@ -81,6 +89,11 @@ def slope(times_s: Sequence[float], values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     if not mean > 0:
         raise ConfigError(f"the mean of the values must be > 0, got {mean}")
+    if len(values) > MOST_SAMPLES:
+        times_s, values = (
+            [float(np.median(block)) for block in np.array_split(np.asarray(of, np.float64), MOST_SAMPLES)]
+            for of in (times_s, values)
+        )
     rises = sorted(
         (values[j] - values[i]) / (times_s[j] - times_s[i])
         for i in range(len(values))

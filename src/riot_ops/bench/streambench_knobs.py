@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from riot_ops import streams
 from riot_ops.bench.data import Discard
 from riot_ops.bench.measure import Measure, median
-from riot_ops.bench.sparks import folder, spark_session
+from riot_ops.bench.sparks import durations, folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
 from riot_ops.bench.streambench_factorial import factorial
 from riot_ops.bench.streambench_formulas import pareto
@@ -24,10 +24,9 @@ from riot_ops.dataflows.applications import application
 from riot_ops.runtime.spark.check import ROCKSDB
 from riot_ops.streams.pace import Paced
 
-__all__ = ["PUBLISHED", "Sizes", "effect", "knobs"]
+__all__ = ["PUBLISHED", "Found", "Sizes", "effect", "knobs"]
 
-#: Throughput (records/s) and 95th percentile of latency (ms) of each repetition, and how many of them tell an interval.
-Runs = Sequence[tuple[float, float]]
+#: So many repetitions tell an interval.
 ENOUGH = 3
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 CHECKSUM = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
@@ -73,7 +72,18 @@ FULL = Sizes(
     levels=(2, 8),
     repetitions=3,
 )
-QUICK = Sizes(10_000, 12, ("0 seconds", "5 seconds"), 10_000.0, 12.0, 30.0, ("wordcount",), (2, 4), 1)
+QUICK = Sizes(8_000, 16, ("0 seconds", "5 seconds"), 10_000.0, 12.0, 30.0, ("wordcount",), (2, 4), 1)
+
+
+class Found(NamedTuple):
+    """One repetition: throughput (records/s), 95th percentile of latency (ms), and what is to be said of it.
+
+    Where only latency is told, throughput is NaN.
+    """
+
+    rate: float
+    latency: float
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,14 +186,15 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
     yield Measure("streambench/knobs/pareto", len(best), "settings", how)
 
 
-def _run(spark: Any, name: str, data: NumberedLines, setting: Setting, limit_s: float) -> tuple[float, float]:
-    """Records per second behind the first micro-batch, and the 95th percentile of the time of one (ms)."""
+def _run(spark: Any, name: str, data: NumberedLines, setting: Setting, limit_s: float) -> Found:
+    """Records per second behind the first micro-batch, and the 95th percentile of the time of one."""
     with _conf(spark, setting.spark or {}):
         if setting.form == "packed":
             run: Run = packed(spark, name, data, limit_s, **setting.options)
         else:
             run = on_spark(spark, name, setting.form, data, limit_s, store=setting.store)
-    return run.lines * len(run.spent) / sum(run.spent), 1000 * float(np.percentile(run.spent, 95))
+    latency = 1000 * float(np.percentile(run.spent, 95))
+    return Found(run.lines * len(run.spent) / sum(run.spent), latency, "saturated" if run.saturated else "")
 
 
 def _prove(spark: Any, name: str, data: NumberedLines, wanted: str, setting: Setting) -> None:
@@ -192,15 +203,23 @@ def _prove(spark: Any, name: str, data: NumberedLines, wanted: str, setting: Set
         proved(spark, name, setting.form, data, wanted, store=setting.store, **options)
 
 
-def _paced(spark: Any, name: str, data: NumberedLines, trigger: str, sizes: Sizes) -> tuple[float, float]:
-    """Records per second, and the 95th percentile of the time from when a record was due until it was put out (ms)."""
+def _paced(spark: Any, name: str, data: NumberedLines, trigger: str, sizes: Sizes) -> Found:
+    """The 95th percentile of the time from when a record was due until it was put out, and whether it kept up.
+
+    It did where it was done in time, and a micro-batch took no longer than the trigger in the mean. How long the run
+    took says nothing of throughput: it starts, and waits for its last trigger.
+    """
     messages = round(sizes.rate * sizes.seconds)
     source = Paced(streams.generate(data.stream, messages=messages), rate=sizes.rate)
     query = flow_of(name).start(spark, source, sinks=Discard(), trigger=trigger)
     query.wait(sizes.seconds + sizes.limit_s)
-    if query.active:
+    late = query.active
+    if late:
         query.stop()
-    return query.summary.messages / query.summary.seconds, 1000 * query.summary.latency.quantiles(0.95)[0]
+    spent, every = durations(query.streaming), float(trigger.split(maxsplit=1)[0])
+    late = late or bool(every and sum(spent) > every * len(spent))
+    latency = 1000 * query.summary.latency.quantiles(0.95)[0]
+    return Found(math.nan, latency, "did not keep up" if late else "kept up")
 
 
 @contextmanager
@@ -215,27 +234,37 @@ def _conf(spark: Any, wanted: Mapping[str, str]) -> Iterator[None]:
             spark.conf.set(name, value)
 
 
-def _median(found: Runs) -> tuple[float, float]:
-    return median(rate for rate, _ in found), median(latency for _, latency in found)
+def _median(found: Sequence[Found]) -> tuple[float, float]:
+    return median(one.rate for one in found), median(one.latency for one in found)
 
 
-def _few(found: Runs) -> str:
+def _said(found: Sequence[Found]) -> str:
+    """What is to be said of repetitions: of each that has something to say, once."""
+    return "".join(f"; {mark}" for mark in dict.fromkeys(one.mark for one in found) if mark)
+
+
+def _few(found: Sequence[Found]) -> str:
     return "" if len(found) >= ENOUGH else f"; too few repetitions for an interval: {len(found)} of {ENOUGH}"
 
 
-def _figures(knob: str, label: str, found: Runs, how: str) -> Iterator[Measure]:
-    rates, latencies = zip(*found, strict=True)
-    at = f"streambench/knobs/{knob}/{label}"
-    yield Measure(f"{at}/throughput", median(rates), "records/s", how + _few(found), values=rates)
-    yield Measure(f"{at}/latency-p95", median(latencies), "ms", how + _few(found), values=latencies)
+def _figures(knob: str, label: str, found: Sequence[Found], how: str) -> Iterator[Measure]:
+    rates, latencies, _ = zip(*found, strict=True)
+    at, how = f"streambench/knobs/{knob}/{label}", how + _said(found) + _few(found)
+    if not math.isnan(rates[0]):
+        yield Measure(f"{at}/throughput", median(rates), "records/s", how, values=rates)
+    yield Measure(f"{at}/latency-p95", median(latencies), "ms", how, values=latencies)
 
 
-def _effects(knob: str, found: Mapping[str, Runs]) -> Iterator[Measure]:
+def _effects(knob: str, found: Mapping[str, Sequence[Found]]) -> Iterator[Measure]:
     """What the last setting does against the first, repetition by repetition, beside what the paper found."""
     (first, least), *_, (last, most) = found.items()
-    how = "; ".join(filter(None, (f"{last} against {first}", SAID.get(knob, "")))) + _few(least)
+    how = "; ".join(filter(None, (f"{last} against {first}", SAID.get(knob, ""))))
+    how += _said([*least, *most]) + _few(least)
+    pairs = [(a[:2], b[:2]) for a, b in zip(least, most, strict=True)]
     for place, of in enumerate(("throughput", "latency")):
+        if math.isnan(pairs[0][0][place]):
+            continue
         said = PUBLISHED.get(knob, (math.nan, math.nan))[place]
-        grown = tuple(effect(a[place], b[place]) for a, b in zip(least, most, strict=True))
+        grown = tuple(effect(a[place], b[place]) for a, b in pairs)
         at = f"streambench/knobs/{knob}/effect-{of}"
         yield Measure(at, median(grown), "%", how, published=None if math.isnan(said) else said, values=grown)

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from riot_ops.bench.cluster import wait_for_executors
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, read_rate, write_numbered
-from riot_ops.bench.streambench_forms import PROGRAMS, forms
-from riot_ops.bench.streambench_runs import IN_PROCESS, Run, agreed, form_names, in_process, on_spark, packed
+from riot_ops.bench.streambench_forms import PROGRAMS, chosen, forms
+from riot_ops.bench.streambench_runs import IN_PROCESS, Run, agreed, form_names, in_process, on_spark, packed, proved
 from riot_ops.dataflows.applications import application
 
 __all__ = ["REACH", "Sizes", "between", "performance"]
@@ -105,36 +107,39 @@ def performance(
         Times the lines of each scale.
     """
     sizes = sizes or (QUICK if quick else FULL)
-    order = list(programs)
+    order = chosen(programs, tuple(PROGRAMS))
     random.Random(1).shuffle(order)  # noqa: S311
     made: dict[tuple[str, int], tuple[NumberedLines, float]] = {}
     found: dict[str, Measure] = {}
+    wanted: dict[str, str] = {}
     with folder() as base:
         with spark_session(jvm="full") as spark:
             for stream in dict.fromkeys(map(_stream, order)):
-                chosen = [name for name in order if _stream(name) == stream]
+                names = [name for name in order if _stream(name) == stream]
                 for number, times in enumerate(sizes.scales):
                     made[stream, times] = data, serving = yield from _prepared(base, stream, times, scale, sizes)
-                    for name in chosen:
+                    for name in names:
                         if not number:
-                            agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
+                            wanted[name] = agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
                         for form in (one for one in form_names(name) if one not in sizes.without):
                             for one in _of_form(spark, name, form, data, f"{times}x", serving, sizes):
                                 yield one
                                 found[one.measure] = one
                 lines = sizes.large * scale
                 large = write_numbered(stream, base / f"{stream}-large", 1, _even(min(lines, sizes.written)))
-                for name in chosen:
+                for name in names:
                     yield from _compared(spark, name, large, int(lines) // large.each, sizes)
             for times in sizes.scales:
                 yield from between({name: made[_stream(name), times][0] for name in order}, found, times)
-        chosen = [name for name in order if name in sizes.cluster]
-        if not chosen:
+        names = [name for name in order if name in sizes.cluster]
+        if not names:
             return
         with spark_session(EXECUTORS, jvm="full", settings=CLUSTER) as spark:
             wait_for_executors(spark, EXECUTORS)
-            for name in chosen:
-                packed(spark, name, made[_stream(name), sizes.scales[0]][0].first(1), sizes.limit_s)
+            for name in names:
+                first = made[_stream(name), sizes.scales[0]][0]
+                proved(spark, name, "packed", first.first(sizes.proved), wanted[name])
+                packed(spark, name, first.first(1), sizes.limit_s)
                 for times in sizes.scales:
                     data, serving = made[_stream(name), times]
                     yield from _of_form(spark, name, "packed", data, f"{times}x", serving, sizes, "-cluster")
@@ -204,9 +209,12 @@ def _of_form(
     yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, **several(run.rates))
     if run.latency_s:
         spent = tuple(1e3 * s for s in run.latency_s)
-        text = "mean time from fetching a record to the end of its "
-        text += "batch" if form in IN_PROCESS else "micro-batch"
-        yield Measure(f"{at}/latency", median(spent), "ms", f"{text}, {how}{marks}", **several(spent))
+        over, end = ("runs", "batch") if form in IN_PROCESS else ("micro-batches", "micro-batch")
+        text = f"over {over} of the mean time from fetching a record to the end of its {end}, {how}{marks}"
+        yield Measure(f"{at}/latency", median(spent), "ms", f"median {text}", **several(spent))
+        for share in () if form in IN_PROCESS else (95, 99):  # micro-batches are equal in size
+            highest = float(np.percentile(spent, share))
+            yield Measure(f"{at}/latency-p{share}", highest, "ms", f"{share}th percentile {text}")
     if run.line_us > 0:  # what ends between two ticks of the system's clock is 0
         text = f"processor time of all processes, {run.cost}"
         yield Measure(f"{at}/processor", run.line_us, "µs/record", f"{text}; {how}{marks}")

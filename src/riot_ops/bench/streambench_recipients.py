@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import write_numbered
-from riot_ops.bench.streambench_forms import PROGRAMS
+from riot_ops.bench.streambench_forms import PROGRAMS, chosen
 from riot_ops.bench.streambench_runs import Run, agreed, packed, proved
 from riot_ops.dataflows.applications import application
 from riot_ops.runtime.parallel import available
@@ -51,7 +51,7 @@ def recipients(
     crowded = f", on {cores} cores" if cores < NODES else ""
     with folder() as base, spark_session(NODES, jvm="full") as spark:
         made = {}
-        for name in [name for name in sizes.programs if name in programs] or programs:
+        for name in chosen(programs, sizes.programs):
             stream = application(name).inputs["lines"]
             if stream not in made:
                 made[stream] = write_numbered(stream, base / stream, sizes.batches + 1, batch)
@@ -69,11 +69,11 @@ def recipients(
                 at = f"streambench/recipients/{name}/{tasks}of{NODES}"
                 marks = "; saturated" if run.saturated else ""
                 how = f"packed, {NODES} partitions{crowded}; micro-batches of {batch:,} records{marks}"
-                yield Measure(f"{at}/throughput", run.rate, "records/s", how, values=run.rates)
+                yield Measure(f"{at}/throughput", run.rate, "records/s", how, sample=run.rates)
                 spent = tuple(1e3 * s for s in run.latency_s)
-                yield Measure(f"{at}/latency", median(spent), "ms", how, values=spent)
+                yield Measure(f"{at}/latency", median(spent), "ms", how, sample=spent)
             for label, less, more in (("half", 1, NODES // 2), ("all", NODES // 2, NODES)):
                 gains = tuple(a / b for a, b in zip(runs[more].rates, runs[less].rates, strict=False))
                 how = f"read by {more} tasks against {less}{crowded}, micro-batch by micro-batch"
                 at = f"streambench/recipients/{name}/gain-{label}"
-                yield Measure(at, median(gains), "ratio", how, published=GAINS[label], values=gains)
+                yield Measure(at, median(gains), "ratio", how, published=GAINS[label], sample=gains)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -94,7 +95,10 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Lines per second, the median."""
+        """Lines per second, the median of :attr:`rates`, and not all lines by the whole time.
+
+        What passes between two micro-batches, as while a trigger is waited for, is in ``span_s`` alone.
+        """
         return median(self.rates)
 
 
@@ -264,12 +268,8 @@ def proved(
 
     The options are those of ``start`` for the packed form, ``store`` is that of state for the others.
     """
-    if form == "packed":
-        rows = _packed(spark, name, data, **options)
-    else:
-        given = forms(name)[form]
-        with folder() as base, _provider(spark, store or ("" if given.python else IN_MEMORY)):
-            rows = settled(name, collected(given.build(data.frame(spark, base)), given, base / "checkpoint"))
+    packs = form == "packed"
+    rows = _packed(spark, name, data, **options) if packs else _on_spark(spark, name, form, data, store)
     if (found := digest(rows)) != wanted:
         raise RiotError(f"the {form} form of {name} comes to {found} in place of {wanted}: no figure of it is told")
 
@@ -286,15 +286,18 @@ def _results(
     if spark is None:
         return
     yield "packed", lambda: _packed(spark, name, data)
-    for form, given in forms(name).items():
-        with folder() as base:
-            frame = given.build(data.frame(spark, base, streaming=streaming))
-            yield (
-                form,
-                lambda frame=frame, given=given, base=base: settled(  # type: ignore[misc]
-                    name, collected(frame, given, base / "checkpoint")
-                ),
-            )
+    for form in forms(name):
+        yield form, partial(_on_spark, spark, name, form, data, streaming=streaming)
+
+
+def _on_spark(
+    spark: Any, name: str, form: str, data: NumberedLines, store: str | None = None, *, streaming: bool = True
+) -> list[Row]:
+    """With the same store of state as :func:`on_spark`."""
+    given = forms(name)[form]
+    with folder() as base, _provider(spark, store or ("" if given.python else IN_MEMORY)):
+        frame = given.build(data.frame(spark, base, streaming=streaming))
+        return settled(name, collected(frame, given, base / "checkpoint"))
 
 
 def _packed(spark: Any, name: str, data: NumberedLines, **options: Any) -> list[Row]:

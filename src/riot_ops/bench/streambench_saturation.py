@@ -11,6 +11,7 @@ from riot_ops.bench.measure import Measure
 from riot_ops.bench.peak import Peak, highest
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.streambench_data import PARTS, NumberedLines, write_numbered
+from riot_ops.bench.streambench_forms import chosen
 from riot_ops.bench.streambench_runs import Run, agreed, flow_of, on_spark, packed, proved
 from riot_ops.bench.trial import Feed, runner
 from riot_ops.core.errors import RiotError
@@ -74,9 +75,9 @@ def saturation(
         Times the lines of the first volume and of the last.
     """
     sizes = sizes or (QUICK if quick else FULL)
-    chosen = [name for name in sizes.programs if name in programs] or list(programs)
+    names = chosen(programs, sizes.programs)
     with folder() as base, spark_session(jvm="full") as spark:
-        for name in chosen:
+        for name in names:
             stream = application(name).inputs["lines"]
             each = max(1, int(sizes.lines * scale)) // PARTS
             data = write_numbered(stream, base / name, 1, PARTS * each)
@@ -87,7 +88,7 @@ def saturation(
     if not sizes.paced:
         return
     with runner("spark", quick) as paced:
-        for name in chosen:
+        for name in names:
             yield _rate(paced, name)
 
 
@@ -128,8 +129,10 @@ def _volume(spark: Any, name: str, form: str, data: NumberedLines, sizes: Sizes,
         return Measure(f"streambench/saturation/{name}/{form}/volume", 0, "records", f"{how}; too many: {tried}")
     taken = data.lines(int(found.rate)).total
     how += f": {took[taken]:.1f} s"
-    marks = "" if saturated and found.closed else "; at least: no more were tried"
-    return Measure(f"streambench/saturation/{name}/{form}/volume", taken, "records", how + marks)
+    known = saturated and found.closed
+    marks = "" if known else "; at least: no more were tried"
+    at = f"streambench/saturation/{name}/{form}/volume"
+    return Measure(at, taken, "records", how + marks, lower_bound=not known)
 
 
 def _at_once(spark: Any, name: str, form: str, data: NumberedLines, limit_s: float) -> Run:
@@ -145,4 +148,5 @@ def _rate(paced: Any, name: str) -> Measure:
     found = highest(lambda rate: paced.keeps_up(feed, rate), 0.8 * taken, precision=PRECISION, limit_s=paced.search_s)
     marks = "" if found.closed else "; to the nearest that was tried in the time"
     how = f"packed, {paced.where}, {len(found.tried)} trials of {paced.trial_s:g} s{marks}"
-    return Measure(f"streambench/saturation/{name}/packed/rate", found.rate, "records/s", how)
+    at = f"streambench/saturation/{name}/packed/rate"
+    return Measure(at, found.rate, "records/s", how, lower_bound=not found.closed)

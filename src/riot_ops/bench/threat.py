@@ -13,7 +13,7 @@ from riot_ops import dataflows
 from riot_ops.bench.data import Discard, needs
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, median, one_core, seconds
-from riot_ops.bench.sparks import durations, folder, spark_session
+from riot_ops.bench.sparks import folder, intervals, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
 from riot_ops.bench.threat_cluster import crashed, lost_driver, lost_parts
 from riot_ops.bench.threat_failure import forgotten, killed
@@ -123,7 +123,7 @@ def _in_process(data: NumberedLines, sizes: Sizes, cores: int) -> tuple[float, .
 
 
 def _on_spark(data: NumberedLines, cores: int, trigger: str | None) -> tuple[float, ...]:
-    """Of each micro-batch behind the first; the results of that are those in process."""
+    """From the end of each micro-batch to that of the next; the results of the first are those in process."""
     flow = dataflows.threat()
     with spark_session(cores) as spark:
         query = flow.start(spark, data.first(1).source(), partitions=cores)
@@ -134,7 +134,7 @@ def _on_spark(data: NumberedLines, cores: int, trigger: str | None) -> tuple[flo
         options: dict[str, Any] = {"sinks": Discard(), "max_records": data.batch, "partitions": cores}
         query = flow.start(spark, data.source(cores), trigger=trigger, **options)
         query.wait()
-        spent = durations(query.streaming)[1 : data.total // data.batch]
+        spent = intervals(query.streaming, data.total // data.batch)
     return tuple(60 * data.batch / s for s in spent)
 
 
@@ -144,11 +144,13 @@ def _results(result: Any) -> list[tuple[Any, ...]]:
 
 
 def _by_cores(where: str, rates: Mapping[int, Sequence[float]], data: NumberedLines) -> Iterator[Measure]:
+    """By cores the rates of several runs in process, or of the micro-batches of a run on Spark."""
     for cores, values in rates.items():
         crowded = f", more than the {available()} there are" if cores > available() else ""
         how = f"{data.total:,} messages, {cores} cores{crowded}"
         at = f"threat/throughput/{where}/{cores}"
-        yield Measure(at, median(values), "messages/min", how, values=tuple(values))
+        several: dict[str, Any] = {"values" if where == "local" else "sample": tuple(values)}
+        yield Measure(at, median(values), "messages/min", how, **several)
         if cores > 1:
             gain = median(values) / median(rates[1])
             yield Measure(f"threat/speedup/{where}/{cores}", gain, "ratio", f"{how}, against one")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from riot_ops import dataflows
 from riot_ops.bench.data import Discard
-from riot_ops.bench.jobs import job, kill
+from riot_ops.bench.jobs import finish, job, kill
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.recovery import Analysed, commits_of, lost_and_doubled_of
 from riot_ops.bench.sparks import folder
@@ -18,10 +18,12 @@ from riot_ops.core.errors import RiotError
 
 __all__ = ["FULL", "QUICK", "Sizes", "figures", "forgotten", "killed", "killed_job"]
 
-#: What the paper lost, in %: on Spark, Flink and Storm.
+#: What the paper lost with a worker, in %: on Spark, Flink and Storm.
 LOST = {"spark": 0.0, "flink": 12.8, "storm": 22.2}
 #: The rate before is that of so many seconds before the failure.
 BEFORE_S = 5.0
+#: Messages must begin to come within so many seconds.
+START_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Sizes:
     spark_peak: int
 
 
-FULL = Sizes(120.0, 50.0, 2.0, 4_000_000, 400_000)
+FULL = Sizes(120.0, 50.0, 1.0, 4_000_000, 400_000)
 QUICK = Sizes(32.0, 8.0, 1.0, 500_000, 60_000)
 
 
@@ -70,17 +72,18 @@ def killed_job(base: Path, mode: str, rate: float, sizes: Sizes) -> Iterator[Mea
     opened, messages = base / OPENED, int(rate * sizes.seconds)
     words = ("riot_ops.bench.threat_job", str(base), mode, repr(rate), str(messages))
     with job(*words) as process:
+        until = time.monotonic() + START_S
         while not opened.exists() or time.time() < opened.stat().st_mtime + sizes.failed:
             if process.poll() is not None:
                 raise RiotError(f"threat detection ended with {process.returncode} before it was to be killed")
+            if time.monotonic() > until and not opened.exists():
+                raise RiotError(f"threat detection did not begin within {START_S:g} s")
             time.sleep(0.02)
         failed = time.time()
         kill(process)
         noticed = time.time()
     with job(*words) as process:
-        code = process.wait(sizes.seconds + 120.0)
-        if code:
-            raise RiotError(f"threat detection, started again, ended with {code}")
+        finish(process, "threat detection, started again,", sizes.seconds + START_S)
     begun = opened.stat().st_mtime
     found = sorted(path / "threats" for path in base.iterdir() if path.name.startswith("out"))
     run = Analysed.of([one for path in found for one in commits_of(path)], begun)
@@ -110,7 +113,7 @@ def figures(
     before, at = run.rate(max(begun, failed - BEFORE_S), failed), f"threat/failure/{where}"
     loss = 100 * lost / messages
     yield Measure(f"{at}/lost", lost, "messages", how, 0, at_most=True)
-    yield Measure(f"{at}/loss", loss, "%", how, published=LOST["spark"] if where.startswith("spark") else None)
+    yield Measure(f"{at}/loss", loss, "%", how, published=LOST["spark"] if where == "spark" else None)
     yield Measure(f"{at}/doubled", doubled, "messages", how, 0, at_most=True)
     yield Measure(f"{at}/detection", noticed - failed, "s", "from the failure until it is noticed")
     yield Measure(f"{at}/dip", run.dip(failed, before), "share", "lowest rate of a second by that before")
