@@ -186,8 +186,8 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
     monkeypatch.setattr(
         reuse_spark,
         "measures",
-        lambda name, few, traces, quick, opened: (
-            asked.extend((f"{name}/{walk}", [*few], len(actions), quick) for walk, actions in traces.items())
+        lambda name, flows, traces, quick, opened, at_once: (
+            asked.extend((f"{name}/{walk}", [*flows][:at_once], actions, quick) for walk, actions in traces.items())
             or iter(())
         ),
     )
@@ -195,20 +195,26 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
         list(reuse.measures(trace=("seq",), backend="spark", **options))
     names = [flow.name for flow in riot21()]
     assert [few for _, few, _, _ in asked] == [names[:2], names[:9], names[:9], names[:2]]
-    assert [(n, quick) for _, _, n, quick in asked] == [(4, False), (18, False), (18, True), (4, True)]
+    assert [(len(a), quick) for _, _, a, quick in asked] == [(4, False), (18, False), (18, True), (4, True)]
     assert {name for name, *_ in asked} == {"reuse/riot/seq"}
     asked.clear()
     for quick in (False, True):
         list(reuse.measures(trace=("rw1",), backend="spark", quick=quick))
-    full, quick = (n for _, _, n, _ in asked)
-    assert 16 <= full < 16 + 2 * 9 and 10 <= quick < full, "and all go in the end"
+    full, quick = (actions for _, _, actions, _ in asked)
+    assert 16 < len(full) < 16 + 2 * 9 and 10 < len(quick) < len(full), "and all go in the end"
+    there = set()
+    most = 0
+    for action in full:
+        (there.add if action.op == "submit" else there.remove)(action.name)
+        most = max(most, len(there))
+    assert most == 9 and len({action.name for action in full}) > 9
 
 
 def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
     asked = []
 
-    def measured(name, few, traces, quick, opened):
-        asked.append((name, len(few), [*traces], quick))
+    def measured(name, flows, traces, quick, opened, at_once):
+        asked.append((name, at_once, [*traces], quick))
         yield Measure(f"{name}/seq/cores/together-defragmented/3", 0.5, "cores", "")
 
     def counted(what):

@@ -13,6 +13,7 @@ from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure, one_core
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
+from riot_ops.reuse.traces import Action
 from riot_ops.reuse.workloads import TERMS, opmw_like, pi_series, riot21
 
 __all__ = ["EXPERIMENTS", "measures"]
@@ -61,7 +62,7 @@ def measures(
         and together.
     at_once : int, default 9
         Of "spark": as many as two cores carry where each is a query of its own. The first seven of "riot" are over one
-        stream, and share as much as all do.
+        stream, and share as much as all do. Walks are over as many as leave no more than that at once.
     steps : bool, default False
         Whether to tell how it goes through each trace as well: what the paper's figures show.
     """
@@ -110,9 +111,17 @@ def _spark(
     name: str, flows: dict[str, Dataflow], trace: Sequence[str], quick: bool, at_once: int = AT_ONCE
 ) -> Iterator[Measure]:
     """Some of the dataflows as queries, each by itself and together."""
-    few = dict(list(flows.items())[:at_once])
-    traces = {walk: reuse_local.trace_of(walk, few, WALK_ON_SPARK[quick]) for walk in trace}
-    return reuse_spark.measures(name, few, traces, quick, reuse_local.source)
+    traces = {walk: _at_most(walk, flows, at_once, WALK_ON_SPARK[quick]) for walk in trace}
+    return reuse_spark.measures(name, flows, traces, quick, reuse_local.source, at_once)
+
+
+def _at_most(walk: str, flows: dict[str, Dataflow], at_once: int, steps: int) -> Sequence[Action]:
+    """The trace of as many of the dataflows, in their order, as leave no more than so many at once."""
+    for n in range(len(flows), 1, -1):
+        actions = reuse_local.trace_of(walk, dict(list(flows.items())[:n]), steps)
+        if max(reuse_spark.alive(actions)) <= at_once:
+            return actions
+    return reuse_local.trace_of(walk, dict(list(flows.items())[:1]), steps)
 
 
 def _tenth(row: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from riot_ops.reuse.identity import signatures
 from riot_ops.reuse.traces import Action, replay
 from riot_ops.streams.pace import Paced
 
-__all__ = ["measures"]
+__all__ = ["alive", "measures"]
 
 #: Messages per second of each source.
 RATE = 10.0
@@ -113,6 +113,7 @@ def measures(
     traces: Mapping[str, Sequence[Action]],
     quick: bool,
     opened: Callable[..., Source],
+    at_once: int | None = None,
 ) -> Iterator[Measure]:
     """Both sides of some traces, one after the other, in one session.
 
@@ -126,16 +127,19 @@ def measures(
     quick : bool
     opened : function
         ``opened(stream, messages=None)`` is a source.
+    at_once : int, optional
+        How many of the dataflows run before that, to load and compile all code; by default all.
     """
+    few = dict([*flows.items()][:at_once])
 
     def paced(stream: str) -> Source:
         return Paced(opened(stream), rate=RATE)
 
     with folder() as place, spark_session(2) as spark:
-        yield equal(f"{name}/outputs-equal", spark, place, flows, opened)  # which loads all code
+        yield equal(f"{name}/outputs-equal", spark, place, few, opened)  # which loads all code
         yield boundary(f"{name}/boundary-latency-ms", spark, place, quick, opened)
         with closing(Apart(spark, place / "warm", paced, TRIGGER[quick])) as side:
-            for flow in flows.values():
+            for flow in few.values():
                 side.submit(flow, Stay(flow).sink())
             let_run(side, WARM[quick])
         for trace, actions in traces.items():
@@ -163,7 +167,7 @@ def _both(
         with closing(Together(spark, place / f"together{form}", paced, trigger, max_queries=most)) as shared:
             together = course(shared, flows, actions, between)
             stats = shared.manager.stats()
-        yield from _compared(name, form, words, apart, together, max(_alive(actions)), steps.total)
+        yield from _compared(name, form, words, apart, together, max(alive(actions)), steps.total)
         silent = "by how much longer than usual a sink is silent around an action"
         longest, reach = together.stays.longest(together.during), 5000 if form else 0
         yield Measure(f"{name}/disruption-ms{form}", longest, "ms", silent, reach, at_most=True)
@@ -212,7 +216,7 @@ def _compared(
                 yield Measure(f"{name}/cores/{side}/{at + 1}", cores, "cores", "after so many actions")
 
 
-def _alive(actions: Sequence[Action]) -> Iterator[int]:
+def alive(actions: Sequence[Action]) -> Iterator[int]:
     """How many dataflows there are after each action."""
     n = 0
     for action in actions:
