@@ -347,6 +347,45 @@ def test_queries_that_read_each_other_become_smaller_together(opened, tmp_path):
     manager.submit(averages("dan", "device"), source, ro.MemorySink())
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_query_stays_as_long_as_another_has_its_topic(opened, tmp_path, whole):
+    manager, one, go = opened()
+    other = Gated(ro.MemorySource([{"value": float(i)} for i in range(50)]), tmp_path / "gate")
+    ends = {"in": one, "other": other}
+    sinks = {name: ro.MemorySink() for name in ("ada", "bob", "cyd", "dan")}
+
+    def submit(name, *steps):
+        flow = ro.Dataflow(name, merging="arrival")
+        streams = []
+        for read, n in zip(ends, steps, strict=True):
+            stream = flow.source(read, schema={"value": "double"})
+            for place, high in enumerate((300, 200)[:n]):
+                stream = stream.to(t.RangeFilter(bounds={"value": (0, high)}, by=None), id=f"{read}{place}")
+            streams.append(stream)
+        manager.submit(flow.sink("out", *streams), ends, sinks[name])
+
+    submit("cyd", 0, 1)
+    submit("ada", 1, 0)
+    submit("bob", 2, 2)
+    submit("dan", 0, 2)
+    fragments = manager.backend._fragments
+    assert {*fragments["f2"].spec.topics} == {"f0", "f1"}
+    manager.remove("ada")
+    manager.remove("bob")
+    assert {*fragments} == {"f0", "f1", "f2"}
+    assert not manager.stats()["failed"]
+    if whole:
+        manager.defragment()
+        assert len(fragments) == 1
+    go()
+    assert manager.backend.wait(10)
+    for name, stream in (("cyd", "other0"), ("dan", "other1")):
+        assert sorted(values(sinks[name], stream)) == [float(i) for i in range(50)]
+    for name in ("dan", "cyd"):
+        manager.remove(name)
+    assert not fragments
+
+
 def test_what_one_dataflow_wants_of_two_queries_becomes_one_with_both(opened, tmp_path):
     manager, one, go = opened(max_queries=2)
     other = Gated(ro.MemorySource([{"value": -1.0 - i} for i in range(50)]), tmp_path / "gate")
@@ -359,7 +398,7 @@ def test_what_one_dataflow_wants_of_two_queries_becomes_one_with_both(opened, tm
 
     ends = {"in": (one, (0, 300)), "other": (other, (-300, 0))}
     for name, reads in (("ada", ["in"]), ("bob", ["other"]), ("dan", ["in", "other"])):
-        flow = ro.Dataflow(name)
+        flow = ro.Dataflow(name, merging="arrival")
         flow.sink("out", *(filtered(flow, read, ends[read][1]) for read in reads))
         manager.submit(flow, {read: ends[read][0] for read in reads}, sinks[name])
     flow = ro.Dataflow("cyd")

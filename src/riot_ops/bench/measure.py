@@ -126,16 +126,21 @@ class Measure:
         >>> lost = Measure.of_runs([Measure("x", v, "messages", reach=0, at_most=True) for v in (0.0, 812.0, 0.0)])
         >>> lost.value, lost.met
         (812.0, False)
+        >>> Measure.of_runs([Measure("x", v, "s", reach=20, at_most=True) for v in (0.2, math.nan, math.inf)]).met
+        False
         """
         values = tuple(v for run in runs for v in run.runs)
-        known = [v for v in values if math.isfinite(v)]
+        # what did not come about is as far from what is asked as can be
+        never = math.inf if runs[-1].at_most else -math.inf
+        known = [v if math.isfinite(v) else never for v in values if runs[-1].reach is not None or math.isfinite(v)]
         load = tuple(pair for run in runs for pair in run.load)
         one: Callable[[list[float]], float] = median
         if runs[-1].strict:
             one = max if runs[-1].at_most else min
+        value = one(known) if known else math.nan
         return replace(
             runs[-1],
-            value=one(known) if known else math.nan,
+            value=value if math.isfinite(value) else math.nan,
             values=values if len(values) > 1 else (),
             load=load,
             sample=runs[-1].sample if len(values) == 1 else (),

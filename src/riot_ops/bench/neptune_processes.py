@@ -61,6 +61,9 @@ def stage(kind: str, buffering: Buffering, *arguments: Any) -> Iterator[subproce
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
         yield process
+    except BaseException:
+        process.kill()  # it may wait for a word that does not come
+        raise
     finally:
         with suppress(subprocess.TimeoutExpired):
             process.wait(ENDING_SECONDS)

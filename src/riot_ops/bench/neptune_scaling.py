@@ -172,7 +172,10 @@ def _told(processes: Sequence[subprocess.Popen[str]]) -> list[Any]:
     """What all tell at their end; an error where one was ended before it, or by a failure."""
     lines = [_line(process.stdout) for process in processes]
     for line, process in zip(lines, processes, strict=True):
-        code = process.wait(ENDING_SECONDS)
+        try:
+            code = process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RiotError(f"a job in a process of its own did not end within {ENDING_SECONDS} s") from None
         if code or not line:
             raise RiotError(f"a job in a process of its own did not end as it should: its exit code is {code}")
     return [json.loads(line) for line in lines]

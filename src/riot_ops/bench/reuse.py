@@ -53,8 +53,8 @@ def measures(
     workload : sequence of str, default ("riot",)
         ``riot``: 21 dataflows of RIoTBench's tasks; ``opmw``: 35 synthetic ones, a millisecond per record and task.
     backend : "local", "null" or "spark", default "local"
-        ``null`` counts steps alone. ``spark`` runs the first ``at_once`` dataflows of a workload as queries, each by
-        itself and together; walks have fewer actions there, so that a trace takes less than half an hour.
+        ``null`` counts steps alone. ``spark`` runs ``at_once`` dataflows of a workload as queries, each by itself and
+        together; walks have fewer actions there, so that a trace takes less than half an hour.
     many : int, optional
         In place of the others: so many dataflows over one stream, in process or on Spark.
     carried : bool, default False
@@ -225,9 +225,9 @@ EXPERIMENTS = (
         "Dataflows that share their steps, on Spark",
         _spark_experiment,
         "Dataflows come and go, on one side each as a query, on the other managed: as they come, and with queries "
-        f"that hang together made one. {AT_ONCE} at once ({reuse_carried.AT_ONCE} in the quick form), as many as two "
-        "cores carry where each is a query. CPU time is that of driver, JVM and workers. Then, in the full form, what "
-        "two cores carry at 100 messages per second each. The paper's dataflows take 36 to 51 % less CPU time "
+        f"that hang together made one. At most {AT_ONCE} at once ({reuse_carried.AT_ONCE} in the quick form), which "
+        "two cores carry where each is a query. CPU time is that of driver, JVM and workers. Then, in the full form, "
+        "what two cores carry at 100 messages per second each. The paper's dataflows take 36 to 51 % less CPU time "
         "together.",
         tuple(
             Figure(

@@ -128,7 +128,7 @@ def measures(
     opened : function
         ``opened(stream, messages=None)`` is a source.
     at_once : int, optional
-        How many of the dataflows run before that, to load and compile all code; by default all.
+        How many of the dataflows run at once before that, to load and compile all code; by default all.
     """
     few = dict([*flows.items()][:at_once])
 
@@ -138,10 +138,12 @@ def measures(
     with folder() as place, spark_session(2) as spark:
         yield equal(f"{name}/outputs-equal", spark, place, few, opened)  # which loads all code
         yield boundary(f"{name}/boundary-latency-ms", spark, place, quick, opened)
-        with closing(Apart(spark, place / "warm", paced, TRIGGER[quick])) as side:
-            for flow in few.values():
-                side.submit(flow, Stay(flow).sink())
-            let_run(side, WARM[quick])
+        coming = list(dict.fromkeys(action.name for actions in traces.values() for action in actions))
+        for at in range(0, len(coming), len(few)):
+            with closing(Apart(spark, place / f"warm-{at}", paced, TRIGGER[quick])) as side:
+                for name_of in coming[at : at + len(few)]:
+                    side.submit(flows[name_of], Stay(flows[name_of]).sink())
+                let_run(side, WARM[quick])
         for trace, actions in traces.items():
             found = _both(f"{name}/{trace}", spark, place / trace, flows, actions, quick, paced)
             stays = yield from found

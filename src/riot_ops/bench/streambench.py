@@ -9,7 +9,7 @@ from functools import partial
 from riot_ops.bench.data import needs
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.measure import Measure
-from riot_ops.bench.streambench_durability import durability
+from riot_ops.bench.streambench_durability import FULL, check_rates, durability
 from riot_ops.bench.streambench_faults import faults
 from riot_ops.bench.streambench_forms import PROGRAMS
 from riot_ops.bench.streambench_knobs import knobs
@@ -76,6 +76,8 @@ def measures(
         for number in numbers:
             if not 0 < number < float("inf"):
                 raise ConfigError(f"--{name} must be a finite number > 0, got {number}")
+    if suite in (None, "durability") and (not program or "wordcount" in program):
+        check_rates(rate or FULL.rates, scale)
     own = {"rate": rate, "seconds": seconds}
     for name, run in SUITES.items() if suite is None else [(suite, SUITES[suite])]:
         for one in run(quick, program or tuple(PROGRAMS), scale, **(own if name == "durability" else {})):

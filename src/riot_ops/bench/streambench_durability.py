@@ -25,7 +25,7 @@ from riot_ops.kernels.arrow import int_column
 from riot_ops.measure.processes import ProcessTree
 from riot_ops.streams.pace import Paced
 
-__all__ = ["Marked", "Seen", "Sizes", "durability"]
+__all__ = ["Marked", "Seen", "Sizes", "check_rates", "durability"]
 
 #: A mark begins with this, behind which are its number and when it was due (µs since the epoch).
 MARK = "mark!"
@@ -139,10 +139,7 @@ def durability(
     sizes = Sizes(tuple(rate) or sizes.rates, sizes.seconds if seconds is None else seconds)
     if "wordcount" not in programs:
         return
-    for each in sizes.rates:
-        if each * scale * SLOT_S < 60:
-            least = f"{60 / SLOT_S:g} records per minute, one for each mark"
-            raise ConfigError(f"--rate times --scale must be at least {least}, got {plain(each * scale)}")
+    check_rates(sizes.rates, scale)
     with spark_session(2) as spark, ExitStack() as stack, ProcessTree(every_s=1.0) as tree:
         running = {each: _start(spark, each * scale, sizes.seconds) for each in sizes.rates}
         for query, _ in running.values():
@@ -159,6 +156,14 @@ def durability(
         grown = slope(usage.times.tolist(), usage.memory.tolist())
         how = f"memory of all processes, both queries, {np.mean(usage.memory) / 2**20:,.0f} MiB in the mean"
         yield Measure("streambench/durability/memory-slope", grown, "%/min", how, LEAK, at_most=True)
+
+
+def check_rates(rates: Sequence[float] = FULL.rates, scale: float = 1.0) -> None:
+    """Raise where a rate has no record for some mark."""
+    for each in rates:
+        if each * scale * SLOT_S < 60:
+            least = f"{60 / SLOT_S:g} records per minute, one for each mark"
+            raise ConfigError(f"--rate times --scale must be at least {least}, got {plain(each * scale)}")
 
 
 def plain(number: float) -> str:

@@ -27,10 +27,11 @@ def held_back() -> Iterator[Callable[[], None]]:
         asked.set()
 
     def check() -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
+        if asked.is_set() and callable(usual):
+            asked.clear()
+            usual(signal.SIGINT, None)  # Python's own raises KeyboardInterrupt
 
-    if usual is None or threading.current_thread() is not threading.main_thread():
+    if not callable(usual) or threading.current_thread() is not threading.main_thread():
         yield check  # Python hands no signals to other threads
         return
     signal.signal(signal.SIGINT, hold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from riot_ops.core.source import Offset, Source, WrappedSource
 
@@ -25,6 +26,7 @@ class Aside(WrappedSource):
         self._found: Offset | None = None
         self._error: BaseException | None = None
         self._looking = self._closed = False
+        self._quick, self._grace = True, GRACE_SECONDS
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         if self._thread is None:
@@ -33,23 +35,26 @@ class Aside(WrappedSource):
                 target=self._look, args=(start, limit), daemon=True, name="riot_ops-reuse-source"
             )
             self._thread.start()
-            self._thread.join(GRACE_SECONDS)
+            self._thread.join(self._grace)
         if self._thread.is_alive():
+            self._grace = 0.0  # until it is quick again: others have waited for it once
             return start
-        self._thread = None
+        self._thread, self._grace = None, GRACE_SECONDS if self._quick else 0.0
         if self._error is not None:
             raise self._error
         assert self._found is not None
         return self._found
 
     def _look(self, start: Offset, limit: int | None) -> None:
+        begun = time.monotonic()
         try:
             self._found = self.source.latest(start, limit)
         except BaseException as error:  # raised again where it is asked for
             self._error = error
+        self._quick = time.monotonic() - begun < GRACE_SECONDS
         with self._lock:
-            self._looking = False
-        if self._closed:
+            self._looking, closed = False, self._closed
+        if closed:
             self.source.close()
 
     def finished(self, offset: Offset) -> bool:

@@ -8,6 +8,7 @@ is written: whoever goes on begins further back, and nothing is lost.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from riot_ops.runtime.claim import Claim
 __all__ = ["FORMAT", "Keeping", "Moment"]
 
 FORMAT = "riot_ops.reuse.local/1"
+POLL_SECONDS = 0.005
 
 
 class ReadingKept(msgspec.Struct):
@@ -127,13 +129,15 @@ class Keeping:
         state: dict[str, bytes],
         marks: Mapping[str, Mark | None],
         then: Callable[[], None],
+        wait_s: float,
     ) -> bool:
-        """Keep a moment as soon as all marks are there, and then call ``then``; whether that is so by now.
+        """Keep a moment as soon as all marks are there, and then call ``then``; whether that is so in so many seconds.
 
-        Nothing is to be kept where one before is still to be, or a mark is missing.
+        Nothing of it will be kept where one before is still to be by then, or a mark is missing.
         """
+        until = time.monotonic() + wait_s
         there = {name: mark for name, mark in marks.items() if mark is not None}
-        if not self.settle() or len(there) < len(marks):
+        if not self._settled(until) or len(there) < len(marks):
             return False
         offsets = {}
         for name, one in readings.items():
@@ -143,7 +147,12 @@ class Keeping:
             readers = {member: sorted(steps) for member, steps in one.readers.items()}
             moment.readings[name] = ReadingKept(readers, dict(one.next), one.rows)
         self._pending = Saved(self._saved.epoch + 1, False, offsets, {}, state), moment, there, then
-        return self.settle()
+        return self._settled(until)
+
+    def _settled(self, until: float) -> bool:
+        while not (found := self.settle()) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+        return found
 
     def settle(self) -> bool:
         """Write what is to be written, if all sinks have got there; whether nothing is left to be."""

@@ -223,7 +223,7 @@ class LocalBackend(Turning):
     def _rest(self, rest: Rest) -> dict[str, int] | None:
         """The same; None where what has been done before is not kept, from which whoever goes on lets it rest."""
         with self.between():
-            if not self._commit():
+            if not self._commit(self._outlets.limits.grace_s):  # sinks get there while nothing moves
                 return None
             outlet, resting = self._outlets.of[rest.name], self._engine.resting
             before = outlet.paused, resting
@@ -360,8 +360,8 @@ class LocalBackend(Turning):
             self._spared += taken * (len(self._labels.get(step, ())) - 1)
         self._outlets.settle()
 
-    def _commit(self) -> bool:
-        """End an epoch; whether what has been done until now is kept, where there is a folder for it."""
+    def _commit(self, wait_s: float = 0.0) -> bool:
+        """End an epoch; whether what has been done until now is kept in so many seconds, if there is a folder."""
         self._outlets.commit()
         self._committed = time.monotonic()
         stood = self._readings.stood(kept=self._keeping is not None)
@@ -376,7 +376,7 @@ class LocalBackend(Turning):
         )
         state = {step: self._snapshots[step] for step in self._engine.states}
         marks = {name: outlet.mark() for name, outlet in self._outlets.of.items()}
-        return self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood))
+        return self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood), wait_s)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -396,5 +396,4 @@ class LocalBackend(Turning):
             ending.callback(self._keeping.close)
             ending.callback(self._outlets.halt)
             if self._broken is None:
-                self._commit()
-                self.waited(self._keeping.settle, self._outlets.limits.patience_s)
+                self._commit(self._outlets.limits.patience_s)

@@ -6,7 +6,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from riot_ops.reuse.missing import Rebind
 from riot_ops.reuse.past import past
 from riot_ops.reuse.picture import running_graph
 from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_short, in_words
-from riot_ops.reuse.request import Request, checked
+from riot_ops.reuse.request import Checked, Request, checked
 from riot_ops.reuse.saving import Savings
 from riot_ops.reuse.shared import Removal, Shared
 from riot_ops.reuse.state import as_before, dataflows_of, state_of
@@ -180,8 +180,11 @@ class ReuseManager:
         """
         requests = [*requests]
         moves = self.policy == "always" and not any(getattr(one, "flag_warm", False) for one in requests)
-        with self._lock, nullcontext() if moves else self.backend.between():
-            coming = self._planned(requests)
+        with self._lock, ExitStack() as still:
+            asked = checked(requests, self._flows, self.backend.reads)  # which may take long
+            if not moves:
+                still.enter_context(self.backend.between())
+            coming = self._planned(requests, asked)
             if not coming:
                 return []
             kept = self._journal.log is not None
@@ -255,7 +258,8 @@ class ReuseManager:
             name = getattr(flow, "name", None)
             while name in self._flows:
                 name += "'"
-            [(addition, _)] = self._planned([Request(flow, sources, sinks, name=name, fold=fold, flag_warm=flag_warm)])
+            asked = [Request(flow, sources, sinks, name=name, fold=fold, flag_warm=flag_warm)]
+            [(addition, _)] = self._planned(asked, checked(asked, self._flows, self.backend.reads))
             return explained(addition, self._shared)
 
     # -- looking -----------------------------------------------------------------------------------
@@ -378,10 +382,8 @@ class ReuseManager:
         if name not in self._flows:
             raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._flows)}")
 
-    def _planned(self, requests: Iterable[Request]) -> list[Coming]:
-        """All checks, and what would change."""
-        requests = [*requests]
-        found = checked(requests, self._flows, self.backend.reads)
+    def _planned(self, requests: Sequence[Request], found: Checked) -> list[Coming]:
+        """All further checks, and what would change."""
         additions = self._shared.additions({name: pieces for name, (_, pieces) in found.items()}, self._allows)
         new = {step.id for one in additions for step in one.new}
         for request, one in zip(requests, additions, strict=True):

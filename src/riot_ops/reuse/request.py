@@ -14,7 +14,7 @@ from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.submission import CHOICES, Reads, Submission, submitted
 from riot_ops.reuse.warm import flagged
 
-__all__ = ["Request", "checked"]
+__all__ = ["Checked", "Request", "checked"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ class Request:
     flag_warm: bool = False
 
 
-def checked(
-    requests: Iterable[Request], running: Collection[str], reads: Reads
-) -> dict[str, tuple[Submission, Mapping[str, Piece]]]:
+#: By name, what is asked for and its steps.
+Checked = dict[str, tuple[Submission, Mapping[str, Piece]]]
+
+
+def checked(requests: Iterable[Request], running: Collection[str], reads: Reads) -> Checked:
     """By name, what is asked for and its steps; raises what is wrong with it, where dataflows of these names run."""
-    found: dict[str, tuple[Submission, Mapping[str, Piece]]] = {}
+    found: Checked = {}
     for one in requests:
         if not isinstance(one, Request):
             raise ConfigError(f"expected a Request, got {type(one).__name__}")

@@ -16,6 +16,8 @@ __all__ = ["Turning"]
 
 #: For how long a thread waits where nothing has come; longer each time that nothing has, up to the second.
 IDLE_SECONDS, LONGEST_IDLE = 0.0005, 0.008
+#: After how long something is tried again.
+LATER_SECONDS = 0.1
 T = TypeVar("T")
 
 
@@ -77,7 +79,7 @@ class Turning(ABC):
         """What something gives when it is neither None nor False any more, or when that takes too long."""
         until = time.monotonic() + patience_s
         while (found := what()) in (None, False) and time.monotonic() < until:
-            time.sleep(LONGEST_IDLE)
+            time.sleep(LATER_SECONDS)
         return found
 
     @property
@@ -87,7 +89,11 @@ class Turning(ABC):
 
     def run(self) -> None:
         """Turn until all sources have ended, or rest."""
-        while self.turn() or not self.idle():
+        idle = IDLE_SECONDS
+        while (moved := self.turn()) or not self.idle():
+            idle = IDLE_SECONDS if moved else min(2 * idle, LONGEST_IDLE)
+            if not moved:
+                time.sleep(idle)
             self._breathe()
 
     def start(self) -> None:

@@ -184,6 +184,7 @@ class _Job:
     halfway: set[str] = field(default_factory=set)  # sources of which a part of a range has been processed
     torn: bool = False  # whether some of what a batch came to is written, and not all
     closing: bool = False  # whether an epoch is being ended
+    closed: bool = False  # whether it is, and there is no other yet
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
         keep_freed(self.engine.most if isinstance(self.engine, Pipeline) else 2)
@@ -210,8 +211,8 @@ class _Job:
             self._close_epoch()
             end_sinks(self.flow, self.sinks, self.routes)
         except KeyboardInterrupt:
-            half = self.checkpoint is not None and (self.halfway or self.torn)  # what will be read again
-            if self.closing or half:
+            half = self.halfway or self.torn or self.closing
+            if self.closed or (half and self.checkpoint is not None):  # then it will be read again
                 self.writer.abort()
             else:
                 self._close_epoch()  # what was read has been processed: keep it
@@ -313,10 +314,10 @@ class _Job:
     # -- epochs --------------------------------------------------------------------------------------
 
     def _open_epoch(self) -> None:
-        self.closing = False
         self.writer = Fan(self.routes, self.sinks, self.epoch, 0)
         self.epoch_started = time.time()
         self.epoch_count = 0
+        self.closing = self.closed = False
 
     def _close_epoch(self) -> None:
         self._collect()
@@ -329,6 +330,7 @@ class _Job:
                 sink.sync(self.epoch)
         self.summary.count(message["rows"], message["reasons"], message["steps"])
         self.summary.warn(ended=False)
+        self.closed = True
         self.epoch += 1
         if self.checkpoint is not None:
             self._save()

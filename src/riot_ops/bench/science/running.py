@@ -85,7 +85,8 @@ def run(store: Store, plan: Sequence[Planned], quick: bool, show: Show, patience
             raise
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
-            writer.end(FAILED, reason)
+            with contextlib.suppress(OSError):  # the disk may be full, which is what is raised
+                writer.end(FAILED, reason)
             show.end(one, FAILED, reason)
             raise
         writer.end(state, reason)

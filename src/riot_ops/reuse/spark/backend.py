@@ -59,8 +59,7 @@ class FragmentsBackend:
     ) -> None:
         self.folder = local_path(folder, "folder").absolute()
         self.patience_s, self.max_queries, self.join = patience_s, max_queries, join
-        self._options = options
-        self._fuse = fuse
+        self._options, self._fuse = options, fuse
         self._launch: Callable[[Fragment], Running] = functools.partial(launch, options=options)
         make_folder(self.folder / "fragments")
         make_folder(self.folder / "dataflows")
@@ -136,12 +135,14 @@ class FragmentsBackend:
         """Have queries become fewer, or smaller, where that is wanted and can be had."""
         wanted = [one.wanted.keys() & self._fragments for one in self._recipients.values()]
         failed = {name for name in self._fragments if self._care.failure(name) is not None}
-        for group in {*untidy(self._fragments, wanted, failed, self._where, self.max_queries)} - self._left_alone:
-            try:
+        group = frozenset[str]()
+        try:
+            for group in {*untidy(self._fragments, wanted, failed, self._where, self.max_queries)} - self._left_alone:
                 self.defragment([group])
-            except Exception as error:  # whatever Spark raises: dataflows have come or gone all the same
+        except Exception as error:  # whatever Spark raises: dataflows have come or gone all the same
+            if not isinstance(error, ConnectorError):  # which the next time may not come
                 self._left_alone.add(group)
-                _log.warning("%d queries run, and could not become fewer or smaller: %s", len(self._fragments), error)
+            _log.warning("%d queries run, and could not become fewer or smaller: %s", len(self._fragments), error)
 
     def _launched(
         self, coming: Sequence[Coming], found: Sequence[Made], grown: Mapping[str, Fragment], again: bool
@@ -195,7 +196,8 @@ class FragmentsBackend:
                 del self._recipients[removal.name]
             self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
             for fragment in reversed(list(self._fragments.values())):
-                if not self._where.keys() & fragment.spec.nodes:
+                read = any(fragment.name in one.spec.topics for one in self._fragments.values())
+                if not read and not self._where.keys() & fragment.spec.nodes:
                     self._care.end(self._fragments.pop(fragment.name))
             self._telling.settle()
             self._tidy()
@@ -240,8 +242,7 @@ class FragmentsBackend:
         of = self._carriers.of
         fresh: list[Fragment] = []
         blocking = [one.name for one in concerned if one.submission.on_slow == "block"]
-        going = [c.name for c in {*self._carriers.leaving} if c.on_slow == "block" and names & c.mark.topics.keys()]
-        if late := going or self._carriers.caught_up(blocking, LATE_SECONDS):  # what waits for them comes to no rest
+        if late := self._carriers.going(names, LATE_SECONDS) or self._carriers.caught_up(blocking, LATE_SECONDS):
             raise ConnectorError(f"the sinks of {', '.join(late)} do not keep up, and others wait for them")
         wanted = {stream for _, found in asked(concerned) for stream in found.streams}
         try:
@@ -268,7 +269,7 @@ class FragmentsBackend:
                 one.begin(*stood(one, old))
         except BaseException:
             for one in fresh:
-                self._care.end(one)
+                self._care.end(one, alone=True)
             self._telling.settle()
             raise
         # from here on the new ones count, whatever happens

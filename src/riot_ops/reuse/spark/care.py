@@ -58,10 +58,18 @@ class Care:
             users = self._users(fragment)
             _log.error("the query %s of %s cannot go on: %s", fragment.name, users, fragment.failure)
 
-    def end(self, fragment: Fragment) -> None:
-        """A query that nobody wants goes; what of it cannot be taken away now goes with the next start."""
+    def end(self, fragment: Fragment, alone: bool = False) -> None:
+        """A query that nobody wants goes; what of it cannot be taken away now goes with the next start.
+
+        One that is ``alone`` has not come after all: its topic waits for no reader.
+        """
         topics = (self._fragments[name].topic for name in fragment.spec.topics)
-        ends: list[Callable[[], None]] = [fragment.remove, *(partial(one.leave, fragment.name) for one in topics)]
+        readers = fragment.topic.readers() if alone else ()
+        ends: list[Callable[[], None]] = [
+            *(partial(fragment.topic.leave, reader) for reader in readers),
+            fragment.remove,
+            *(partial(topic.leave, fragment.name) for topic in topics),
+        ]
         for end in ends:
             try:
                 end()

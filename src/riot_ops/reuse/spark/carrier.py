@@ -62,7 +62,11 @@ class Carrier:
         self.file, self.recipients = file, list(recipients)
         self.on_slow = self.recipients[0].submission.on_slow
         write_json(file, state)
-        self.mark = Bookmark(("" if self.on_slow == "block" else APART) + file.stem, topics, state.at)
+        try:
+            self.mark = Bookmark(("" if self.on_slow == "block" else APART) + file.stem, topics, state.at)
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
         self._among = among
         self.apart = thread is not None
         #: Since when a sink that is alone with its thread has taken nothing.
@@ -325,9 +329,6 @@ class Carrier:
 
     def end(self, one: Recipient) -> None:
         """A dataflow has gone: one that carries to it alone brings it what is there, and ends its sinks then."""
-        if one not in self.recipients:  # who could not get a carrier of its own, and gets nothing any more
-            one.delivery.halt()
-            return
         if self.recipients != [one]:
             own = self._own(one, self.mark.at)
             self.recipients.remove(one)

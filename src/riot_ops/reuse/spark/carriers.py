@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from riot_ops.core.errors import RiotError
+from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.recipient import Recipient
 
 __all__ = ["Carriers", "noted_later"]
@@ -36,6 +37,8 @@ class Carrying(Protocol):
     lock: threading.RLock
     ended: threading.Event
     recipients: list[Recipient]
+    on_slow: str
+    mark: Bookmark
 
     def end(self, one: Recipient) -> None:
         """A dataflow has gone: who carries what there still is for it is noted as leaving."""
@@ -87,7 +90,10 @@ class Carriers(Generic[C]):
         """A dataflow has gone: what is there is carried, and its sinks end, in their own time."""
         with self.still(one.name) as carrier:
             try:
-                carrier.end(one)
+                if one in carrier.recipients:
+                    carrier.end(one)
+                else:  # it could not get a carrier of its own, and gets nothing any more
+                    one.delivery.halt()
             except (RiotError, OSError) as error:
                 _log.warning("%s was removed, but not all is in order: %s", one.name, error)
                 if one in carrier.recipients:  # nobody carries to it any more
@@ -121,6 +127,11 @@ class Carriers(Generic[C]):
         """See to sinks that hang."""
         for carrier in self.all() | {*self.leaving}:
             carrier.look()
+
+    def going(self, topics: Set[str], seconds: float) -> list[str]:
+        """Dataflows that have gone, for whose sinks queries with one of these topics wait, and for longer than so."""
+        found = (one for one in {*self.leaving} if one.on_slow == "block" and topics & one.mark.topics.keys())
+        return [one.name for one in found if not one.ended.wait(seconds)]
 
     def caught_up(self, names: Iterable[str], seconds: float) -> list[str]:
         """Wait until some dataflows have what is there, but not for ever; returns those that have not."""

@@ -13,6 +13,7 @@ from riot_ops.graph.plan import Plan
 from riot_ops.reuse.spark.broken import Broken
 from riot_ops.reuse.spark.control import awake, read_json
 from riot_ops.reuse.spark.fragment import Fragment
+from riot_ops.reuse.spark.meeting import upstream
 from riot_ops.reuse.spark.source import EXPORT, OFFSET, Begin
 from riot_ops.reuse.spark.spec import FragmentSpec
 from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_states
@@ -81,7 +82,7 @@ def clusters(
     """Groups of steps that lie in the same fragments, with these; without those of which each is one fragment's all."""
     found: list[tuple[list[frozenset[str]], set[str]]] = []
     for group in groups:
-        own = {name for name, fragment in fragments.items() if group & {*fragment.spec.nodes}}
+        own = upstream((n for n, fragment in fragments.items() if group & {*fragment.spec.nodes}), fragments)
         near = [one for one in found if one[1] & own]
         merged = ([group, *(g for one in near for g in one[0])], own.union(*(one[1] for one in near)))
         found = [one for one in found if one not in near] + [merged]

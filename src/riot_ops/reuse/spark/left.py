@@ -63,8 +63,11 @@ class Left:
         known = {step.id: step for add, sub in again for step, _, _ in placed_steps(sub.flow, add.placed)}
         used = {step for addition, _ in again for step in addition.placed.values()}
         found = {}
+        wanted = {name for name, spec in self.specs.items() if used & {*spec.nodes}}
+        for name in sorted(self.specs, key=lambda name: int(name[1:]), reverse=True):  # each reads earlier ones
+            wanted |= {*self.specs[name].topics} if name in wanted else set()
         for name, spec in sorted(self.specs.items(), key=lambda item: int(item[0][1:])):
-            if used & {*spec.nodes}:
+            if name in wanted:
                 steps = [known[step] for step in spec.steps if step in known]
                 folder = self._fragments / name
                 found[name] = fragment = Fragment(folder, spec, steps, {}, read_broken(folder))
