@@ -720,16 +720,19 @@ def test_each_number_of_records_has_a_micro_batch_behind_the_first(sizes: stream
 
 
 @pytest.mark.parametrize(
-    ("trigger", "spent", "done", "said"),
+    ("trigger", "spent", "took", "done", "said"),
     [
-        ("1 second", (1.5, 0.5), True, "kept up"),
-        ("1 second", (1.5, 0.6), True, "did not keep up"),
-        ("1 second", (0.5, 0.5), False, "did not keep up"),
-        ("0 seconds", (9.0, 9.0), True, "kept up"),
+        ("1 second", (1.5, 0.5), 2.0, True, "kept up"),
+        ("1 second", (1.5, 0.6), 2.0, True, "did not keep up"),
+        ("1 second", (0.5, 0.5), 7.0, False, "did not keep up"),
+        ("0 seconds", (9.0, 9.0), 29.0, True, "kept up"),
+        ("0 seconds", (9.0, 9.0), 31.0, True, "did not keep up"),  # 2 s of records, 10 to start, and 2 micro-batches
+        ("5 seconds", (0.5, 0.5), 17.5, True, "kept up"),
+        ("5 seconds", (0.5, 0.5), 18.5, True, "did not keep up"),
     ],
 )
 def test_whether_a_trigger_kept_up(
-    trigger: str, spent: tuple[float, ...], done: bool, said: str, monkeypatch: pytest.MonkeyPatch
+    trigger: str, spent: tuple[float, ...], took: float, done: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Query:
         streaming, active = None, not done
@@ -748,6 +751,8 @@ def test_whether_a_trigger_kept_up(
     asked: list[Any] = []
     monkeypatch.setattr(streambench_knobs, "flow_of", lambda _: Query())
     monkeypatch.setattr(streambench_knobs, "durations", lambda _: list(spent))
+    times = iter((100.0, 100.0 + took))
+    monkeypatch.setattr(streambench_knobs, "time", SimpleNamespace(monotonic=lambda: next(times)))
     lines, sizes = SimpleNamespace(stream="searches"), replace(streambench_knobs.QUICK, seconds=2.0, limit_s=5.0)
     found = streambench_knobs._paced(None, "wordcount", lines, trigger, sizes)  # type: ignore[arg-type]
     assert math.isnan(found.rate)

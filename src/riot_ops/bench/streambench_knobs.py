@@ -218,10 +218,11 @@ def _paced(spark: Any, name: str, data: NumberedLines, trigger: str, sizes: Size
     query = flow_of(name).start(spark, source, sinks=Discard(), trigger=trigger)
     query.wait(sizes.seconds + sizes.limit_s)
     took = time.monotonic() - begun
-    if query.active:
+    late = query.active
+    if late:
         query.stop()
     spent, every = durations(query.streaming), float(trigger.split(maxsplit=1)[0])
-    late = took > sizes.seconds + START_S + every + 2 * median(spent or [0.0])
+    late = late or took > sizes.seconds + START_S + every + 2 * median(spent or [0.0])
     late = late or bool(every and sum(spent) > every * len(spent))
     latency = 1000 * query.summary.latency.quantiles(0.95)[0]
     return Found(math.nan, latency, "did not keep up" if late else "kept up")
