@@ -26,7 +26,7 @@ class Aside(WrappedSource):
         self._found: Offset | None = None
         self._error: BaseException | None = None
         self._looking = self._closed = False
-        self._quick, self._grace = True, GRACE_SECONDS
+        self._quick = True  # whether the last look was
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         if self._thread is None:
@@ -35,11 +35,10 @@ class Aside(WrappedSource):
                 target=self._look, args=(start, limit), daemon=True, name="riot_ops-reuse-source"
             )
             self._thread.start()
-            self._thread.join(self._grace)
+            self._thread.join(GRACE_SECONDS if self._quick else 0.0)  # of others, who have waited once
         if self._thread.is_alive():
-            self._grace = 0.0  # until it is quick again: others have waited for it once
             return start
-        self._thread, self._grace = None, GRACE_SECONDS if self._quick else 0.0
+        self._thread = None
         if self._error is not None:
             raise self._error
         assert self._found is not None

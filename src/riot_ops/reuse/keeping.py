@@ -18,6 +18,7 @@ from riot_ops.core.errors import StateError
 from riot_ops.core.paths import local_path
 from riot_ops.reuse.outlet import Mark
 from riot_ops.reuse.reading import Reading
+from riot_ops.reuse.turning import waited
 from riot_ops.runtime.checkpoint import Checkpoint, Saved
 from riot_ops.runtime.claim import Claim
 
@@ -137,7 +138,7 @@ class Keeping:
         """
         until = time.monotonic() + wait_s
         there = {name: mark for name, mark in marks.items() if mark is not None}
-        if not self._settled(until) or len(there) < len(marks):
+        if not waited(self.settle, until, POLL_SECONDS) or len(there) < len(marks):
             return False
         offsets = {}
         for name, one in readings.items():
@@ -147,12 +148,7 @@ class Keeping:
             readers = {member: sorted(steps) for member, steps in one.readers.items()}
             moment.readings[name] = ReadingKept(readers, dict(one.next), one.rows)
         self._pending = Saved(self._saved.epoch + 1, False, offsets, {}, state), moment, there, then
-        return self._settled(until)
-
-    def _settled(self, until: float) -> bool:
-        while not (found := self.settle()) and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
-        return found
+        return waited(self.settle, until, POLL_SECONDS)
 
     def settle(self) -> bool:
         """Write what is to be written, if all sinks have got there; whether nothing is left to be."""

@@ -26,7 +26,7 @@ from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.reading import Reading, Readings, Wanted
 from riot_ops.reuse.shared import Addition, Removal, Rest
 from riot_ops.reuse.submission import Reads
-from riot_ops.reuse.turning import Turning
+from riot_ops.reuse.turning import Turning, waited
 from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["LocalBackend"]
@@ -215,7 +215,8 @@ class LocalBackend(Turning):
         pass  # what takes long has a thread of its own
 
     def rest(self, rest: Rest) -> dict[str, int]:
-        border = self.waited(lambda: self._rest(rest), self._outlets.limits.patience_s)
+        until = time.monotonic() + self._outlets.limits.patience_s
+        border = waited(lambda: self._rest(rest), until, again_s=0.1)
         if border is None:
             raise ConnectorError("what has been done cannot be kept while sinks are so far behind: try again later")
         return border

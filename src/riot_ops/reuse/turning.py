@@ -12,13 +12,18 @@ from typing import TypeVar
 from riot_ops.core.errors import StateError
 from riot_ops.core.interrupts import held_back
 
-__all__ = ["Turning"]
+__all__ = ["Turning", "waited"]
 
 #: For how long a thread waits where nothing has come; longer each time that nothing has, up to the second.
 IDLE_SECONDS, LONGEST_IDLE = 0.0005, 0.008
-#: After how long something is tried again.
-LATER_SECONDS = 0.1
 T = TypeVar("T")
+
+
+def waited(what: Callable[[], T], until: float, again_s: float) -> T:
+    """What something gives when it is neither None nor False any more, or when that takes too long."""
+    while (found := what()) in (None, False) and time.monotonic() < until:
+        time.sleep(again_s)
+    return found
 
 
 class Turning(ABC):
@@ -73,14 +78,6 @@ class Turning(ABC):
                 self._broken = error if isinstance(error, Exception) else off
                 raise
         check()
-
-    @staticmethod
-    def waited(what: Callable[[], T], patience_s: float) -> T:
-        """What something gives when it is neither None nor False any more, or when that takes too long."""
-        until = time.monotonic() + patience_s
-        while (found := what()) in (None, False) and time.monotonic() < until:
-            time.sleep(LATER_SECONDS)
-        return found
 
     @property
     def error(self) -> Exception | None:
