@@ -231,6 +231,25 @@ def test_a_removal_does_not_wait_for_who_hangs(together, monkeypatch):
         some.manager.remove("bob")
 
 
+@pytest.mark.parametrize("order", [("ada", "bob"), ("bob", "ada")])
+def test_a_removal_waits_for_sinks_to_end_whoever_shared_their_carrier(together, order):
+    ended = []
+
+    class Late(ro.CallbackSink):
+        def end(self, schemas):
+            time.sleep(0.3)
+            ended.append(self.owner)
+
+    slow = {name: Late(lambda stream, batch: None) for name in order}
+    for name in order:
+        slow[name].owner = name
+    some = together("ada", "bob", slow=slow)
+    for n, name in enumerate(order, 1):
+        some.manager.remove(name)
+        assert ended == [*order[:n]]
+    assert not list((some.folder / "back" / "fragments").iterdir())
+
+
 def test_newcomers_have_the_carrier_of_those_who_are_there(together):
     some = together("ada")
     some.backend._fragments["f0"].query.delay_s = 0.03  # so that there is something left when they come

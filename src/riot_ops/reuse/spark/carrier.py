@@ -340,7 +340,7 @@ class Carrier:
         one.end({name: batch + 1 for name, batch in until.items()})
         self._known = len(one.delivery.failures)
         self.file.unlink(missing_ok=True)
-        self.until, self.apart = until, True
+        self.until, self.apart, self.name = until, True, one.name
         self._among.leaving.add(self)
         if not self._thread.is_alive():
             self._thread = self._new_thread()
