@@ -130,6 +130,37 @@ def test_a_query_waits_for_sinks_that_want_it_to(opened):
     assert not manager.stats()["slow"]
 
 
+def test_a_pause_does_not_wait_for_queries_that_wait_for_its_sinks(opened):
+    manager, source, go = opened(queue_bytes=3000, patience_s=8.0)
+    free, got = threading.Event(), []
+
+    def slow(stream, batch):
+        free.wait(20)
+        got.extend((stream, value) for value in batch["value"].to_pylist())
+
+    manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())
+    bob = ro.Dataflow("bob")
+    first = bob.source("in", schema={"value": "double"}).to(t.RangeFilter(bounds={"value": (0, 300)}, by=None), id="t0")
+    more = [first.to(t.RangeFilter(bounds={"value": (0, 301 + i)}, by=None), id=f"t{1 + i}") for i in range(3)]
+    bob.sink("out", first, *more)
+    manager.submit(bob, source, ro.CallbackSink(slow), on_slow="block")
+    above, below = (one for one in manager.backend._fragments.values())
+    above.query.delay_s = 0.05
+    go()
+    # the one below waits for the sinks already, and is behind the one above
+    until(lambda: below.topic.unread() > 3000 and above.topic.head().place.roots != below.topic.head().place.roots)
+    threading.Timer(0.2, free.set).start()
+    begin = time.monotonic()
+    rests = manager.pause("bob")["in"]
+    assert time.monotonic() - begin < 5
+    until(lambda: above.topic.head().place.next["in.0"] > rests + 20)
+    wakes = manager.resume("bob")["in"]
+    assert manager.backend.wait(20)
+    seen = [float(i) for i in [*range(rests), *range(wakes, 200)]]
+    for place in range(4):
+        assert [value for one, value in got if one == f"t{place}"] == seen
+
+
 def test_others_do_not_wait_for_sinks_that_take_nothing(opened):
     manager, source, go = opened(queue_bytes=2000, patience_s=0.6)
     free = threading.Event()

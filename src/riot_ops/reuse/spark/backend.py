@@ -191,9 +191,8 @@ class FragmentsBackend:
 
     def reduce(self, removal: Removal) -> None:
         with self._lock:
-            if removal.name in self._recipients:
-                self._carriers.end(self._recipients[removal.name])
-                del self._recipients[removal.name]
+            if (gone := self._recipients.pop(removal.name, None)) is not None:
+                self._carriers.end(gone)
             self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
             for fragment in reversed(list(self._fragments.values())):
                 read = any(fragment.name in one.spec.topics for one in self._fragments.values())
@@ -211,9 +210,9 @@ class FragmentsBackend:
             # it does so already, as when it was taken up; or it gets nothing
             if one.paused == rest.paused or one.over or any(map(self._care.failure, one.wanted)):
                 return {}
-            with self._carriers.still(one.name) as carrier:
-                names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
-                with untrimmed(names, self._fragments) as since, ExitStack() as undo:
+            names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
+            with self._carriers.up_to(one, untrimmed(names, self._fragments)) as since:
+                with ExitStack() as undo:
                     undo.callback(self._telling.settle)
                     undo.callback(setattr, one, "paused", one.paused)
                     versions = dict.fromkeys(names, 0)
@@ -224,7 +223,8 @@ class FragmentsBackend:
                     begins = self._telling.begins(versions, since)
                     one.paused = rest.paused
                     undo.pop_all()
-                carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
+                with self._carriers.still(one.name) as carrier:
+                    carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
                 self._telling.settle()
             return first_messages(one.progress.placed, one.submission, begins.values(), self._fragments.values())
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -85,6 +85,18 @@ class Carriers(Generic[C]):
                 if self.of[name] is carrier:  # meanwhile it may have got one of its own
                     yield carrier
                     return
+
+    @contextmanager
+    def up_to(self, one: Recipient, since: AbstractContextManager[dict[str, int]]) -> Iterator[dict[str, int]]:
+        """Of topics nothing is carried to a dataflow meanwhile that comes from now on, which ``since`` tells.
+
+        What is there already is: queries may wait for that.
+        """
+        with ExitStack() as undo:
+            with self.still(one.name):
+                one.limit = since_then = undo.enter_context(since)
+            undo.callback(setattr, one, "limit", {})
+            yield since_then
 
     def end(self, one: Recipient) -> None:
         """A dataflow has gone: what is there is carried, and its sinks end, in their own time."""

@@ -66,8 +66,9 @@ def due(mark: Bookmark, recipients: Sequence[Recipient], most: int | None) -> di
         if name in later:
             continue
         wanted = _streams(name, recipients)
+        limit = min((one.limit[name] for one in recipients if name in one.limit), default=None)
         for number, marker in bounded(name, topic, mark.waiting(name), recipients, wanted, most):
-            if size and size + marker.size > EPOCH_BYTES:
+            if (size and size + marker.size > EPOCH_BYTES) or number == limit:
                 break
             size += bytes_of(marker, wanted)
             found.setdefault(name, []).append((number, marker))

@@ -81,6 +81,8 @@ class Recipient:
         Steps of it that have raised.
     border : dict of str to int or None
         By topic, the first batch that is not for it, as its sinks end before that.
+    limit : mapping of str to int
+        By topic, the first batch that is not brought yet, as it is not known whether it is for it.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Recipient:
         self._kept = self._due = False
         self.broken: dict[str, Broken] = {}
         self.border: dict[str, int] | None = None
+        self.limit: Mapping[str, int] = {}
         self.dropped: Counter[str] = Counter()
         self.delivery = Delivery(submission, progress.epoch if kept else None, again=again)
 
