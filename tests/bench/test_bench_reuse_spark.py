@@ -270,6 +270,7 @@ def measured(spark, monkeypatch):
             assert found[f"after-drain{form}"].value == 0 and found[f"cpu-reduction{form}"].value < 1
             assert found[f"disruption-ms{form}"].value >= 0 and found[f"action-ms{form}"].value > 0
         assert found["queries-per-group"].value >= found["queries-per-group-defragmented"].value == 1
+        assert found["disruption-ms/apart"].value >= 0
         assert found["defragment-ms"].value >= 0 and found["micro-batch-ms/apart"].value >= 0
         return found
 

@@ -165,12 +165,14 @@ def _both(
     steps = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
     with closing(Apart(spark, place / "apart", paced, trigger)) as side:
         apart = course(side, flows, actions, between)
+    silent = "by how much longer than usual a sink is silent around an action"
+    longest, what = apart.stays.longest(apart.during), f"{silent}, where each dataflow is a query of its own"
+    yield Measure(f"{name}/disruption-ms/apart", longest, "ms", what)
     for form, words, most in (("", "", None), ("-defragmented", ", queries that hang together made one", MOST_QUERIES)):
         with closing(Together(spark, place / f"together{form}", paced, trigger, max_queries=most)) as shared:
             together = course(shared, flows, actions, between)
             stats = shared.manager.stats()
         yield from _compared(name, form, words, apart, together, max(alive(actions)), steps.total)
-        silent = "by how much longer than usual a sink is silent around an action"
         longest, reach = together.stays.longest(together.during), 5000 if form else 0
         yield Measure(f"{name}/disruption-ms{form}", longest, "ms", silent, reach, at_most=True)
         moves = [1e3 * (end - begin) for begin, end in together.during]
