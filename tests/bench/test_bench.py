@@ -185,6 +185,15 @@ def test_what_must_hold_in_each_run_is_as_good_as_the_worst(
         assert len(one.values) == len(values)
 
 
+def test_several_values_of_a_run_are_not_as_many_runs() -> None:
+    runs = [Measure("x", v, "ms", values=(v - 1, v, v + 1)) for v in (10.0, 30.0, 20.0)]
+    found = Measure.of_runs(runs)
+    assert (found.value, found.values) == (20.0, (10.0, 30.0, 20.0))
+    assert Measure.of_runs(runs[:1]).values == (9.0, 10.0, 11.0)
+    lost = [Measure("x", 0.0, "messages", reach=0, at_most=True, values=(0.0, v)) for v in (0.0, 3.0)]
+    assert Measure.of_runs(lost).value == 3.0, "what must hold, holds in each"
+
+
 def test_a_table_tells_of_which_measures_it_shows_the_worst(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

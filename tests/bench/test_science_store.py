@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,6 +210,29 @@ def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
     for end in range(len(whole)):  # wherever the power went
         store.path.write_bytes(whole[:end])
         store.results([RELAY, COUNTS], quick=True)
+
+
+def test_files_that_were_put_together_tell_each_run_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for value in (1, 2):
+        stored(store, value=value)
+    before = store.path.read_bytes()
+    stored(store, value=3)
+    store.path.write_bytes(before + store.path.read_bytes())
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.measures[0].values) == (3, "done", (1, 2, 3))
+
+
+def test_what_papers_found_is_told_as_it_is_known_now(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    writer = store.begin(COUNTS, True)
+    for measure in (Measure("known", 1.0, "ms"), Measure("other", 1.0, "ms"), Measure("own", 1.0, "ms", published=4.0)):
+        writer.measure(measure.to_json())
+    writer.end("done")
+    knows = of(replace(made_up.COUNTS, published={"known": 7.5, "own": 8.0}.get))
+    for one, told in ((COUNTS, [None, None, 4.0]), (knows, [7.5, None, 4.0])):
+        (result,) = store.results([one], quick=True)
+        assert [measure.published for measure in result.measures] == told
 
 
 @pytest.mark.parametrize("line", ["measure", "end"])

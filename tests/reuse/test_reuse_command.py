@@ -398,3 +398,33 @@ def test_text_that_is_no_json_is_refused_without_it():
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigError, match="must be a text or an object, got int"):
         end(3, "in", "source")
+
+
+def test_a_name_that_is_just_going_is_kept_with_what_comes(tmp_path, readings):
+    other = tmp_path / "other.csv"
+    other.write_text("device,value\n" + LINES[:30])
+    with Serving(tmp_path / "m") as server:
+
+        def submit(file):
+            what = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(file)}}, "sinks": {}}
+            return server.answer({"do": "submit", "dataflows": [what]})
+
+        [first] = submit(readings)
+        removing, remove, may = threading.Event(), server.manager.remove, threading.Event()
+
+        def slowly(name):
+            removing.set()
+            assert may.wait(20)
+            return remove(name)
+
+        server.manager.remove = slowly
+        going = threading.Thread(target=server.answer, args=({"do": "remove", "name": "mean"},))
+        going.start()
+        assert removing.wait(20)
+        threading.Timer(0.2, may.set).start()
+        [second] = submit(other)
+        going.join()
+        assert second["sinks"] != first["sinks"]
+        assert server._known("mean") == {
+            "name": "mean", "sources": {"readings": {"file": str(other)}}, "written": second["sinks"]
+        }  # fmt: skip

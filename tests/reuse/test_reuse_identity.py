@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import operator
 import random
+from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -21,6 +27,7 @@ from riot_ops.streams.city import CitySource, city
 from riot_ops.streams.loop import Loop
 from riot_ops.streams.pace import Paced
 from riot_ops.streams.replay import replay
+from riot_ops.task import StatelessTask
 from tests.random_flows import SCHEMA, random_flow
 from tests.search import depth
 
@@ -244,7 +251,7 @@ def test_what_has_state_above_it_is_stateful():
 
 def test_data_are_written_in_one_way():
     assert signature({"a": 1, "b": 2}) == signature({"b": 2, "a": 1})
-    assert signature("e\u0301") == signature("é")
+    assert signature("e\u0301") != signature("é"), "files and filters tell them apart"
     assert signature(-0.0) == signature(0.0) != signature(0)
     assert signature("ab", "c") != signature("a", "bc") != signature("abc")
     parts = (b'"riot_ops.reuse/1"', b'"\xc3\xbc"', b'{"a":[1,2.5,null]}')
@@ -253,6 +260,100 @@ def test_data_are_written_in_one_way():
     for number in (float("nan"), float("inf")):
         with pytest.raises(DescriptorError, match="JSON"):
             signature(number)
+    with pytest.raises(DescriptorError, match="surrogates not allowed"):
+        signature("\ud800")
+
+
+def words(*texts):
+    return pa.table({"device": pa.array(texts).dictionary_encode()})
+
+
+def test_tables_with_other_words_behind_the_same_numbers_are_others():
+    found = {of(make) for make in (ro.MemorySource(words("a", "b")), ro.MemorySource(words("x", "y")))}
+    nested = [pa.table({"s": pa.StructArray.from_arrays([words(*w)["device"].chunk(0)], ["d"])}) for w in ("ab", "xy")]
+    assert len(found | {of(ro.MemorySource(table)) for table in nested}) == 4
+    assert of(ro.MemorySource(words("a", "b"))) in found
+
+
+class Room(ro.MemorySource):
+    """Of the records of a table those of a room."""
+
+    def __init__(self, records, room):
+        super().__init__(records)
+        self.room = room
+
+
+class Named(Room):
+    def description(self):
+        return {"room": self.room}
+
+
+def test_a_source_of_ones_own_does_not_inherit_what_it_reads():
+    rows = [{"room": "a"}, {"room": "b"}]
+    a, b = Room(rows, "a"), Room(rows, "b")
+    assert of(a) == of(a) and len({of(a), of(b), of(ro.MemorySource(rows))}) == 3
+    assert of(Paced(a, rate=1)) != of(Paced(b, rate=1)) != of(Paced(ro.MemorySource(rows), rate=1))
+    assert of(Named(rows, "a")) == of(Named(rows, "a")) != of(Named(rows, "b"))
+    assert of(Paced(Named(rows, "a"), rate=1)) == of(Paced(Named(rows, "a"), rate=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given(StatelessTask):
+    """A task of a user's, with a parameter of any kind."""
+
+    value: Any
+
+    def apply(self, batch, dead):
+        return batch
+
+
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("one_value", "other"),
+    [
+        (lambda c: c, lambda c: -c),
+        (np.arange(5000), np.arange(5000) + 1),
+        (INFINITE, -INFINITE),
+        ((1.0, INFINITE), (1.0, None)),
+        ({1: 2}, {"1": 2}),
+        (Decimal("1.5"), "1.5"),
+        (object(), object()),
+    ],
+)
+def test_what_json_cannot_tell_apart_is_apart(one_value, other):
+    assert mark(Given(value=one_value)) == mark(Given(value=one_value)) != mark(Given(value=other))
+
+
+def test_plain_parameters_of_ones_own_task_are_shared():
+    for value in (1, "x", None, 2.5, [1, "a"], {"a": (1, 2)}, timedelta(seconds=1)):
+        assert mark(Given(value=value)) == mark(Given(value=copy.deepcopy(value)))
+
+
+def test_aggregates_of_ones_own_are_what_their_functions_are():
+    def window(*functions):
+        aggregate = t.Aggregate("e", (0.0,), *functions)
+        return mark(t.Window(size="1min", aggregates={"e": (aggregate, "light")}))
+
+    def square(c, x):
+        c[0] += x * x
+
+    def cube(c, x):
+        c[0] += x**3
+
+    def merge(c, o):
+        c[0] += o[0]
+
+    def first(c):
+        return c[0]
+
+    assert window(square, merge, first) == window(square, merge, first) != window(cube, merge, first)
+
+
+def test_a_function_of_which_nobody_hears_that_it_goes_keeps_its_number():
+    getter = operator.itemgetter("ok")
+    assert alone(getter) == alone(getter) != alone(operator.itemgetter("ok"))
 
 
 def test_what_is_like_nothing_else_stays_so_when_it_is_gone():

@@ -161,6 +161,26 @@ def test_a_pause_does_not_wait_for_queries_that_wait_for_its_sinks(opened):
         assert [value for one, value in got if one == f"t{place}"] == seen
 
 
+def test_a_sink_that_has_failed_is_not_asked_to_keep_anything(opened):
+    class Bad(ro.CallbackSink):
+        def sync(self, batch_id):
+            raise OSError("disk gone")
+
+    def take(stream, batch):
+        raise OSError("disk gone")
+
+    manager, source, go = opened()
+    flow, good = ro.Dataflow("ada"), ro.MemorySink()
+    kept = flow.source("in", schema={"value": "double"}).to(
+        t.RangeFilter(bounds={"value": (0, 1000)}, by=None), id="t0"
+    )
+    flow.sink("bad", kept).sink("out", kept)
+    manager.submit(flow, source, {"bad": Bad(take), "out": good})
+    go()
+    assert manager.backend.wait(10) and len(values(good, "t0")) == 200
+    assert manager.stats()["failed"] == {"ada": "OSError: disk gone"}
+
+
 def test_others_do_not_wait_for_sinks_that_take_nothing(opened):
     manager, source, go = opened(queue_bytes=2000, patience_s=0.6)
     free = threading.Event()

@@ -82,6 +82,8 @@ class Experiment:
         About how long it takes on two cores in the quick and in the full form.
     seed : int, default 1
         Of its generated data; kept with the results.
+    published : function, optional
+        What the papers found, of a measure by its name, where the measure does not tell it itself.
     """
 
     key: str
@@ -91,3 +93,4 @@ class Experiment:
     figures: tuple[Figure, ...] = ()
     seconds: tuple[float, float] = (60.0, 600.0)
     seed: int = 1
+    published: Callable[[str], float | None] = lambda measure: None

@@ -129,7 +129,9 @@ class Measure:
         >>> Measure.of_runs([Measure("x", v, "s", reach=20, at_most=True) for v in (0.2, math.nan, math.inf)]).met
         False
         """
-        values = tuple(v for run in runs for v in run.runs)
+        # several values of one run have its circumstances in common, and are not as many runs
+        whole = len(runs) > 1 and not runs[-1].strict
+        values = tuple(run.value for run in runs) if whole else tuple(v for run in runs for v in run.runs)
         # what did not come about is as far from what is asked as can be
         never = math.inf if runs[-1].at_most else -math.inf
         known = [v if math.isfinite(v) else never for v in values if runs[-1].reach is not None or math.isfinite(v)]

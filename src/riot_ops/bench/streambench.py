@@ -85,7 +85,8 @@ def measures(
 
 
 def _experiment(name: str, title: str, about: str, seconds: tuple[float, float], *figures: Figure) -> Experiment:
-    return Experiment(f"streambench/{name}", title, partial(measures, suite=name), about, figures, seconds)
+    run = partial(measures, suite=name)
+    return Experiment(f"streambench/{name}", title, run, about, figures, seconds, published=published)
 
 
 #: The suites as the report shows them.

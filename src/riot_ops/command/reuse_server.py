@@ -65,7 +65,9 @@ class ReuseServer:
         self._control = control_folder(self.folder)
         self._kept = self._control / "submitted"
         self.over = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        #: The dataflows that are being removed just now.
+        self._going: list[str] = []
         with contextlib.ExitStack() as opened:
             opened.enter_context(Claim([self._control]))
             self._kept.mkdir(exist_ok=True)
@@ -105,7 +107,7 @@ class ReuseServer:
         known: dict[str, Callable[..., Any]] = {
             "submit": self._submit,
             "explain": self._explain,
-            "remove": lambda name: asdict(self.manager.remove(name)),
+            "remove": self._remove,
             "pause": self.manager.pause,
             "resume": self.manager.resume,
             "list": self._list,
@@ -121,6 +123,8 @@ class ReuseServer:
         """Several dataflows as one action: each with its ``sources`` and ``sinks``, and what else a request tells."""
         with self._lock:  # of two who take one name at once, what is kept is that of the first
             requests = [self._request(**one) for one in dataflows]
+            # whether a name is taken is known when who goes has gone: else what it had would be kept for who comes
+            self._lock.wait_for(lambda: not {request.name for request, _ in requests} & {*self._going})
             for request, ends in requests:
                 if request.name not in self.manager.names:
                     self._keep(str(request.name), ends)
@@ -129,6 +133,16 @@ class ReuseServer:
             {**asdict(answer), "sinks": ends["written"], "text": str(answer)}
             for answer, (_, ends) in zip(answers, requests, strict=True)
         ]
+
+    def _remove(self, name: str) -> Any:
+        with self._lock:
+            self._going.append(name)
+        try:
+            return asdict(self.manager.remove(name))
+        finally:
+            with self._lock:
+                self._going.remove(name)
+                self._lock.notify_all()
 
     def _request(
         self,

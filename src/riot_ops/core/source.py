@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import io
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -246,10 +247,24 @@ def fingerprint(records: pa.Table) -> str:
     >>> fingerprint(whole) == fingerprint(cut), fingerprint(whole) == fingerprint(cut.slice(1))
     (True, False)
     """
-    found = hashlib.sha256(records.schema.serialize())
-    for batch in records.combine_chunks().to_batches(max_chunksize=FINGERPRINTED):
-        found.update(batch.serialize())
-    return found.hexdigest()
+    digest = _Digest()
+    with pa.ipc.new_stream(digest, records.schema) as stream:  # dictionaries too, which no batch has by itself
+        stream.write_table(records.unify_dictionaries().combine_chunks(), max_chunksize=FINGERPRINTED)
+    return digest.found.hexdigest()
+
+
+class _Digest(io.RawIOBase):
+    """A file of which the digest is left."""
+
+    def __init__(self) -> None:
+        self.found = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.found.update(data)
+        return len(data)
 
 
 # -- registry --------------------------------------------------------------------------------------

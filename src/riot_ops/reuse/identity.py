@@ -17,12 +17,15 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import unicodedata
+import math
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from riot_ops.core.operator import Operator
 from riot_ops.core.secret import Secret
@@ -33,7 +36,7 @@ from riot_ops.graph.nodes import Edge, Node
 from riot_ops.reuse.errors import DescriptorError
 from riot_ops.runtime.snapshot import task_identity
 
-__all__ = ["Piece", "alone", "pieces", "signature", "signatures"]
+__all__ = ["Piece", "alone", "pieces", "signature", "signatures", "told"]
 
 FORMAT = "riot_ops.reuse/1"
 
@@ -147,10 +150,25 @@ def _roles(flow: Graph, sources: Mapping[str, Source] | None) -> dict[str, tuple
 
 
 def _read(node: Node, source: Source | None) -> Any:
-    if source is None:
-        return {"stream": node.id}
+    return {"stream": node.id} if source is None else told(source)
+
+
+def told(source: Source) -> Any:
+    """What a source reads; one that does not say is like no other, nor one whose class inherits what another says."""
     known = source.description()
-    return alone(source) if known is None else known
+    return alone(source) if known is None or _inherits(source) else known
+
+
+def _inherits(source: Source) -> bool:
+    """Whether a class of the user's, of this source or of one within it, does not say itself what it reads."""
+    teller = next(kind for kind in type(source).__mro__ if "description" in vars(kind))
+    if not _ours(teller):
+        return False
+    return not _ours(type(source)) or any(_inherits(one) for one in vars(source).values() if isinstance(one, Source))
+
+
+def _ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "riot_ops"
 
 
 def _spread(edge: Edge) -> list[Any]:
@@ -161,29 +179,75 @@ def _spread(edge: Edge) -> list[Any]:
 
 def _task(task: Operator) -> Any:
     known = task_identity(task)
+    state = task.__getstate__()
+    revision, label = state.get("revision"), state.get("label")
     parameters = dict(known["parameters"])
-    if "function" in parameters:
-        revision, label = parameters.get("revision"), parameters.get("label")
-        function: Any = vars(task)["function"]
-        parameters["function"] = alone(function) if revision is None else [label, revision]
+    if "function" in parameters and revision is not None:
+        parameters["function"] = [label, revision]
+    elif not _ours(type(task)) or not _is_json(task):
+        parameters = {name: _plain(value) for name, value in state.items()}
+    if infinite := [*_infinite([*state.values()])]:  # JSON has one null for all of them
+        parameters["infinite"] = infinite
     fields = dataclasses.fields(task)
     if any(isinstance(v := getattr(task, f.name), Secret) and v.variable is None for f in fields):
         parameters["secret"] = alone(task)
     kind = type(task)  # of which another may have the name, as in a notebook's cell that was changed
-    own = [] if kind.__module__.partition(".")[0] == "riot_ops" else [alone(kind)]
+    own = [] if _ours(kind) else [alone(kind)]
     return [known["task"], known["version"], parameters, *own]
+
+
+def _is_json(task: Operator) -> bool:
+    try:
+        task.to_dict()
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON, unlike any other of another kind; what JSON does not know is like nothing else."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # see _infinite
+    if value is None or isinstance(value, bool | int | str | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, timedelta | datetime | pa.DataType | pa.Schema):
+        return [type(value).__name__, str(value)]
+    if dataclasses.is_dataclass(value) and _ours(type(value)):
+        parts = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return [type(value).__name__, parts]
+    return alone(value)
+
+
+def _infinite(value: Any) -> Iterator[str]:
+    """The floats of a parameter that are no numbers of JSON, in their order."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield str(value)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _infinite(one)
+    elif isinstance(value, Mapping):
+        yield from _infinite([*value.values()])
 
 
 #: The numbers of what is like nothing else, by address, as long as it is there.
 _KNOWN: dict[int, int] = {}
+#: Such things of which it cannot be told when they go.
+_KEPT: list[Any] = []
 _PROCESS = uuid.uuid4().hex
 
 
 def alone(thing: Any) -> str:
     """A text that an object has in common with itself alone, in this process."""
     if id(thing) not in _KNOWN:
+        try:
+            weakref.finalize(thing, _KNOWN.pop, id(thing), None)
+        except TypeError:
+            _KEPT.append(thing)
         _KNOWN[id(thing)] = next(_ALONE)
-        weakref.finalize(thing, _KNOWN.pop, id(thing), None)
     return f"only {type(thing).__name__} {_KNOWN[id(thing)]} of process {_PROCESS}"
 
 
@@ -205,7 +269,7 @@ def signature(*fields: Any) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """JSON with sorted keys and normalised text; whole numbers are not floats, and -0.0 is 0.0."""
+    """JSON with sorted keys; text is as it is, whole numbers are not floats, and -0.0 is 0.0."""
     try:
         return json.dumps(_normal(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -214,7 +278,8 @@ def _canonical(value: Any) -> str:
 
 def _normal(value: Any) -> Any:
     if isinstance(value, str):
-        return value if value.isascii() else unicodedata.normalize("NFC", value)
+        value.encode()  # not normalised: files and filters tell apart what looks alike
+        return value
     if isinstance(value, float):
         return value + 0.0  # of which -0.0 becomes 0.0
     if isinstance(value, Mapping):

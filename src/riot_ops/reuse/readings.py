@@ -8,7 +8,7 @@ from typing import Any
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Source
-from riot_ops.reuse.identity import alone
+from riot_ops.reuse.identity import told
 from riot_ops.reuse.submission import Submission
 
 __all__ = ["check_consumed", "readings"]
@@ -64,5 +64,4 @@ def _who(submissions: Iterable[Submission], name: str, things: Set[str] = frozen
 
 
 def _key(source: Any) -> str:
-    known = source.description()
-    return alone(source) if known is None else json.dumps(known, sort_keys=True)
+    return json.dumps(told(source), sort_keys=True)

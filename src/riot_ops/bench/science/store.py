@@ -156,7 +156,11 @@ class Store:
         if not self.path.exists():
             return
         with self.path.open(encoding="utf-8", errors="replace") as file:
+            seen: set[str] = set()
             for text in file:
+                if text in seen:  # files that were put together
+                    continue
+                seen.add(text)
                 try:
                     line = json.loads(text)
                 except ValueError:
@@ -177,13 +181,20 @@ def _result(one: Planned, runs: Sequence[Run]) -> Result:
     shown, last = (count or runs)[-1], runs[-1]
     return Result(
         one,
-        [Measure.of_runs(several) for several in of_name.values()],
+        [_beside(one, Measure.of_runs(several)) for several in of_name.values()],
         len(count),
         last.state,
         last.reason,
         float(shown.end["seconds"] if shown.end else 0),
         shown.about,
     )
+
+
+def _beside(one: Planned, measure: Measure) -> Measure:
+    """With what the papers found, as it is known today."""
+    if measure.published is not None:
+        return measure
+    return replace(measure, published=one.experiment.published(measure.measure))
 
 
 def _rather(full: Result, quick: Result) -> Result:

@@ -101,7 +101,7 @@ class Recipient:
         self.border: dict[str, int] | None = None
         self.limit: Mapping[str, int] = {}
         self.dropped: Counter[str] = Counter()
-        self.delivery = Delivery(submission, progress.epoch if kept else None, again=again)
+        self.delivery = Delivery(submission, progress.epoch if kept else None, durable=True, again=again)
 
     @property
     def name(self) -> str:
@@ -125,8 +125,6 @@ class Recipient:
             for stream, batch in records:
                 self.delivery.write(stream, batch)
             self.delivery.commit()
-            for sink in self.submission.sinks.values():
-                sink.sync(self.progress.epoch)
             self._kept = True
         except Exception as error:  # a user's store, whatever it raises
             self.fail(error)
