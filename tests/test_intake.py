@@ -77,6 +77,13 @@ def test_cells_of_text_columns_are_read():
         (pa.array(["a", None], pa.large_string()), "string", ["a", None]),
         (pa.array(["a", None], pa.string_view()), "string", ["a", None]),
         (pa.array(["a", None, "a"]).dictionary_encode(), "string", ["a", None, "a"]),
+        (  # a Categorical of Polars
+            pa.DictionaryArray.from_arrays(
+                pa.array([1, None, 0, 1], pa.uint32()), pa.array(["a", "word of a view"], pa.string_view())
+            ),
+            "string",
+            ["word of a view", None, "a", "word of a view"],
+        ),
         (pa.array([b"x"], pa.binary_view()), "binary", [b"x"]),
         (pa.array([1, None, -5], pa.int16()), "double", [1.0, None, -5.0]),
         (pa.array([0.5, None], pa.float32()), "double", [0.5, None]),

@@ -234,7 +234,7 @@ def _decoded(column: pa.Array) -> pa.Array:
     """The column with its :func:`plain` type."""
     kind = column.type
     if types.is_dictionary(kind):
-        return _decoded(column.dictionary_decode())
+        return _decoded(column.dictionary).take(column.indices)  # Arrow decodes no words that are views
     if types.is_run_end_encoded(kind):
         return _decoded(pc.run_end_decode(column))
     if isinstance(kind, pa.BaseExtensionType):
