@@ -188,8 +188,8 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
             k = len(inputs)
             mean, scale = np.zeros(k), np.ones(k)
             if scaler is not None:
-                mean = mean if scaler.mean_ is None else np.asarray(scaler.mean_)
-                scale = scale if scaler.scale_ is None else np.asarray(scaler.scale_)
+                mean = np.asarray(scaler.mean_) if scaler.with_mean else mean  # it has one also where it takes none off
+                scale = np.asarray(scaler.scale_) if scaler.with_std else scale
         except (AttributeError, TypeError, ValueError):
             name = " and ".join(type(step).__name__ for step in steps)
             raise ModelError(f"{name} is no fitted multilayer classifier, with a scaler or without") from None
