@@ -19,6 +19,7 @@ from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.payload import decode, encode
 from riot_ops.core.source import heartbeat
 from riot_ops.intake.memory_source import MemorySource
+from riot_ops.kernels.arrow import size_of
 from riot_ops.runtime.inbound import UNCOMMITTED, WAKE, Arrival, Inbound, fitting
 from riot_ops.testing import ABORT, ScriptedSource
 from tests.reference.buffer import Gate, batches
@@ -286,6 +287,28 @@ def test_as_many_records_as_fit(texts, most):
     batch = pa.record_batch({"text": texts, "known": [len(text) % 2 == 0 for text in texts]})
     wanted = max(n for n in range(len(texts) + 1) if n == 0 or batch.slice(0, n).nbytes <= most)
     assert fitting(batch, most) == wanted
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_what_records_share_does_not_count_for_each(views):
+    words = [*(f"a sensor's long name {i:05}" for i in range(2000)), None]
+    indices = np.arange(20_000) % 2001
+    column = (
+        pa.array([words[i] for i in indices], pa.string_view())
+        if views
+        else pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(words, pa.string_view()))
+    )
+    batch = pa.record_batch({"word": column})
+    a_record = 16 + 26 if views else 4 + 16 + 26  # none of a slice has all of what they share
+    assert size_of(batch) == pytest.approx(a_record * 20_000, rel=0.01)
+    assert size_of(batch.slice(19_990)) == pytest.approx(a_record * 10, rel=0.01)
+    assert sum(size_of(batch.slice(i, 100)) for i in range(0, 20_000, 100)) == pytest.approx(size_of(batch), rel=0.01)
+    assert fitting(batch, 1000) == pytest.approx(1000 // a_record, abs=1)
+    assert size_of(batch.slice(0, 0)) == 0 == size_of(pa.record_batch({"w": pa.nulls(0, pa.string_view())}))
+    flow = ro.Dataflow("shared")
+    flow.sink("out", flow.source("rows", schema=pa.schema({"word": pa.string()})).to(t.NoOp(), id="same"))
+    result = flow.run(pa.Table.from_batches([batch]), buffering=ro.Buffering(capacity=1 << 16), cores=1)
+    assert result.summary.batches < 40
 
 
 # -- two marks ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types
 
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.numbers import load8, store8
@@ -23,6 +24,7 @@ __all__ = [
     "pieces",
     "present",
     "readonly",
+    "size_of",
     "strings_from_spans",
     "text_pieces",
     "text_sizes",
@@ -295,6 +297,39 @@ def text_sizes(column: pa.Array) -> npt.NDArray[np.int64]:
         return found
     _, starts, ends, valid = byte_spans(column)
     return ends - starts if not valid.size else np.where(valid, ends - starts, 0)
+
+
+def size_of(batch: pa.RecordBatch) -> int:
+    """Bytes that the records of a batch are: of words and views that it shares with others, only what they use.
+
+    Arrow counts these whole for each slice. Of a dictionary each index counts as a word of the usual length.
+
+    >>> batch = pa.record_batch({"word": pa.array(["abcd", "efgh"] * 100).dictionary_encode()})
+    >>> size_of(batch), size_of(batch.slice(0, 1))  # an index of 4 bytes, and a word with an offset of 4
+    (2400, 12)
+    """
+    if not any(types.is_dictionary(kind) or _is_view(kind) for kind in batch.schema.types):
+        return int(batch.nbytes)
+    return sum(map(_size, batch.columns))
+
+
+def _size(column: pa.Array) -> int:
+    if types.is_dictionary(column.type):
+        words = column.dictionary
+        return int(column.indices.nbytes + len(column) * _size(words) // max(1, len(words)))
+    if not _is_view(column.type):
+        return int(column.nbytes)
+    known, views = column.buffers()[:2]
+    if views is None:  # there is none in an array of no records
+        return 0
+    # a view is sixteen bytes, of which the first four tell the length; up to twelve more hold the text itself
+    lengths = np.frombuffer(views, np.int32)[4 * column.offset : 4 * (column.offset + len(column)) : 4]
+    apart = lengths[(lengths > 12) & present(column)]
+    return 16 * len(column) + int(apart.sum(dtype=np.int64)) + (0 if known is None else (len(column) + 7) // 8)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(types.is_string_view(kind) or types.is_binary_view(kind))
 
 
 def pieces(sizes: npt.NDArray[np.int64], most: int = PIECE_BYTES) -> list[tuple[int, int]]:

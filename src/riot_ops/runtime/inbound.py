@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Offset
+from riot_ops.kernels.arrow import size_of
 
 __all__ = ["WAKE", "Arrival", "Inbound", "fitting"]
 
@@ -50,7 +51,7 @@ class Arrival:
         for batches in self.inputs.values():
             for batch in batches:
                 self.rows += batch.num_rows
-                self.size += batch.nbytes
+                self.size += size_of(batch)
 
     def join(self, other: Arrival) -> None:
         """Add what follows, by the same streams."""
@@ -244,11 +245,11 @@ def fitting(batch: pa.RecordBatch, most: int) -> int:
     >>> fitting(pa.record_batch({"value": [1.0, 2.0, 3.0]}), 20)
     2
     """
-    if batch.nbytes <= most:
+    if size_of(batch) <= most:
         return int(batch.num_rows)
-    if batch.slice(0, 1).nbytes > most:  # as where a batch is as good as full
+    if size_of(batch.slice(0, 1)) > most:  # as where a batch is as good as full
         return 0
-    return bisect_right(range(1, batch.num_rows + 1), most, key=lambda n: batch.slice(0, n).nbytes)
+    return bisect_right(range(1, batch.num_rows + 1), most, key=lambda n: size_of(batch.slice(0, n)))
 
 
 def _cut(arrival: Arrival, size: int, rows: int) -> int | None:
