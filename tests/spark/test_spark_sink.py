@@ -170,6 +170,17 @@ def test_a_batch_larger_than_a_block_is_cut():
     assert [block.rows for block in few] == [10], "a few rows of what is large are not large"
 
 
+@pytest.mark.parametrize("partitions", [1, 16, 200])
+def test_a_block_is_no_larger_where_one_key_has_all(partitions):
+    planned = plan(flow_of(t.KalmanFilter(by=("device",))))
+    packer = Packer(planned, 0, labels_of(planned, partitions), Buffering(codec=None, capacity=1 << 20))
+    n = 1 << 15
+    columns = {"seq": np.arange(n), "device": np.ones(n), "value": np.ones(n)}
+    batch = pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in columns.items()})  # 768 KiB
+    blocks = [block for _ in range(10) for block in packer.add({"in": [batch]})]
+    assert [block.rows for block in [*blocks, *packer.close()]] == [2 * n] * 5
+
+
 def test_a_worker_keeps_the_state_of_the_queries_it_ran_last(monkeypatch):
     monkeypatch.setattr(stages, "_CACHE", type(stages._CACHE)())
     monkeypatch.setattr(stages, "CACHED_SECONDS", -1.0)

@@ -23,6 +23,7 @@ from riot_ops.core.sink import Fan
 from riot_ops.graph.asking import Asking
 from riot_ops.graph.lowering import AT_TIME
 from riot_ops.graph.plan import Plan, Stage
+from riot_ops.kernels.arrow import size_of
 from riot_ops.kernels.codes import decoded
 from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.index import key_numbers
@@ -261,19 +262,24 @@ class Packer:
             return
         columns = [batch.column(name) for name in stage.partition]
         rows, starts = by_bucket(columns, batch.num_rows, len(labels))
-        grouped = batch.take(pa.array(rows))
+        grouped = decoded(batch.take(pa.array(rows)))
+        size = grouped.get_total_buffer_size()  # of all: to measure each slice would take forty times as long
         for i, label in enumerate(labels):
             n = int(starts[i + 1] - starts[i])
             if n:
-                yield from self._hold(stage.index, label, stream, grouped.slice(int(starts[i]), n))
+                part = grouped.slice(int(starts[i]), n)
+                yield from self._hold(stage.index, label, stream, part, size * n // batch.num_rows)
 
-    def _hold(self, stage: int, bucket: int, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
+    def _hold(
+        self, stage: int, bucket: int, stream: str, batch: pa.RecordBatch, size: int | None = None
+    ) -> Iterator[Block]:
         key = (stage, bucket, stream)
         batch = decoded(batch)  # each block would have the words of all
-        size = batch.get_total_buffer_size() // max(1, len(self._labels.get(stage, ())))
+        size = batch.get_total_buffer_size() if size is None else size
         capacity, parts = self._buffering.capacity, 1
         if size > (most := max(capacity, LEAST_PART)):
-            parts = max(1, min(batch.num_rows, batch.nbytes // most))
+            size = size_of(batch)  # less where it is a slice of much
+            parts = max(1, min(batch.num_rows, size // most))
         for first, end in itertools.pairwise(batch.num_rows * i // parts for i in range(parts + 1)):
             self._held.setdefault(key, []).append(batch.slice(first, end - first))
             self._bytes[key] = self._bytes.get(key, 0) + size // parts
