@@ -20,7 +20,7 @@ __all__ = ["FULL", "QUICK", "Sizes", "figures", "forgotten", "killed", "killed_j
 
 #: What the paper lost with a worker, in %: on Spark, Flink and Storm.
 LOST = {"spark": 0.0, "flink": 12.8, "storm": 22.2}
-#: The rate before is that of so many seconds before the failure.
+#: The rate before is that of the commits in so many seconds before the failure.
 BEFORE_S = 5.0
 #: Messages must begin to come within so many seconds.
 START_S = 120.0
@@ -110,14 +110,14 @@ def figures(
     """What a run shows: when it began, failed and was seen to have failed; messages lost, doubled and sent."""
     begun, failed, noticed = times
     lost, doubled, messages = amounts
-    before, at = run.rate(max(begun, failed - BEFORE_S), failed), f"threat/failure/{where}"
+    before, at = run.before(failed, BEFORE_S), f"threat/failure/{where}"
     loss = 100 * lost / messages
     yield Measure(f"{at}/lost", lost, "messages", how, 0, at_most=True)
     yield Measure(f"{at}/loss", loss, "%", how, published=LOST["spark"] if where == "spark" else None)
     yield Measure(f"{at}/doubled", doubled, "messages", how, 0, at_most=True)
     yield Measure(f"{at}/detection", noticed - failed, "s", "from the failure until it is noticed")
     yield Measure(f"{at}/dip", run.dip(failed, before), "share", "lowest rate of a second by that before")
-    back = "from the failure until the rate is 95 % of that before for three seconds"
+    back = "from the failure until each second of three has 95 % of the rate before"
     yield Measure(f"{at}/recovery", run.recovery(failed, before), "s", back, 15, at_most=True)
     for at_s, rate in run.series(begun, run.times[-1], sizes.step):
         yield Measure(f"{at}/analysed/{at_s:g}", rate, "messages/s", "from so many seconds on")
