@@ -365,6 +365,27 @@ def test_a_model_from_a_file_of_any_name(tmp_path):
     assert task.session().push({"x": 0.0, "y": 0.0})[0]["class_index"] == 0
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_file_that_is_replaced_during_a_run_counts_for_the_next(tmp_path, cores):
+    path = tmp_path / "begun.model"
+    flow = ro.Dataflow("replaced")
+    task = t.LinearRegressionPredict(inputs=INPUTS, model=str(path))
+    flow.sink("out", flow.source("in", schema=pa.schema({"x": "double", "y": "double"})).to(task, id="line"))
+
+    def run(batch_size):
+        made = [LinearModel(inputs=INPUTS, target="z", intercept=i, coefficients=(0.0, 0.0)) for i in (0.0, 1.0)]
+        path.write_bytes(made[0].to_bytes())
+        rows = [{"x": float(i), "y": 0.0} for i in range(100)]
+        steps = {"batch_size": batch_size, "epoch_rows": batch_size, "cores": cores}
+        result = flow.run(rows, progress=lambda _: path.write_bytes(made[1].to_bytes()), **steps)
+        assert result.summary.batches == 100 // batch_size
+        return result["line"]["prediction"].to_pylist()
+
+    assert run(2) == run(100) == [0.0] * 100
+    path.write_bytes(LinearModel(inputs=INPUTS, target="z", intercept=7.0, coefficients=(0.0, 0.0)).to_bytes())
+    assert flow.run([{"x": 1.0, "y": 0.0}])["line"]["prediction"].to_pylist() == [7.0]
+
+
 def test_a_large_batch_with_many_versions(store):
     n = 20_000
     choose = np.random.default_rng(0)

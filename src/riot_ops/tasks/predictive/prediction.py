@@ -100,7 +100,7 @@ class PredictionTask(KeyedTask):
         if self.store is not None:
             check_store(self.store)
         if _is_inline(self.model):
-            self._initial()
+            self.initial()
 
     # -- schema ------------------------------------------------------------------------------------
 
@@ -132,7 +132,8 @@ class PredictionTask(KeyedTask):
         # the name alone: the model is found again by it, the same one after a restart or in a replay
         return {"model": StateField("json", initial=None)}
 
-    def _initial(self) -> Model | None:
+    def initial(self) -> Model | None:
+        """The model to begin with."""
         if self.model is None:
             return None
         if _is_inline(self.model):
@@ -175,7 +176,7 @@ class PredictionTask(KeyedTask):
         touched, local = (slots[:1], np.zeros_like(slots)) if _constant(slots) else _distinct(slots)
         names: list[str | None] = []
         current = np.array([_code(names, state["model"][s]) for s in touched], np.int64)
-        models = [self._initial() if name is None else self._stored(name) for name in names]
+        models = [self.initial() if name is None else self._stored(name) for name in names]
         updates = self._updates(batch, names, models, dead)
         current[[models[c] is None for c in current]] = NO_MODEL
         before = current.copy()
@@ -186,10 +187,10 @@ class PredictionTask(KeyedTask):
         dead.reject(batch, versions == NO_MODEL, "no_model", "there is no model yet: no update has come")
         return self._predicted(batch, names, models, versions)
 
-    def predicted(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """The records with what the model to begin with predicts."""
+    def predicted(self, batch: pa.RecordBatch, model: Model | None, dead: DeadLetters) -> pa.RecordBatch:
+        """The records with what a model predicts."""
         batch = self.admit(batch, dead)
-        return self._predicted(batch, [None], [self._initial()], np.zeros(batch.num_rows, np.int64))
+        return self._predicted(batch, [None], [model], np.zeros(batch.num_rows, np.int64))
 
     def _updates(
         self, batch: pa.RecordBatch, names: list[str | None], models: list[Model | None], dead: DeadLetters
@@ -281,8 +282,13 @@ class Predict(StatelessOperator):
         return written
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        made: pa.RecordBatch = self.task.predicted(batch, dead)
+        made: pa.RecordBatch = self.task.predicted(batch, self._model, dead)
         return made
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        """Read once a run, each of which has an operator of its own: its file may be replaced meanwhile."""
+        return self.task.initial()
 
 
 def input_matrix(batch: pa.RecordBatch, names: Iterable[str] | None = None) -> npt.NDArray[np.float64]:
