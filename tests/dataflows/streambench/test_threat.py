@@ -94,6 +94,21 @@ def test_a_packet_that_is_late(packets):
     assert len(longer) < len(rows) and last
 
 
+def test_gaps_are_those_of_packets_in_order():
+    sent = [f"{us},10.0.0.1,10.0.0.2,1,2,6,40,2,64,0" for us in (0, 200_000, 100_000, 300_000)]
+    told = []
+    for texts, delay in ((sorted(sent, key=lambda text: int(text.split(",")[0])), "0s"), (sent, "100ms"), (sent, "1h")):
+        for size in (1, 2, 4):
+            flow = threat(from_packets=True, delay=delay)
+            flow.sink("told", flow.stream("byte_rate"))
+            result = flow.run(messages(texts), batch_size=size)
+            (row,) = result["byte_rate"].to_pylist()
+            assert result["errors"].num_rows == 0
+            told.append([row[name] for name in FEATURES])
+            assert [row[name] for name in ("gap_mean", "gap_std", "duration")] == pytest.approx([0.1, 0.0, 0.3])
+    assert told == [told[0]] * 9
+
+
 def test_bad_lines():
     bad = ["", "soon,10.0.0.1,10.0.0.2,1,2,6,40,2,64,0", "1,10.0.0.1,10.0.0.2,1,2,6,40,2", "1,a,b,1,2,6,x,2,64,0"]
     result, rows = windows(bad)

@@ -112,9 +112,13 @@ def _from_packets(flow: Dataflow, labels: bool, size: str, delay: str) -> Stream
     fields: dict[str, Any] = {"event_time": (0, "us"), "src": (1, "string"), "dst": (2, "string")}
     fields |= {name: (cell, "int64") for name, cell in HEADER.items()}
     told = TOLD | ({"label": ("max", "label")} if labels else {})
-    lengths: Any = {"size": size, "delay": delay}  # tasks read durations from text
-    packets = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse")
-    flows = packets.hash(*KEY).to(t.Window(by=KEY, aggregates=told, **lengths), id="flows")
+    length: Any = size  # tasks read durations from text
+    lag: Any = delay
+    window, ordered = t.Window(by=KEY, aggregates=told, size=length), t.Reorder(by=KEY, delay=lag)
+    packets = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").hash(*KEY)
+    if ordered.delay:  # gaps are those between packets in the order in which they were sent
+        packets = packets.to(ordered, id="ordered")
+    flows = packets.to(window, id="flows")
     for what in ("packet", "byte"):
         rate = t.Ratio(numerator=f"{what}s", denominator="duration", output=f"{what}_rate", undefined=0.0)
         flows = flows.to(rate, id=f"{what}_rate")
