@@ -246,7 +246,9 @@ EXPERIMENTS = (
         "at-most-once",
         "Threat detection: messages that are forgotten",
         "The same in process with a source that takes messages for done when it hands them out, as engines without "
-        "acknowledgement or replay do: what was under way when the process was killed is lost.",
+        "acknowledgement or replay do: what was under way when the process was killed is lost. The seconds of the "
+        "stream that are lost hang on how often results are written, their share on how long messages come; the 22.2 % "
+        "that the paper found on Storm are of a lost worker among eight machines, over a time that it does not tell.",
         (30, 140),
     ),
 )
