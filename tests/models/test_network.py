@@ -120,6 +120,21 @@ def test_what_is_missing_and_what_is_huge(activation, classes):
     assert model.probabilities(np.empty((0, 2))).shape == (0, classes)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_last_sum_beyond_a_float_has_no_probabilities(classes, sign):
+    last = ((1e200,), (0.0,)) if classes == 2 else ((1e200, 0.0, 0.0), (0.0, 1.0, 0.0))
+    model = network(
+        activation="identity",
+        classes=("a", "b", "ü")[:classes],
+        weights=(((sign, 0.0), (0.0, 1.0)), last),
+        biases=((0.0, 0.0), (0.0,) * len(last[0])),
+    )
+    found = model.probabilities([[1e200, 0.0], [1e100, 0.0]])
+    assert np.isnan(found[0]).all() and model.winners(found).tolist()[0] == -1
+    assert found[1].sum() == 1.0, "one that a float holds"
+
+
 def test_the_first_of_equal_classes_wins():
     flat = network(weights=(((0.0, 0.0, 0.0), (0.0, 0.0, 0.0)),), biases=((1.0, 1.0, 1.0),))
     assert flat.predict([[1.0, 2.0]]).tolist() == [0]

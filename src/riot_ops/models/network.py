@@ -48,7 +48,7 @@ def forward(
     there: Any,
     out: Any,
 ) -> None:
-    """Probabilities of the classes of each row, NaN where an input is missing or a sum beyond what a float holds.
+    """Probabilities of the classes of each row, NaN where an input is missing or a last sum is beyond a float.
 
     ``here`` and ``there`` have room for a layer. What a unit's inputs count is added one after the other, so that a row
     gives the same in any batch.
@@ -79,7 +79,7 @@ def forward(
                         there[j] = 0.0
             here, there = there, here
         if sizes[last + 1] == 1:
-            out[i, 1] = logistic(here[0])
+            out[i, 1] = logistic(here[0]) if np.isfinite(here[0]) else np.nan
             out[i, 0] = 1.0 - out[i, 1]
             continue
         most = -np.inf

@@ -59,7 +59,8 @@ class NeuralNetworkClassify(ClassificationTask):
 
     Missing values
     --------------
-    Where an input is null or NaN, the results are null; so they are where a sum is beyond what a float holds.
+    Where an input is null or NaN, the results are null; so they are where a sum of the last layer is beyond
+    what a float holds.
 
     Errors
     ------
