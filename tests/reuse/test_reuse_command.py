@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.command import cli
+from riot_ops.command import cli, reuse_ends
 from riot_ops.command.reuse_ends import end, made_sink, made_source
 from riot_ops.command.reuse_server import ReuseServer
 from riot_ops.command.reuse_socket import asked, control_folder
@@ -379,6 +379,7 @@ def test_sinks_are_folders_brokers_and_nothing(tmp_path):
         ({"stream": "city", "file": "x"}, "must have one of"),
         ({"stream": "citty"}, "no generated stream 'citty'"),
         ({"stream": "city", "sensor": 3}, "sensor"),
+        ({"file": "/dev/zero"}, "file must be a file or a folder, got '/dev/zero'"),
         ({"mqtt": "x"}, "mqtt must be an object, got str"),
         ({"mqtt": {"url": "memory://a", "topics": ["a"], "password": "hunter2"}}, '{"env": NAME}'),
         ({"mqtt": {"url": "mqtt://me:hunter2@host", "topics": ["a"]}}, "url must not hold user or password"),
@@ -428,3 +429,35 @@ def test_a_name_that_is_just_going_is_kept_with_what_comes(tmp_path, readings):
         assert server._known("mean") == {
             "name": "mean", "sources": {"readings": {"file": str(other)}}, "written": second["sinks"]
         }  # fmt: skip
+
+
+def test_a_source_that_takes_long_to_open_or_never_does_keeps_nobody_from_coming(tmp_path, readings, monkeypatch):
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    opening, may, read = threading.Event(), threading.Event(), reuse_ends.read
+
+    def slowly(file, **options):
+        if Path(file) == other:
+            opening.set()
+            assert may.wait(20)
+        return read(file, **options)
+
+    other = tmp_path / "other.csv"
+    other.write_text(readings.read_text())
+    monkeypatch.setattr(reuse_ends, "read", slowly)
+    with Serving(tmp_path / "m") as server:
+
+        def submit(name, file):
+            what = {"dataflow": flow().to_dict(), "name": name, "sources": {"readings": {"file": str(file)}}}
+            return server.answer({"do": "submit", "dataflows": [{**what, "sinks": {}}]})
+
+        with pytest.raises(ConfigError, match="file must be a file or a folder"):
+            submit("pipe", pipe)
+        waits = threading.Thread(target=submit, args=("slow", other))
+        waits.start()
+        assert opening.wait(20)
+        submit("quick", readings)
+        assert server.manager.names == ["quick"]
+        may.set()
+        waits.join()
+        assert server.manager.names == ["quick", "slow"]

@@ -113,7 +113,10 @@ def _generated(stream: str, rate: float | None = None, speed: float | None = Non
 def _file(
     file: str, schema: pa.Schema, rate: float | None = None, speed: float | None = None, **options: Any
 ) -> Source:
-    lines = set(schema.names) == set(RAW.names) and Path(file).suffix != ".parquet"
+    path = Path(file)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ConfigError(f"file must be a file or a folder, got {file!r}, which cannot be read again")
+    lines = set(schema.names) == set(RAW.names) and path.suffix != ".parquet"
     source: Source = streams.replay(file, **options) if lines else read(file, **options)
     return paced(source, speed, rate)
 

@@ -121,8 +121,8 @@ class ReuseServer:
 
     def _submit(self, dataflows: Sequence[Mapping[str, Any]]) -> Any:
         """Several dataflows as one action: each with its ``sources`` and ``sinks``, and what else a request tells."""
+        requests = [self._request(**one) for one in dataflows]  # which may take as long as sources do to open
         with self._lock:  # of two who take one name at once, what is kept is that of the first
-            requests = [self._request(**one) for one in dataflows]
             # whether a name is taken is known when who goes has gone: else what it had would be kept for who comes
             self._lock.wait_for(lambda: not {request.name for request, _ in requests} & {*self._going})
             for request, ends in requests:

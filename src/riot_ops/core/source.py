@@ -58,6 +58,8 @@ class Source(ABC):
     stateful: ClassVar[bool] = False
     #: Whether a range can be read again, which a restart and Spark's workers need.
     replayable: bool = True
+    #: Whether :meth:`latest` may take long, as where a broker has to answer first.
+    lingers: bool = False
 
     @classmethod
     def name(cls) -> str:
@@ -189,6 +191,10 @@ class WrappedSource(Source):
     @property
     def replayable(self) -> bool:  # type: ignore[override]
         return self.source.replayable
+
+    @property
+    def lingers(self) -> bool:  # type: ignore[override]
+        return self.source.lingers
 
     @property
     def schema(self) -> pa.Schema:

@@ -4,9 +4,9 @@ from importlib import import_module
 
 from riot_ops.reuse.backend import Backend, NullBackend
 from riot_ops.reuse.identity import signatures
+from riot_ops.reuse.limits import Limits
 from riot_ops.reuse.local import LocalBackend
 from riot_ops.reuse.manager import ReuseManager
-from riot_ops.reuse.outlet import Limits
 from riot_ops.reuse.reports import Explanation, Removed, Submitted
 from riot_ops.reuse.request import Request
 

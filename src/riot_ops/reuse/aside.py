@@ -1,4 +1,4 @@
-"""Sources that may wait for their records, without keeping others waiting."""
+"""Sources that may wait for their records, or for who has them, without keeping others waiting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRACE_SECONDS = 0.05
 
 
 class Aside(WrappedSource):
-    """A source in which looking for records may take as long as they do to come, such as an iterator's.
+    """A source in which looking for records may take as long as they, or a broker, do to come.
 
     A thread looks, and until it has found something there is nothing new.
     """

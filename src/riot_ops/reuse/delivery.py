@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from riot_ops.core.sink import Writer
+from riot_ops.reuse.errors import FailedBeforeError, told
 from riot_ops.reuse.submission import Submission
 from riot_ops.runtime.binding import end_sinks
 from riot_ops.runtime.claim import Claim
@@ -29,6 +31,8 @@ class Delivery:
         What went wrong, in the order in which it did.
     lost : Counter
         By stream, the records that some sink should have had and did not keep.
+    gaps : dict of str to str
+        By sink that lacks records, why: it never goes on, lest nobody see the hole.
     rows : int
         Records that were written to all sinks meant for them.
     over : bool
@@ -43,6 +47,8 @@ class Delivery:
         Whether what is committed is on disk before :meth:`commit` returns.
     again : bool, default False
         Whether the dataflow ran before a restart: a sink that cannot begin then counts as one that has failed since.
+    gaps : mapping of str to str, optional
+        Those of before a restart.
 
     Raises
     ------
@@ -51,15 +57,22 @@ class Delivery:
     """
 
     def __init__(
-        self, submission: Submission, epoch: int | None = None, durable: bool = False, again: bool = False
+        self,
+        submission: Submission,
+        epoch: int | None = None,
+        durable: bool = False,
+        again: bool = False,
+        gaps: Mapping[str, str] | None = None,
     ) -> None:
         self._submission = submission
         self._durable = durable
         self._claim = Claim(())
         self.failures: list[Exception] = []
         self.lost: Counter[str] = Counter()
+        self.gaps = {name: why for name, why in (gaps or {}).items() if name in submission.sinks}
         self.rows = 0
         self._ended = False
+        self._why: dict[str, str] = {}  # by sink that has failed itself
         #: By sink: the number of its epoch; of those that have not failed the writer, and what it has got in it.
         self._epochs = dict.fromkeys(submission.sinks, epoch or 0)
         self._writers: dict[str, Writer] = {}
@@ -87,6 +100,8 @@ class Delivery:
         wrong: dict[str, Exception] = {}
         for name, sink in sinks.items():
             try:
+                if name in self.gaps:
+                    raise FailedBeforeError(self.gaps[name])
                 if epoch is None:
                     sink.begin(False)
                 else:
@@ -125,6 +140,8 @@ class Delivery:
                 writer = None
             if writer is None:
                 whole = False
+                if self.failures:
+                    self.gaps.setdefault(name, self._why.get(name) or told(self.failures[0]))
         if whole:
             self.rows += batch.num_rows
         else:
@@ -185,9 +202,11 @@ class Delivery:
 
     def _fail(self, name: str, error: Exception) -> None:
         self.failures.append(error)
+        self._why[name] = told(error)
         if (writer := self._writers.pop(name, None)) is not None:
             writer.abort()
             for stream, rows in self._got.pop(name).items():
+                self.gaps.setdefault(name, self._why[name])
                 if (more := rows - self._missed[stream]) > 0:  # another sink may have lost them already
                     self.lost[stream] += more
                     self._missed[stream] += more

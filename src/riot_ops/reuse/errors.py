@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.core.errors import ConfigError, RiotError, exception_text
 
 __all__ = [
     "BoundaryError",
@@ -16,8 +16,10 @@ __all__ = [
     "DuplicateStreamError",
     "EmptyDataflowError",
     "EnactError",
+    "FailedBeforeError",
     "NotDeduplicatedError",
     "UnknownDataflowError",
+    "told",
 ]
 
 
@@ -65,3 +67,14 @@ class EnactError(RiotError):
     """The back end could not do what was asked; all is as it was before."""
 
     code: ClassVar[str] = "riot.reuse.enact"
+
+
+class FailedBeforeError(RiotError):
+    """What failed before a restart, and lacks records since: it goes on only if it is removed and submitted again."""
+
+    code: ClassVar[str] = "riot.reuse.failed_before"
+
+
+def told(error: Exception) -> str:
+    """What went wrong, whenever that was."""
+    return str(error) if isinstance(error, FailedBeforeError) else f"{type(error).__name__}: {exception_text(error)}"

@@ -16,7 +16,7 @@ import msgspec
 
 from riot_ops.core.errors import StateError
 from riot_ops.core.paths import local_path
-from riot_ops.reuse.outlet import Mark
+from riot_ops.reuse.outlet import Mark, Stood
 from riot_ops.reuse.reading import Reading
 from riot_ops.reuse.turning import waited
 from riot_ops.runtime.checkpoint import Checkpoint, Saved
@@ -43,15 +43,18 @@ class Moment(msgspec.Struct):
     ----------
     readings : dict of str to ReadingKept
         By the name of each.
-    dataflows : dict of str to (int, int)
-        The epoch in which each one's sinks stand, and the records that they had got.
+    dataflows : dict of str to Stood
+        Where each one's sinks stand.
+    broken : dict of str to str
+        By step that has raised, what: it lacks records since.
     taken, flushed, messages, spared
         As in the back end.
     """
 
     format: str
     readings: dict[str, ReadingKept] = {}
-    dataflows: dict[str, tuple[int, int]] = {}
+    dataflows: dict[str, Stood] = {}
+    broken: dict[str, str] = {}
     taken: dict[str, int] = {}
     flushed: list[str] = []
     messages: int = 0
@@ -93,12 +96,9 @@ class Keeping:
 
     # -- going on ----------------------------------------------------------------------------------
 
-    def dataflow(self, name: str) -> tuple[int | None, int]:
-        """The epoch that its sinks go on with, and what they had got; None where nothing has been kept at all.
-
-        Of one that came when nothing could be kept, all is made again.
-        """
-        return self.moment.dataflows.get(name, (0 if self._saved.epoch else None, 0))
+    def dataflow(self, name: str) -> Stood:
+        """Where its sinks go on; of one that came when nothing could be kept, all is made again."""
+        return self.moment.dataflows.get(name, Stood(0 if self._saved.epoch else None))
 
     @property
     def state(self) -> Mapping[str, bytes]:

@@ -8,7 +8,6 @@ that are not there yet are put behind the others. The state of a step that stays
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,8 +18,12 @@ from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.checks import check_count, check_seconds
+from riot_ops.reuse.errors import FailedBeforeError, told
 from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
-from riot_ops.reuse.outlet import Limits, Outlet
+from riot_ops.reuse.limits import Limits
+from riot_ops.reuse.missing import missing_steps
+from riot_ops.reuse.needs import Needs
+from riot_ops.reuse.outlet import Outlet, Stood
 from riot_ops.reuse.outlets import Outlets
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.reading import Reading, Readings, Wanted
@@ -93,10 +96,9 @@ class LocalBackend(Turning):
         self.reads: Reads = "once" if folder is None else "again"
         self._again: list[Coming] | None = None
         self._snapshots: dict[str, bytes] = {}  # of steps that have seen nothing since
-        #: By running step: the sources above it, and the routes and marks that it needs.
+        #: By running step: the sources above it.
         self._origins: dict[str, frozenset[str]] = {}
-        self._needs: dict[str, set[str]] = {}
-        self._needed: Counter[str] = Counter()
+        self._needs = Needs()
         #: By stream, and by step of the engine: the dataflows that want it, and their names for it.
         self._ends: dict[str, list[tuple[Outlet, str]]] = {}
         self._engine = Engine([], self._ends.keys())
@@ -106,6 +108,7 @@ class LocalBackend(Turning):
         self._flushed: set[str] = set()
         self._messages = self._spared = 0
         self._committed = time.monotonic()
+        self._moved = True
 
     # -- actions -----------------------------------------------------------------------------------
 
@@ -128,15 +131,15 @@ class LocalBackend(Turning):
             return firsts
 
     @contextmanager
-    def _begun(self, coming: Sequence[Coming], epochs: Mapping[str, int | None] | None = None) -> Iterator[Begun]:
-        """Open sources and sinks of dataflows, some of which go on with an epoch; let go of them where that is it."""
+    def _begun(self, coming: Sequence[Coming], places: Mapping[str, Stood] | None = None) -> Iterator[Begun]:
+        """Open sources and sinks of dataflows, which may go on where they stood; let go of them where that is it."""
         outlets: list[Outlet] = []
         fresh: dict[str, Reading] = {}
-        kept = None if epochs is None else {} if self._keeping is None else self._keeping.readings()
+        kept = None if places is None else {} if self._keeping is None else self._keeping.readings()
         try:
             fresh, wanted = self._readings.begun(coming, (one.submission for one in self._outlets.of.values()), kept)
             for _, submission in coming:
-                outlets.append(self._outlets.begun(submission, (epochs or {}).get(submission.name), epochs is not None))
+                outlets.append(self._outlets.begun(submission, None if places is None else places[submission.name]))
             yield fresh, wanted, outlets
         except BaseException:
             for outlet in outlets:
@@ -160,6 +163,7 @@ class LocalBackend(Turning):
                 undo.callback(self._engine.drop, added)
                 found.append((addition, steps, needs, outlet))
             undo.pop_all()
+        self._moved = True
         # from here on nothing fails
         self._readings.of |= fresh
         for outlet in outlets:
@@ -173,41 +177,28 @@ class LocalBackend(Turning):
         fresh = {step.id for step in addition.new}
         self._engine.resting -= addition.woken
         for step, node, label in steps:
-            needs = self._needs.setdefault(addition.placed[node], set())
-            if addition.placed[node] in fresh and step.id not in needs:
-                needs.add(step.id)
-                self._needed[step.id] += 1
-            if (outlet, label) not in self._labels.setdefault(step.id, []):
-                self._labels[step.id].append((outlet, label))
-                outlet.wanted.append((self._labels, step.id))
+            if addition.placed[node] in fresh:
+                self._needs.add(addition.placed[node], step.id)
+            outlet.want(self._labels, step.id, label)
         for new in addition.new:
             above = (self._origins[one] for one in new.inputs)
             self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
         for stream in outlet.submission.routes:
             if stream != ERRORS_STREAM:
-                self._ends.setdefault(addition.placed[stream], []).append((outlet, stream))
-                outlet.wanted.append((self._ends, addition.placed[stream]))
+                outlet.want(self._ends, addition.placed[stream], stream)
         return self._readings.take(addition.name, addition.placed, wanted)
 
     def reduce(self, removal: Removal) -> None:
         with self.between():
             stopped = set(removal.stopped)
-            outlet = self._outlets.close(removal.name)
-            if outlet is not None:
-                for where, key in outlet.wanted:
-                    where[key] = [(one, label) for one, label in where.get(key, ()) if one is not outlet]
-                    if not where[key]:
-                        del where[key]
+            self._outlets.close(removal.name)
             for step in stopped:
-                for need in self._needs.pop(step, ()):
-                    self._needed[need] -= 1
-                    if not self._needed[need]:
-                        del self._needed[need]
+                self._needs.drop(step)
                 self._origins.pop(step, None)
                 self._taken.pop(step, None)
-            self._engine.drop({step.id for step in self._engine.steps} - self._needed.keys())
+            self._engine.drop({step.id for step in self._engine.steps if step.id not in self._needs})
             self._engine.resting = (self._engine.resting - stopped) | removal.rested
-            self._engine.broken = {s: e for s, e in (self._engine.broken or {}).items() if s in self._needed}
+            self._engine.broken = {s: e for s, e in (self._engine.broken or {}).items() if s in self._needs}
             self._flushed -= stopped
             self._readings.drop(removal.name, stopped)
 
@@ -224,7 +215,7 @@ class LocalBackend(Turning):
     def _rest(self, rest: Rest) -> dict[str, int] | None:
         """The same; None where what has been done before is not kept, from which whoever goes on lets it rest."""
         with self.between():
-            if not self._commit(self._outlets.limits.grace_s):  # sinks get there while nothing moves
+            if self._moved and not self._commit(self._outlets.limits.grace_s):  # sinks get there while nothing moves
                 return None
             outlet, resting = self._outlets.of[rest.name], self._engine.resting
             before = outlet.paused, resting
@@ -254,22 +245,29 @@ class LocalBackend(Turning):
 
     def _take_up(self, again: list[Coming]) -> None:
         """Let all go on that was kept; what was not begins."""
-        names = [submission.name for _, submission in again]
-        places = {} if self._keeping is None else {name: self._keeping.dataflow(name) for name in names}
-        with self._begun(again, {name: epoch for name, (epoch, _) in places.items()}) as begun:
+        keeping, names = self._keeping, [submission.name for _, submission in again]
+        places = {name: Stood(None) if keeping is None else keeping.dataflow(name) for name in names}
+        with self._begun(again, places) as begun:
             self._extend(again, begun)
-        if self._keeping is None:
+        self._break({} if keeping is None else keeping.moment.broken)
+        if keeping is None:
             return
-        kept = self._keeping.moment
-        for name, (_, rows) in places.items():
-            self._outlets.of[name].delivery.rows = rows
-        self._engine.restore(self._keeping.state)
+        kept = keeping.moment
+        self._engine.restore(keeping.state)
         for reading in self._readings.of.values():
-            self._keeping.place(reading)
+            keeping.place(reading)
         self._taken = {step: n for step, n in kept.taken.items() if step in self._origins}
         self._flushed = {*kept.flushed} & self._origins.keys()
         self._messages, self._spared = kept.messages, kept.spared
         self._commit()
+        self._moved = False  # all is as it was kept
+
+    def _break(self, before: Mapping[str, str]) -> None:
+        """Steps that failed before, or cannot be made again, give nothing, and whom it concerns is told."""
+        broken = {**before, **missing_steps(self._engine.steps)}
+        self._engine.broken = {step: FailedBeforeError(broken[step]) for step in broken if self._engine.has(step)}
+        self._engine.resting |= self._engine.broken.keys()
+        self._deliver({})
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -277,7 +275,7 @@ class LocalBackend(Turning):
         return not self._taken.get(step)
 
     def broken(self, step: str) -> bool:
-        return any(need in (self._engine.broken or ()) for need in self._needs.get(step, ()))
+        return any(need in (self._engine.broken or ()) for need in self._needs.of(step))
 
     def running(self) -> set[str]:
         return set(self._origins)
@@ -344,6 +342,7 @@ class LocalBackend(Turning):
         self._commit()
 
     def _deliver(self, outputs: Batches) -> None:
+        self._moved = True
         self._snapshots.clear()
         for step, error in (self._engine.broken or {}).items():
             for outlet, _ in self._labels.get(step, ()):  # what it got of earlier batches stays
@@ -372,9 +371,10 @@ class LocalBackend(Turning):
         for step, known in self._engine.states.items():
             if step not in self._snapshots:
                 self._snapshots[step] = known.snapshot("full")
-        moment = Moment(
-            FORMAT, taken=dict(self._taken), flushed=sorted(self._flushed), messages=self._messages, spared=self._spared
-        )
+        failed = self._readings.failed()
+        broken = {step: told(error) for step, error in (self._engine.broken or {}).items() if step not in failed}
+        taken, flushed = dict(self._taken), sorted(self._flushed)
+        moment = Moment(FORMAT, {}, {}, broken, taken, flushed, self._messages, self._spared)
         state = {step: self._snapshots[step] for step in self._engine.states}
         marks = {name: outlet.mark() for name, outlet in self._outlets.of.items()}
         return self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood), wait_s)

@@ -231,7 +231,7 @@ class ReuseManager:
         return self._rest(name, False)
 
     def _rest(self, name: str, paused: bool) -> dict[str, int]:
-        with self._lock:
+        with self._lock, held_back() as check:
             self._known(name)
             if (name in self._shared.paused) == paused:
                 return {}
@@ -240,7 +240,8 @@ class ReuseManager:
                 border = self.backend.rest(rest)
                 self._shared.apply_rest(rest)
                 self._journal.enacted()
-            return border
+        check()
+        return border
 
     def defragment(self) -> None:
         """Have each group of steps that hang together run in one fragment."""

@@ -1,21 +1,28 @@
-"""Sources and sinks of dataflows after a restart, and what stands for those that are not there any more."""
+"""Dataflows after a restart, and what stands for sources, sinks and tasks that are not there any more."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError, exception_text
 from riot_ops.core.sink import Sink, Writer
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.dataflow import Dataflow
+from riot_ops.graph.descriptor import load
+from riot_ops.graph.lowering import Step
+from riot_ops.reuse.errors import FailedBeforeError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.submission import Reads, Submission, submitted
+from riot_ops.task import StatelessTask
 
-__all__ = ["MissingSource", "Rebind", "bound_again"]
+__all__ = ["MissingSource", "MissingTask", "Rebind", "bound_again", "is_missing", "made_again", "missing_steps"]
 
 #: Gives sources and sinks to a dataflow that is taken up again: what was passed to ``submit``.
 Rebind = Callable[[str, Dataflow], tuple[Any, Any]]
@@ -63,6 +70,54 @@ class MissingSink(Sink):
 
     def writer(self, batch_id: int, partition: int) -> Writer:
         raise StateError(self._why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingTask(StatelessTask):
+    """A task that cannot be made again, as its table or model is not there, and tells why when it is to run.
+
+    Parameters
+    ----------
+    described : str
+        What was there, as JSON.
+    why : str
+    """
+
+    described: str
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.described)
+        return found
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> NoReturn:
+        raise FailedBeforeError(self.why)
+
+
+def made_again(
+    name: str, described: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]], whole: bool
+) -> Dataflow:
+    """A dataflow that ran before; where a task of it cannot be made, with such alone as tell why, unless ``whole``."""
+    try:
+        return Dataflow.from_dict(described, functions)
+    except Exception as error:  # of a user's task, whatever it raises
+        if whole:
+            raise
+        why = f"a task of it cannot be made again: {exception_text(error)}"
+    names: Any = {name: name for name in functions}
+    found = load(described, names, Dataflow, lambda task: MissingTask(described=json.dumps(dict(task)), why=why))
+    _log.warning("the dataflow %r is taken up, but gets nothing: %s", name, why)
+    return found
+
+
+def missing_steps(steps: Iterable[Step]) -> dict[str, str]:
+    """By step that cannot be made again, why."""
+    return {step.id: step.operator.why for step in steps if isinstance(step.operator, MissingTask)}
+
+
+def is_missing(flow: Dataflow) -> bool:
+    """Whether tasks of a dataflow could not be made again."""
+    return any(isinstance(node.task, MissingTask) for node in flow.kind("task"))
 
 
 def bound_again(

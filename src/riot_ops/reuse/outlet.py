@@ -7,53 +7,50 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.reuse.checks import check_count, check_seconds
 from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.errors import told
+from riot_ops.reuse.limits import Limits
 from riot_ops.reuse.spool import Spool
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Limits", "Mark", "Outlet"]
+__all__ = ["Mark", "Outlet", "Stood"]
 
 _log = logging.getLogger("riot_ops")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How far a dataflow whose sinks do not keep up may affect the others.
+class Stood(msgspec.Struct):
+    """Where the sinks of a dataflow stand.
 
-    Parameters
+    Attributes
     ----------
-    grace_s : float, seconds, > 0, default 0.5
-        For how long a sink may hold all others up, once: then it has a thread of its own.
-    patience_s : float, seconds, > 0, default 10
-        A sink that others wait for (``on_slow="block"``, or at the end of the back end) and that takes nothing for so
-        long counts as failed.
-    queue_bytes : int, >= 1, default 33554432
-        Records in memory that wait for one dataflow's sinks.
-    behind_bytes : int, >= 1, default 4294967296
-        Records in files that wait for one dataflow's sinks (``on_slow="detach"``): one further behind counts as failed.
+    epoch : int or None
+        The one that is under way; None where nothing of them has been kept.
+    rows : int
+        Records that they have got.
+    gaps : dict of str to str
+        By sink that lacks records, why.
+    dropped : dict of str to int
+        By stream, the records that some sink did not get.
     """
 
-    grace_s: float = 0.5
-    patience_s: float = 10.0
-    queue_bytes: int = 32 << 20
-    behind_bytes: int = 4 << 30
-
-    def __post_init__(self) -> None:
-        check_seconds("grace_s", self.grace_s)
-        check_seconds("patience_s", self.patience_s)
-        check_count("queue_bytes", self.queue_bytes)
-        check_count("behind_bytes", self.behind_bytes)
+    epoch: int | None
+    rows: int = 0
+    gaps: dict[str, str] = {}
+    dropped: dict[str, int] = {}
 
 
 #: Records of a stream, or something else that is to be done when those before it are written.
 Job = tuple[str, pa.RecordBatch] | Callable[[], None]
+
+
+#: By what it is of: the outlets that want it, and their names for it.
+Wanting = dict[str, list[tuple["Outlet", str]]]
 
 
 class Outlet:
@@ -65,8 +62,10 @@ class Outlet:
     limits : Limits
     ready : deque
         Where it stands while something waits to be written by the thread of all.
-    epoch, durable, again
+    durable : bool, default False
         As for a delivery.
+    stood : Stood, optional
+        Where its sinks stood before a restart.
     """
 
     def __init__(
@@ -74,16 +73,19 @@ class Outlet:
         submission: Submission,
         limits: Limits,
         ready: deque[Outlet],
-        epoch: int | None = None,
         durable: bool = False,
-        again: bool = False,
+        stood: Stood | None = None,
     ) -> None:
-        self.delivery = Delivery(submission, epoch, durable, again)
+        if stood is None:
+            self.delivery = Delivery(submission, durable=durable)
+        else:
+            self.delivery = Delivery(submission, stood.epoch, durable, again=True, gaps=stood.gaps)
+            self.delivery.rows = stood.rows
         self.paused = False
         #: Where it is noted what it wants: the table, and the key in it.
-        self.wanted: list[tuple[dict[str, list[tuple[Outlet, str]]], str]] = []
+        self._wanted: list[tuple[Wanting, str]] = []
         #: By stream, the records that never came to its sinks.
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter(None if stood is None else stood.dropped)
         #: Whether it has a thread of its own; whether that is at an end.
         self.apart = self.done = False
         self.submission = submission
@@ -108,6 +110,14 @@ class Outlet:
         """Bytes that its sinks have not taken yet."""
         with self._changed:
             return self._bytes + (self._spool.nbytes if self._spool is not None else 0)
+
+    def stands(self) -> Stood:
+        """Where its sinks stand now."""
+        delivery = self.delivery
+        gaps = {**delivery.gaps}
+        if self._over and self.dropped and delivery.failures:  # it was given up
+            gaps = dict.fromkeys(self.submission.sinks, told(delivery.failures[-1])) | gaps
+        return Stood(delivery.epoch, delivery.rows, gaps, dict(self.dropped + delivery.lost))
 
     # -- from the thread that runs the steps -------------------------------------------------------
 
@@ -134,6 +144,19 @@ class Outlet:
         """A step has failed: nothing more comes of it."""
         if error not in self.delivery.failures:
             self._do(lambda: self.delivery.stop(error))
+
+    def want(self, table: Wanting, key: str, name: str) -> None:
+        """What this is of is for it, by that name."""
+        if (self, name) not in table.setdefault(key, []):
+            table[key].append((self, name))
+            self._wanted.append((table, key))
+
+    def leave(self) -> None:
+        """Nothing is for it any more."""
+        for where, key in self._wanted:
+            where[key] = [(one, label) for one, label in where.get(key, ()) if one is not self]
+            if not where[key]:
+                del where[key]
 
     def close(self) -> None:
         """The dataflow has ended; its sinks end when they have what waits for them."""
@@ -337,14 +360,14 @@ class Mark:
 
     def __init__(self, outlet: Outlet) -> None:
         self._outlet = outlet
-        self._place: tuple[int, int] | None = None
+        self._place: Stood | None = None
 
     def note(self) -> None:
         """It is now."""
-        self._place = self._outlet.delivery.epoch, self._outlet.delivery.rows
+        self._place = self._outlet.stands()
 
-    def place(self) -> tuple[int, int] | None:
-        """Their epoch and the records that they had got; None where that moment is still to come."""
+    def place(self) -> Stood | None:
+        """Where they stood; None where that moment is still to come."""
         if self._place is None and self._outlet.over:
             self.note()
         return self._place

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
-from riot_ops.reuse.outlet import Limits, Outlet
+from riot_ops.reuse.errors import told
+from riot_ops.reuse.limits import Limits
+from riot_ops.reuse.outlet import Outlet, Stood
 from riot_ops.reuse.submission import Submission
 
 __all__ = ["Outlets"]
@@ -31,16 +33,16 @@ class Outlets:
         #: Those in which something waits to be written.
         self.ready: deque[Outlet] = deque()
         #: Of dataflows that are gone: what is still being written, and what has failed or was dropped.
-        self._leaving: dict[str, Outlet] = {}
+        self._leaving: list[Outlet] = []
         self._failed: dict[str, str] = {}
         self._dropped: dict[str, dict[str, int]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._at: tuple[Outlet, float] | None = None
 
-    def begun(self, submission: Submission, epoch: int | None = None, again: bool = False) -> Outlet:
-        """An outlet for a dataflow, which may go on with an epoch; raises where a sink of a new one cannot begin."""
-        return Outlet(submission, self.limits, self.ready, epoch, self.durable, again)
+    def begun(self, submission: Submission, stood: Stood | None = None) -> Outlet:
+        """An outlet for a dataflow, which may go on where it stood; raises where a sink of a new one cannot begin."""
+        return Outlet(submission, self.limits, self.ready, self.durable, stood)
 
     def take(self, outlet: Outlet) -> None:
         """The dataflow has come."""
@@ -53,9 +55,10 @@ class Outlets:
         """The dataflow has ended: its sinks end when they have what is theirs, and nobody waits for slow ones."""
         outlet = self.of.pop(name, None)
         if outlet is not None:
+            outlet.leave()
             outlet.close()
             self.settle()
-            self._leaving[name] = outlet
+            self._leaving.append(outlet)
             self._look()
         return outlet
 
@@ -103,7 +106,7 @@ class Outlets:
         """End all, and wait for what is slow."""
         for name in list(self.of):
             self.close(name)
-        for outlet in self._leaving.values():
+        for outlet in self._leaving:
             outlet.ended()
         self._look()
         with self._changed:
@@ -120,19 +123,23 @@ class Outlets:
     def stats(self) -> dict[str, Any]:
         """``rows`` that each dataflow got, those that ``failed`` and why, ``dropped`` records, ``slow`` ones."""
         self._look()
-        now = {**self._leaving, **self.of}
+        behind: Counter[str] = Counter()
+        for outlet in (*self._leaving, *self.of.values()):
+            if outlet.apart and not outlet.done:
+                behind[outlet.submission.name] += outlet.waiting
         return {
             "rows": {name: outlet.delivery.rows for name, outlet in self.of.items()},
             "failed": dict(self._failed),
             "dropped": {name: dict(streams) for name, streams in self._dropped.items()},
-            "slow": {name: outlet.waiting for name, outlet in now.items() if outlet.apart and not outlet.done},
+            "slow": dict(behind),
         }
 
     def _look(self) -> None:
         """Note what has failed or was dropped."""
-        for name, outlet in (*self._leaving.items(), *self.of.items()):
+        for outlet in (*self._leaving, *self.of.values()):
+            name = outlet.submission.name
             if outlet.failures:
-                self._failed[name] = "; ".join(dict.fromkeys(f"{type(e).__name__}: {e}" for e in outlet.failures))
+                self._failed[name] = "; ".join(dict.fromkeys(map(told, outlet.failures)))
             if dropped := outlet.dropped + outlet.delivery.lost:
                 self._dropped[name] = dict(dropped)
-        self._leaving = {name: outlet for name, outlet in self._leaving.items() if not outlet.done}
+        self._leaving = [outlet for outlet in self._leaving if not outlet.done]

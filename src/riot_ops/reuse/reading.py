@@ -58,7 +58,7 @@ class Reading:
             members = {name: members[name]}
         self.name = name
         [source] = merged(Graph("reading", merging=merging), members).values()
-        self.source = source if source.replayable else Aside(source)
+        self.source = Aside(source) if source.lingers or not source.replayable else source
         self.offset: Offset | None = None
         self.readers: dict[str, set[str]] = {member: set() for member in members}
         self.next = dict.fromkeys(members, 0)
@@ -231,6 +231,10 @@ class Readings:
     def ended(self) -> set[str]:
         """The steps whose source has ended."""
         return set().union(*(reading.steps() for reading in self.of.values() if reading.ended))
+
+    def failed(self) -> set[str]:
+        """The steps whose source has failed: after a restart it is read again from where it stood."""
+        return set().union(*(reading.steps() for reading in self.of.values() if reading.failure is not None))
 
     def stood(self, kept: bool) -> list[tuple[Reading, Offset]]:
         """What has been read of each source that nobody reads from somewhere else, or where ``kept`` will again."""

@@ -11,7 +11,7 @@ from riot_ops.core.errors import ConfigError, short
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.identity import Piece
-from riot_ops.reuse.missing import Rebind, bound_again
+from riot_ops.reuse.missing import Rebind, bound_again, is_missing, made_again
 from riot_ops.reuse.shared import Shared
 from riot_ops.reuse.submission import CHOICES, Reads, Submission, described
 
@@ -70,14 +70,15 @@ def as_before(
 ) -> list[Coming]:
     """Dataflows with the steps that they had, for books in which they are not yet.
 
-    One whose sources and sinks are not to be had gets nothing, or, where the ``whole`` is asked for, what that raises.
+    One whose tasks, sources and sinks are not to be had gets nothing, or, where the ``whole`` is asked for, what that
+    raises.
     """
     submissions: dict[str, Submission] = {}
     steps: dict[str, Mapping[str, Piece]] = {}
     at = {}
-    for what in dataflows:
+    found = [(what, made_again(what["name"], what["flow"], functions, whole)) for what in dataflows]
+    for what, flow in sorted(found, key=lambda one: is_missing(one[1])):  # a step that others can make is theirs
         name, choices = what["name"], {choice: what[choice] for choice in CHOICES}
-        flow = Dataflow.from_dict(what["flow"], functions)
         _check_placed(name, flow, what["placed"])
         submissions[name], steps[name] = bound_again(name, flow, rebind, reads, whole, **choices)
         at[name] = what["placed"]

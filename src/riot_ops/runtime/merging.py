@@ -39,6 +39,7 @@ class _Merged(Source):
     def __init__(self, members: Mapping[str, Source]) -> None:
         self.members = dict(members)
         self.replayable = all(source.replayable for source in members.values())
+        self.lingers = any(source.lingers for source in members.values())
 
     @property
     def schema(self) -> pa.Schema:

@@ -150,6 +150,10 @@ class MqttSource(MqttConnection, Source):
         if self.protocol == "3.1.1" and (self.time_property or self.id_properties):
             raise ConfigError("time_property and id_properties need protocol='5': MQTT 3.1.1 has no user properties")
 
+    @property
+    def lingers(self) -> bool:  # type: ignore[override]
+        return True
+
     # -- receiving ---------------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -197,7 +201,11 @@ class MqttSource(MqttConnection, Source):
         if self.messages is not None and at >= self.messages:
             return start
         receiver = self._receiver()
-        receiver.wait_ready()
+        try:
+            receiver.wait_ready()
+        except ConnectorError:
+            self.close()  # whoever asks again connects again
+            raise
         end = receiver.spool.end
         if at > end:
             raise ConnectorError(
