@@ -13,6 +13,8 @@ from riot_ops import tasks as t
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse import LocalBackend, ReuseManager
 from riot_ops.reuse.spark import carrier as carriers
+from riot_ops.reuse.spark.bookmark import Bookmark
+from riot_ops.reuse.topic import Topic
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_outlets import Files, flow, log
 from tests.reuse.test_reuse_queries import dataflow, until
@@ -180,3 +182,11 @@ def test_in_process_what_was_committed_is_not_lost_where_the_next_epoch_cannot_b
     assert sink.seen == list(range(6))
     assert manager.stats()["dropped"] == {"ada": {"values": 14}}
     manager.close()
+
+
+def test_a_reader_never_goes_back(tmp_path):
+    topic = Topic(tmp_path / "topic")
+    mark = Bookmark("r", {"f0": topic}, {"f0": 5})
+    mark.read({"f0": 9})
+    mark.read({"f0": 7})  # of what a slow sink had in hand, when all behind it has been counted
+    assert mark.at == {"f0": 9}

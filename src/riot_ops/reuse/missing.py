@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from riot_ops.core.source import Offset, Source, Split
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.descriptor import load
 from riot_ops.graph.lowering import Step
+from riot_ops.graph.nodes import source_node
 from riot_ops.reuse.errors import FailedBeforeError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.submission import Reads, Submission, submitted
 from riot_ops.task import StatelessTask
 
-__all__ = ["MissingSource", "MissingTask", "Rebind", "bound_again", "is_missing", "made_again", "missing_steps"]
+__all__ = ["MissingSource", "MissingTask", "Rebind", "made_again", "missing_steps"]
 
 #: Gives sources and sinks to a dataflow that is taken up again: what was passed to ``submit``.
 Rebind = Callable[[str, Dataflow], tuple[Any, Any]]
@@ -74,72 +74,66 @@ class MissingSink(Sink):
 
 @dataclass(frozen=True, kw_only=True)
 class MissingTask(StatelessTask):
-    """A task that cannot be made again, as its table or model is not there, and tells why when it is to run.
+    """A task of a dataflow that cannot be made again; tells why when it is to run."""
 
-    Parameters
-    ----------
-    described : str
-        What was there, as JSON.
-    why : str
-    """
-
-    described: str
     why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.described)
-        return found
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> NoReturn:
         raise FailedBeforeError(self.why)
 
 
-def made_again(
-    name: str, described: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]], whole: bool
-) -> Dataflow:
-    """A dataflow that ran before; where a task of it cannot be made, with such alone as tell why, unless ``whole``."""
-    try:
-        return Dataflow.from_dict(described, functions)
-    except Exception as error:  # of a user's task, whatever it raises
-        if whole:
-            raise
-        why = f"a task of it cannot be made again: {exception_text(error)}"
-    names: Any = {name: name for name in functions}
-    found = load(described, names, Dataflow, lambda task: MissingTask(described=json.dumps(dict(task)), why=why))
-    _log.warning("the dataflow %r is taken up, but gets nothing: %s", name, why)
-    return found
-
-
 def missing_steps(steps: Iterable[Step]) -> dict[str, str]:
-    """By step that cannot be made again, why."""
+    """By step that stands for one that cannot be made again, why."""
     return {step.id: step.operator.why for step in steps if isinstance(step.operator, MissingTask)}
 
 
-def is_missing(flow: Dataflow) -> bool:
-    """Whether tasks of a dataflow could not be made again."""
-    return any(isinstance(node.task, MissingTask) for node in flow.kind("task"))
-
-
-def bound_again(
-    name: str, flow: Dataflow, rebind: Rebind | None, reads: Reads, whole: bool, **choices: Any
+def made_again(
+    what: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]],
+    rebind: Rebind | None,
+    reads: Reads,
+    whole: bool,
+    choices: Mapping[str, Any],
 ) -> tuple[Submission, dict[str, Piece]]:
     """A dataflow that ran before, with the ends that it is given.
 
-    Where there are none it has such as tell why, if not the ``whole`` is asked for.
+    Where there are none it has such as tell why, if not the ``whole`` is asked for; so it does where a task cannot be
+    made, as its table or model is not there.
     """
+    name = what["name"]
+    try:
+        flow = Dataflow.from_dict(what["flow"], functions)
+    except Exception as error:  # a user's task, whatever it raises, is nobody else's matter
+        if whole:
+            raise
+        why = f"a task of it cannot be made again: {type(error).__name__}: {exception_text(error)}"
+        stand = _without_tasks(load(what["flow"], functions, Dataflow, lambda task: MissingTask(why=why)))
+        _log.warning("the dataflow %r is taken up, but gets nothing: %s", name, why)
+        sources, sinks = _missing(stand, why) if reads else (None, None)
+        return submitted(name, stand, sources, sinks, reads, **choices, descriptor=what["flow"])
     if rebind is None:
         return submitted(name, flow, None, None, reads, **choices)
     try:
         return submitted(name, flow, *rebind(name, flow), reads, **choices)
-    except Exception as error:  # a user's source or sink, whatever it raises, is nobody else's matter
+    except Exception as error:  # as of a task
         if whole:
             raise
         _log.warning("the dataflow %r is taken up, but gets nothing: %s", name, exception_text(error))
-        return submitted(name, flow, *_missing(flow, error), reads, **choices)
+        why = f"what it reads and writes cannot be opened again: {type(error).__name__}: {exception_text(error)}"
+        return submitted(name, flow, *_missing(flow, why), reads, **choices)
 
 
-def _missing(flow: Dataflow, error: Exception) -> tuple[dict[str, Source], dict[str, Sink]]:
-    why = f"what it reads and writes cannot be opened again: {type(error).__name__}: {exception_text(error)}"
+def _without_tasks(flow: Dataflow) -> Dataflow:
+    """A dataflow whose nodes hang together in the same way, but that knows of no fields."""
+    stand = Dataflow(flow.name)
+    for node in flow.nodes.values():
+        stand.place(source_node(node.id) if node.kind == "source" else node)
+    for edge in flow.edges:
+        stand.connect(edge.source, edge.target)
+    return stand
+
+
+def _missing(flow: Dataflow, why: str) -> tuple[dict[str, Source], dict[str, Sink]]:
     sources: dict[str, Source] = {}
     for node in flow.kind("source"):
         assert node.schema is not None

@@ -11,7 +11,7 @@ from riot_ops.core.errors import ConfigError, short
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.identity import Piece
-from riot_ops.reuse.missing import Rebind, bound_again, is_missing, made_again
+from riot_ops.reuse.missing import Rebind, made_again
 from riot_ops.reuse.shared import Shared
 from riot_ops.reuse.submission import CHOICES, Reads, Submission, described
 
@@ -76,13 +76,14 @@ def as_before(
     submissions: dict[str, Submission] = {}
     steps: dict[str, Mapping[str, Piece]] = {}
     at = {}
-    found = [(what, made_again(what["name"], what["flow"], functions, whole)) for what in dataflows]
-    for what, flow in sorted(found, key=lambda one: is_missing(one[1])):  # a step that others can make is theirs
+    for what in dataflows:
         name, choices = what["name"], {choice: what[choice] for choice in CHOICES}
-        _check_placed(name, flow, what["placed"])
-        submissions[name], steps[name] = bound_again(name, flow, rebind, reads, whole, **choices)
+        submissions[name], steps[name] = made_again(what, functions, rebind, reads, whole, choices)
         at[name] = what["placed"]
-    return [(one, submissions[one.name]) for one in shared.additions(steps, at=at)]
+        _check_placed(name, submissions[name].flow, at[name])
+    # a step that another can make is that one's
+    order = sorted(steps, key=lambda name: submissions[name].descriptor is not None)
+    return [(one, submissions[one.name]) for one in shared.additions({name: steps[name] for name in order}, at=at)]
 
 
 def _check_placed(name: str, flow: Dataflow, placed: Mapping[str, Any]) -> None:

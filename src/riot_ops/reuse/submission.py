@@ -42,6 +42,8 @@ class Submission:
         By stream of the dataflow (``errors`` among them), the sinks in which it ends.
     owner, on_slow, on_failure : str
         See :meth:`riot_ops.reuse.ReuseManager.submit`.
+    descriptor : dict, optional
+        What it was before a restart, where it cannot be made again and ``flow`` stands for it.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Submission:
     owner: str | None = None
     on_slow: str = "detach"
     on_failure: str = "detach"
+    descriptor: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("on_slow", ON_SLOW), ("on_failure", ON_FAILURE)):
@@ -100,7 +103,7 @@ def described(submission: Submission, placed: Mapping[str, str]) -> dict[str, An
                 "written; give Secret.env('NAME')"
             )
     try:
-        steps = {"flow": flow.to_dict(), "placed": dict(placed)}
+        steps = {"flow": submission.descriptor or flow.to_dict(), "placed": dict(placed)}
     except ConfigError as error:
         raise DescriptorError(f"the dataflow {name!r} cannot be kept as data: {error}") from None
     return {"name": name, **{choice: getattr(submission, choice) for choice in CHOICES}, **steps}

@@ -52,9 +52,10 @@ class Bookmark:
         return all(self.at.get(name, batch + 1) > batch for name, batch in batches.items())
 
     def read(self, end: Mapping[str, int]) -> None:
-        """He has read up to there, of topics that he reads on; :meth:`release` lets the topics know."""
+        """He has read up to there at least, of topics that he reads on; :meth:`release` lets the topics know."""
         with self._lock:
-            self.at = self.at | {name: batch for name, batch in end.items() if name in self.topics}
+            known = {name: batch for name, batch in end.items() if name in self.topics}
+            self.at = self.at | {name: max(batch, self.at[name]) for name, batch in known.items()}
 
     def release(self) -> None:
         """What he has read may go."""

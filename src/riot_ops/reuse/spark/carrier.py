@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.carriers import Carriers, noted_later
-from riot_ops.reuse.spark.control import write_json
 from riot_ops.reuse.spark.dealing import due, gathered, skip, waiting
-from riot_ops.reuse.spark.recipient import Carried, Pass, Recipient, Taken
+from riot_ops.reuse.spark.recipient import Carried, Noted, Pass, Recipient, Taken
 from riot_ops.reuse.spark.source import APART
 from riot_ops.reuse.topic import Marker, Topic
 
@@ -59,13 +57,13 @@ class Carrier:
         among: Carriers[Carrier],
         thread: threading.Thread | None = None,
     ) -> None:
-        self.file, self.recipients = file, list(recipients)
+        self.recipients = list(recipients)
         self.on_slow = self.recipients[0].submission.on_slow
-        write_json(file, state)
+        self._noted = Noted(file, state)
         try:
             self.mark = Bookmark(("" if self.on_slow == "block" else APART) + file.stem, topics, state.at)
         except BaseException:
-            file.unlink(missing_ok=True)
+            self._noted.forget()
             raise
         self._among = among
         self.apart = thread is not None
@@ -143,6 +141,8 @@ class Carrier:
         """Count what there is for who takes nothing any more, so that nobody waits for it; needs no lock."""
         with self._counting:
             skip(self.mark, self.recipients)
+            self._note()  # before what they lack is gone
+            self.mark.release()
 
     @property
     def over(self) -> bool:
@@ -159,9 +159,8 @@ class Carrier:
         self.mark.release()
 
     def _note(self) -> None:
-        if self.until is not None:
-            return  # what has gone goes on nowhere
-        write_json(self.file, Carried(dict(self.mark.at), {one.name: one.progress for one in self.recipients}))
+        if self.until is None:  # what has gone goes on nowhere
+            self._noted.write(self.mark.at, self.recipients)
 
     def _fail(self, error: RiotError) -> None:
         for one in self.recipients:
@@ -222,9 +221,9 @@ class Carrier:
 
     def _own(self, one: Recipient, begin: Mapping[str, int], thread: threading.Thread | None = None) -> Carrier:
         """A carrier for one alone, which goes on from there."""
-        state = Carried({name: begin[name] for name in one.topics}, {one.name: one.progress})
+        state = Carried({name: begin[name] for name in one.topics}, {one.name: one.stands()})
         topics = {name: self.mark.topics[name] for name in one.topics}
-        return Carrier(self.file.with_name(f"{uuid.uuid4().hex}.json"), topics, state, [one], self._among, thread)
+        return Carrier(self._noted.beside(), topics, state, [one], self._among, thread)
 
     def free(self, end: Mapping[str, int]) -> None:
         """Go on with the thread that was kept, behind what kept it."""
@@ -339,7 +338,7 @@ class Carrier:
         until = {name: topic.head().batch for name, topic in self.mark.topics.items()}
         one.end({name: batch + 1 for name, batch in until.items()})
         self._known = len(one.delivery.failures)
-        self.file.unlink(missing_ok=True)
+        self._noted.forget()
         self.until, self.apart, self.name = until, True, one.name
         self._among.leaving.add(self)
         if not self._thread.is_alive():
@@ -395,5 +394,5 @@ class Carrier:
 
     def forget(self) -> None:
         """Leave nothing behind."""
-        self.file.unlink(missing_ok=True)
+        self._noted.forget()
         self.mark.leave()

@@ -94,7 +94,6 @@ def skip(mark: Bookmark, recipients: Sequence[Recipient]) -> None:
         if markers := mark.waiting(name):
             count_dropped(name, topic, markers, recipients)
             mark.read({name: markers[-1][0] + 1})
-    mark.release()
 
 
 def waiting(mark: Bookmark, recipients: Sequence[Recipient]) -> dict[str, int]:

@@ -35,7 +35,7 @@ def figures(
         "readings": sum(len(fragment.spec.sources) for fragment in fragments.values()),
         "records": {step: n for head in heads for step, n in head.taken.items()},
         "rows": {name: one.delivery.rows for name, one in recipients.items()},
-        "dropped": {name: dict(d) for name, one in recipients.items() if (d := one.dropped + one.delivery.lost)},
+        "dropped": {name: missed for name, one in recipients.items() if (missed := one.missed())},
         "slow": {name: waiting[name] for name in recipients if waiting.get(name)},
         "unread_bytes": {name: fragment.topic.unread() for name, fragment in fragments.items()},
         "restarts": {name: fragment.tries for name, fragment in fragments.items() if fragment.tries},

@@ -60,7 +60,8 @@ class Left:
 
     def fragments(self, again: Sequence[Coming]) -> dict[str, Fragment]:
         """Take up the fragments in which dataflows that come again have steps."""
-        known = {step.id: step for add, sub in again for step, _, _ in placed_steps(sub.flow, add.placed)}
+        # of those that several have, the first can be made if any can
+        known = {step.id: step for add, sub in again[::-1] for step, _, _ in placed_steps(sub.flow, add.placed)}
         used = {step for addition, _ in again for step in addition.placed.values()}
         found = {}
         wanted = {name for name, spec in self.specs.items() if used & {*spec.nodes}}

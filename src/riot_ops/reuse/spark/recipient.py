@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.delivery import Delivery
+from riot_ops.reuse.errors import told
 from riot_ops.reuse.spark.broken import Broken
+from riot_ops.reuse.spark.control import write_json
 from riot_ops.reuse.submission import Submission
 
-__all__ = ["Carried", "Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
+__all__ = ["Carried", "Noted", "Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
 
 #: Streams by the dataflow's own names, with records of them.
 Taken = list[tuple[str, pa.RecordBatch]]
@@ -38,13 +42,16 @@ class Pause(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """The steps of a dataflow, the number of its sinks' next epoch, and what is not for it.
 
-    ``before`` are topics that others have replaced, one behind the other, of which its sinks have not taken all yet.
+    ``before`` are topics that others have replaced, one behind the other, of which its sinks have not taken all yet;
+    ``gaps`` tells of each sink that lacks records why, ``dropped`` by stream how many some sink did not get.
     """
 
     placed: dict[str, str]
     epoch: int = 0
     pauses: list[Pause] = []
     before: list[str] = []
+    gaps: dict[str, str] = {}
+    dropped: dict[str, int] = {}
 
     @property
     def paused(self) -> bool:
@@ -100,8 +107,9 @@ class Recipient:
         self.broken: dict[str, Broken] = {}
         self.border: dict[str, int] | None = None
         self.limit: Mapping[str, int] = {}
-        self.dropped: Counter[str] = Counter()
-        self.delivery = Delivery(submission, progress.epoch if kept else None, durable=True, again=again)
+        self.dropped = Counter(progress.dropped)
+        epoch = progress.epoch if kept else None
+        self.delivery = Delivery(submission, epoch, durable=True, again=again, gaps=progress.gaps)
 
     @property
     def name(self) -> str:
@@ -135,6 +143,17 @@ class Recipient:
             self._kept = False
             self.progress = msgspec.structs.replace(self.progress, epoch=self.progress.epoch + 1)
 
+    def missed(self) -> dict[str, int]:
+        """By stream, the records that some sink did not get; a sink may count meanwhile."""
+        return dict(Counter(dict(self.dropped)) + Counter(dict(self.delivery.lost)))
+
+    def stands(self) -> Progress:
+        """How far it is, with what its sinks lack by now."""
+        gaps = self.delivery.gaps
+        if self.over and self.dropped and self.delivery.failures:
+            gaps = dict.fromkeys(self.submission.sinks, told(self.delivery.failures[-1])) | gaps
+        return msgspec.structs.replace(self.progress, gaps=dict(gaps), dropped=self.missed())
+
     def fail(self, error: Exception) -> None:
         """It gets nothing more."""
         self.delivery.failures.append(error)
@@ -148,8 +167,7 @@ class Recipient:
     @property
     def failures(self) -> list[str]:
         """What went wrong."""
-        told = [f"{type(error).__name__}: {error}" for error in self.delivery.failures]
-        return told + [one.why for one in self.broken.values()]
+        return [*map(told, self.delivery.failures)] + [one.why for one in self.broken.values()]
 
     @property
     def ending(self) -> bool:
@@ -222,6 +240,32 @@ def asked(recipients: Iterable[Recipient]) -> Iterator[tuple[str, Wanted]]:
     for one in recipients:
         if not one.paused and not one.over:
             yield from one.wanted.items()
+
+
+class Noted:
+    """The file in which it is noted how far a carrier is."""
+
+    def __init__(self, file: Path, state: Carried) -> None:
+        self.file = file
+        self._lock = threading.Lock()
+        write_json(file, state)
+        self._state = state
+
+    def write(self, at: Mapping[str, int], recipients: Iterable[Recipient]) -> None:
+        """It is there now, and these with it; whatever their sinks lack is noted as well."""
+        with self._lock:
+            state = Carried(dict(at), {one.name: one.stands() for one in recipients})
+            if state != self._state:
+                write_json(self.file, state)
+                self._state = state
+
+    def beside(self) -> Path:
+        """A file for another carrier."""
+        return self.file.with_name(f"{uuid.uuid4().hex}.json")
+
+    def forget(self) -> None:
+        """Have it no more."""
+        self.file.unlink(missing_ok=True)
 
 
 class Pass:
