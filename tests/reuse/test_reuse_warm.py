@@ -200,6 +200,14 @@ def test_what_cannot_be_told_is_refused(tasks, why):
     assert not manager.names
 
 
+def test_a_node_that_has_the_name_of_the_flagged_stream_is_no_flag():
+    flow = ro.Dataflow("own")
+    stream = flow.source("in", schema=SCHEMA).to(t.NoOp(), id="end")
+    flow.sink("out", stream, stream.to(t.NoOp(), id="end.warm"))
+    with pytest.raises(ConfigError, match=r"'end' .*'end\.warm'.*another name"):
+        ReuseManager().submit(flow, flag_warm=True)
+
+
 def test_streams_that_meet_and_those_that_are_spread():
     flow = ro.Dataflow("two")
     a = flow.source("a", schema=SCHEMA).to(t.SlidingSum(by=BY, window=2), id="sum")

@@ -40,7 +40,7 @@ def flagged(flow: Dataflow, name: str) -> Dataflow:
     Raises
     ------
     ConfigError
-        Where it cannot be told how long a stream has to wait.
+        Where it cannot be told how long a stream has to wait, or a node has the name of a stream with the flag.
     """
     schemas = flow.schemas()
     waits: dict[str, _Wait] = {}
@@ -56,6 +56,11 @@ def flagged(flow: Dataflow, name: str) -> Dataflow:
     for edge in flow.edges:
         end = edge.source + WARM
         if edge.target in sinks:
+            if end in flow.nodes:
+                raise ConfigError(
+                    f"flag_warm: the stream {edge.source!r} with its flag is to be named {end!r}, as a node of the "
+                    "dataflow is already; give that another name"
+                )
             if end not in made.nodes:
                 task = _flag(edge.source, waits[edge.source], schemas[edge.source], name)
                 made.place(Node(end, "task", task))
