@@ -220,6 +220,22 @@ def test_what_is_spared_is_counted():
     assert "60 records were worked on for others already" in users.manager.explain_sharing()
 
 
+def test_who_rests_is_spared_nothing():
+    users = Users(random.Random(0), rows=40, batch_size=10)
+    for name in "abc":
+        users.submit(chain(B, name=name), name)
+    users.manager.pause("b")
+    users.backend.turn()
+    assert users.backend.stats()["spared"] == 10 * 2, "of the source and of the filter, for one other"
+    users.manager.pause("c")
+    users.backend.turn()
+    assert users.backend.stats()["spared"] == 10 * 2
+    for name in "bc":
+        users.manager.resume(name)
+    users.backend.run()
+    assert users.backend.stats()["spared"] == 10 * 2 + 20 * 2 * 2
+
+
 class Breaking(ro.CallbackSink):
     def __init__(self, at):
         super().__init__(self._take)

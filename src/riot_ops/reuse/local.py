@@ -283,7 +283,7 @@ class LocalBackend(Turning):
     def stats(self) -> dict[str, Any]:
         """And ``messages`` read, ``records`` that each step took, and by dataflow how its sinks do.
 
-        ``spared`` are records that steps would have taken besides, had each dataflow its own.
+        ``spared`` are records that steps would have taken besides, had each dataflow that does not rest its own.
         ``rows`` are the records that they got; ``failed`` tells of each dataflow what went wrong with its sources,
         steps or sinks; ``dropped`` counts by stream the records that some sink did not get, or had not committed when
         it failed; ``slow`` are the bytes that wait for sinks that do not keep up.
@@ -357,7 +357,7 @@ class LocalBackend(Turning):
                     outlet.write(name, batches)
         for step, (taken, _) in self._engine.counts().items():
             self._taken[step] = self._taken.get(step, 0) + taken
-            self._spared += taken * (len(self._labels.get(step, ())) - 1)
+            self._spared += taken * max(0, sum(not one.paused for one, _ in self._labels.get(step, ())) - 1)
         self._outlets.settle()
 
     def _commit(self, wait_s: float = 0.0) -> bool:
