@@ -74,6 +74,29 @@ def test_who_rests_would_take_nothing_alone_either():
     assert manager.explain_sharing().splitlines()[-1] == "  0.0/s messages and 0.0/s records are saved"
 
 
+def test_a_stream_of_which_two_want_other_fields_is_read_once():
+    clock, backend = Clock(), LocalBackend(100)
+    manager = ReuseManager(backend, clock=clock)
+    rows = ro.MemorySource([{"value": float(i), "place": "x"} for i in range(300)])
+    for name, schema in (("a", {"value": "double"}), ("b", {"value": "double", "place": "string"})):
+        made = ro.Dataflow(name)
+        manager.submit(made.sink("out", made.source("readings", schema=schema)), rows, ro.MemorySink())
+    backend.turn()
+    clock.now += 1
+    *_, last = manager.explain_sharing().splitlines()
+    assert last == "  100/s messages and 0.0/s records are saved", "alone each would have read 100"
+    assert backend.stats()["messages"] == 100 and manager.stats()["sources"] == 1
+    # one who has come just now has read less
+    made = ro.Dataflow("c")
+    manager.submit(made.sink("out", made.source("readings", schema={"place": "string"})), rows, ro.MemorySink())
+    manager.pause("a")
+    counts = backend.stats()["records"]
+    backend.stats = lambda: {"records": {step: n + (10 if step == "readings.4" else 40) for step, n in records.items()}}
+    records = {"readings.4": 0, **counts}
+    clock.now += 1
+    assert "10.0/s messages" in manager.explain_sharing()
+
+
 def test_with_a_log_what_came_before_does_not_count(tmp_path):
     clock = Clock()
 

@@ -72,10 +72,12 @@ class Savings:
         if not self._rates:
             return None
         saved = {"source": 0.0, "task": 0.0, "sink": 0.0}
-        for step, rate in self._rates.items():
-            if (running := shared.steps.get(step)) is not None:
-                awake = len(shared.users[step] - shared.paused)
-                saved[running.piece.kind] += rate * max(0, awake - 1)
+        read: set[str] = set()  # once, whichever fields of it are wanted: the most by who has been there longest
+        for step, rate in sorted(self._rates.items(), key=lambda one: -one[1]):
+            if (running := shared.steps.get(step)) is not None and (awake := shared.users[step] - shared.paused):
+                piece = running.piece
+                saved[piece.kind] += rate * (len(awake) - (piece.reading not in read))
+                read |= {piece.reading} - {""}
         return Saving(self._rates, saved["source"], saved["task"])
 
 
