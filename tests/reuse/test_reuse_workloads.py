@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
 import statistics
 from collections import Counter
@@ -80,6 +82,23 @@ def test_parameters_of_opmw_like_count():
             opmw_like(0, **wrong)
 
 
+def test_opmw_like_takes_any_function():
+    class Work:
+        def __call__(self, row):
+            return {"pi": 3.0}
+
+    few, many = (functools.partial(pi_series, terms=n) for n in (1, 2))
+    works = [few, many, Work(), pi_series]
+    found = [set().union(*marks(opmw_like(0, 3, work=work)).values()) for work in works]
+    both = [a & b for a, b in itertools.combinations(found, 2)]
+    assert both[0] and all(one == both[0] for one in both), "sources alone"
+    assert marks(opmw_like(0, 3, work=few)) == marks(opmw_like(0, 3, work=functools.partial(pi_series, terms=1)))
+    flow = opmw_like(0, 1, work=few)[0]
+    result = flow.run([{"value": 1.0, "pi": 0.0}])
+    ends = {edge.source for node in flow.kind("sink") for edge in flow.inputs(node.id)}
+    assert {pi for end in ends for pi in result[end]["pi"].to_pylist()} == {4.0}
+
+
 def test_the_books_of_the_manager_agree_with_the_count():
     flows = {flow.name: flow for flow in riot21()}
     manager = ReuseManager()
@@ -102,6 +121,12 @@ def test_saved_shares_by_hand():
     assert (saved.alone, saved.shared) == ((3, 5, 2, 0), (3, 3, 2, 0))
     assert saved.peak == pytest.approx(0.4) and saved.total == pytest.approx(0.2)
     assert saved.mean == pytest.approx((0 + 0.4 + 0) / 3) and saved.uses == {1: 3 + 1 + 2, 2: 2}
+
+
+def test_where_nothing_runs_nothing_is_saved():
+    for trace in ([], [Action(0, "submit", "a"), Action(1, "remove", "a")]):
+        saved = replay(trace, {"a": []})
+        assert (saved.peak, saved.total, saved.mean, dict(saved.uses)) == (0, 0, 0, {})
 
 
 def test_traces_are_valid_and_are_read_back(tmp_path):

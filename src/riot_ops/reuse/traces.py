@@ -117,19 +117,24 @@ class Saved:
     @property
     def peak(self) -> float:
         """The share that is saved when most would run."""
-        most = max(range(len(self.alone)), key=self.alone.__getitem__)
-        return 1 - self.shared[most] / self.alone[most]
+        pairs = zip(self.alone, self.shared, strict=True)
+        return _share(*max(pairs, key=lambda pair: pair[0], default=(0, 0)))
 
     @property
     def total(self) -> float:
         """The share that is saved of the sum over all steps of the trace."""
-        return 1 - sum(self.shared) / sum(self.alone)
+        return _share(sum(self.alone), sum(self.shared))
 
     @property
     def mean(self) -> float:
         """The mean of the shares that are saved at each step at which something runs."""
-        shares = [1 - s / a for a, s in zip(self.alone, self.shared, strict=True) if a]
-        return sum(shares) / len(shares)
+        shares = [_share(a, s) for a, s in zip(self.alone, self.shared, strict=True) if a]
+        return sum(shares) / max(1, len(shares))
+
+
+def _share(alone: int, shared: int) -> float:
+    """What is saved; of nothing it is nothing."""
+    return 1 - shared / alone if alone else 0.0
 
 
 def replay(trace: Iterable[Action], signatures: Mapping[str, Iterable[str]]) -> Saved:

@@ -78,6 +78,13 @@ def opmw_like(
     return [_branched(draw, i, draw.choice(trunks), share, median, sigma, least, most, work) for i in range(n)]
 
 
+def _name(work: Callable[..., Any]) -> str:
+    """A name that tells functions apart, also those with some arguments given."""
+    if isinstance(work, functools.partial):
+        return f"{_name(work.func)} {work.args} {work.keywords}"
+    return getattr(work, "__name__", None) or repr(work)
+
+
 def _trunk(draw: random.Random, family: int) -> list[tuple[str, int, list[int]]]:
     """The tasks of a family: kind, place, and those before it that it reads; the first is the source."""
     trunk: list[tuple[str, int, list[int]]] = [(f"opmw.src{family}", 0, [])]
@@ -106,7 +113,7 @@ def _branched(
     read: set[int] = set()
 
     def put(kind: str, config: Any, parents: Sequence[int]) -> None:
-        revision = f"{config} {work.__name__}"
+        revision = f"{config} {_name(work)}"
         task = t.MapFunction(function=work, label=kind, revision=revision, adds={"pi": "double"})
         streams.append(merge(*(streams[p] for p in parents)).to(task, id=f"s{len(streams)}"))
         read.update(parents)
