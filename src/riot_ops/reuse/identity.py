@@ -13,6 +13,7 @@ Names of steps have no part in it, nor has anything that stands behind a step.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -34,7 +35,6 @@ from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Edge, Node
 from riot_ops.reuse.errors import DescriptorError
-from riot_ops.runtime.snapshot import task_identity
 
 __all__ = ["Piece", "alone", "pieces", "signature", "signatures", "told"]
 
@@ -178,14 +178,10 @@ def _spread(edge: Edge) -> list[Any]:
 
 
 def _task(task: Operator) -> Any:
-    known = task_identity(task)
     state = task.__getstate__()
-    revision, label = state.get("revision"), state.get("label")
-    parameters = dict(known["parameters"])
-    if "function" in parameters and revision is not None:
-        parameters["function"] = [label, revision]
-    elif not _ours(type(task)) or not _is_json(task):
-        parameters = {name: _plain(value) for name, value in state.items()}
+    parameters = _parameters(task)
+    if "function" in parameters and (revision := state.get("revision")) is not None:
+        parameters["function"] = [state.get("label"), revision]
     if infinite := [*_infinite([*state.values()])]:  # JSON has one null for all of them
         parameters["infinite"] = infinite
     fields = dataclasses.fields(task)
@@ -193,15 +189,14 @@ def _task(task: Operator) -> Any:
         parameters["secret"] = alone(task)
     kind = type(task)  # of which another may have the name, as in a notebook's cell that was changed
     own = [] if _ours(kind) else [alone(kind)]
-    return [known["task"], known["version"], parameters, *own]
+    return [task.name(), task.version, parameters, *own]
 
 
-def _is_json(task: Operator) -> bool:
-    try:
-        task.to_dict()
-    except ValueError:
-        return False
-    return True
+def _parameters(task: Operator) -> dict[str, Any]:
+    if _ours(type(task)):
+        with contextlib.suppress(ValueError):  # of what JSON does not hold
+            return {name: value for name, value in task.to_dict().items() if name != "task"}
+    return {name: _plain(value) for name, value in task.__getstate__().items()}
 
 
 def _plain(value: Any) -> Any:
