@@ -220,6 +220,18 @@ def test_what_is_told_before_is_what_happens():
     assert manager.explain(chain(A, name="b")).name == "b'"
 
 
+def test_an_owner_that_no_state_can_hold_is_refused_at_once():
+    manager = ReuseManager()
+    for owner in (7, b"ada", ["ada"]):
+        with pytest.raises(ConfigError, match=r"owner must be a text, got"):
+            manager.submit(chain(A, name="a"), owner=owner)
+    manager.submit(chain(A, name="a"))
+    manager.submit(chain(A, name="b"), owner="")
+    again = ReuseManager()
+    again.restore(manager.state())
+    assert {name: one["owner"] for name, one in again.stats()["dataflows"].items()} == {"a": None, "b": ""}
+
+
 def test_one_that_bridges_two_groups_joins_them_and_leaves_them_as_they_were():
     manager = ReuseManager()
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, short
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.checks import check_graph, check_twins
 from riot_ops.reuse.errors import DuplicateNameError
@@ -59,6 +59,8 @@ def checked(requests: Iterable[Request], running: Collection[str], reads: Reads)
             raise DuplicateNameError(f"a dataflow {name!r} is running; remove it first, or give this one another name")
         if name in found:
             raise DuplicateNameError(f"two of the dataflows are named {name!r}; give one of them another name")
+        if one.owner is not None and not isinstance(one.owner, str):
+            raise ConfigError(f"owner must be a text, got {short(one.owner)}")
         check_graph(flow)
         if one.flag_warm:
             flow = flagged(flow, name)
