@@ -147,6 +147,19 @@ def test_several_come_as_one_action_or_not_at_all(tmp_path, readings):
         assert server.manager.names == ["mean 2", "mean 4", "mean 5", "mean 10"]
 
 
+def test_two_that_come_together_do_not_write_into_one_folder(tmp_path, readings):
+    (tmp_path / "m" / "out" / "mean").mkdir(parents=True)
+    dataflows = [
+        {"dataflow": flow(name, window).to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {}}
+        for name, window in (("mean", 2), ("mean-2", 4))
+    ]
+    with Serving(tmp_path / "m") as server:
+        answers = server.answer({"do": "submit", "dataflows": dataflows})
+        folders = [Path(answer["sinks"]["out"]["folder"]).name for answer in answers]
+        assert folders == ["mean-2", "mean-2-2"]
+        until(lambda: server.manager.stats()["rows"] == {"mean": 20, "mean-2": 10})
+
+
 def test_what_is_refused_is_told_and_changes_nothing(tmp_path, readings):
     folder = tmp_path / "shared"
     file = written(tmp_path / "mean.json", flow())

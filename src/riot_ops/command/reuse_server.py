@@ -66,6 +66,8 @@ class ReuseServer:
         self._kept = self._control / "submitted"
         self.over = threading.Event()
         self._lock = threading.Condition()
+        #: Folders for sinks, which may not be there yet, and the names of the dataflows for which they are.
+        self._folders: dict[Path, str] = {}
         #: The dataflows that are being removed just now.
         self._going: list[str] = []
         with contextlib.ExitStack() as opened:
@@ -186,13 +188,17 @@ class ReuseServer:
     def _ends(
         self, flow: Dataflow, name: str, sources: Mapping[str, Any], sinks: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """What a dataflow reads and writes; sinks that are not told are one new folder."""
+        """What a dataflow reads and writes; sinks that are not told are one new folder of its own."""
         own = {one: end(given, one, "sink") for one, given in sinks.items()}
         missing = [node.id for node in flow.kind("sink") if node.id not in own]
-        out = {"folder": str(self.folder / "out" / _file_name(name))}
+        path = self.folder / "out" / _file_name(name)
+        out, number = path, 1
+        while out.exists() or self._folders.setdefault(out, name) != name:
+            number += 1
+            out = path.with_name(f"{path.name}-{number}")
         return {
             "sources": {one: end(given, one, "source") for one, given in sources.items()},
-            "written": {**dict.fromkeys(missing, _free(out)), **own},
+            "written": {**{one: {"folder": str(out)} for one in missing}, **own},
         }
 
     def _bound(self, flow: Dataflow, ends: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -245,14 +251,3 @@ def _file_name(name: str) -> str:
     """A name that can be a folder's: what cannot stand in one is told by a hash."""
     plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80].strip(".") or "_"
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def _free(given: dict[str, Any]) -> dict[str, Any]:
-    """A sink; where its folder is there already, one with a number behind it."""
-    if "folder" not in given:
-        return given
-    path, number = Path(given["folder"]), 1
-    while path.exists():
-        number += 1
-        path = Path(f"{given['folder']}-{number}")
-    return {**given, "folder": str(path)}
