@@ -413,7 +413,9 @@ def test_a_step_is_shared_only_together_with_what_it_reads():
 def test_with_history_the_report_names_what_is_warm():
     manager = ReuseManager(Begun())
     manager.submit(chain(B, A, B, name="a"))
-    assert manager.submit(chain(B, A, B, name="b")).warm == ["b1", "b2"]
+    assert manager.submit(chain(B, A, B, name="b")).warm == ["b1"], "a filter has no history"
+    manager.submit(chain(t.WarmUp(), A, name="c"))
+    assert manager.submit(chain(t.WarmUp(), A, name="d")).warm == ["d1"], "nor has what remembers nothing"
 
 
 # -- pausing ---------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,9 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.reach import Reach
 from riot_ops.reuse import LocalBackend, ReuseManager
+from riot_ops.task import tasks as every_task
 from tests.reuse.queries import FakeSpark, Gated
 from tests.search import depth
 
@@ -31,23 +35,26 @@ def rows(values):
     ]
 
 
-def chain(name, *tasks):
+def chain(name, *tasks, schema=SCHEMA):
     flow = ro.Dataflow(name)
-    stream = flow.source("in", schema=SCHEMA)
+    stream = flow.source("in", schema=schema)
     for place, task in enumerate(tasks):
         stream = stream.to(task, id=f"t{place}")
     return flow.sink("out", stream)
 
 
 def late(tasks, values, first, policy="always", **options):
-    """What one gets who comes after so many records, while another runs all but the last step."""
+    """What one gets who comes after so many records, while another runs the same."""
+    return joined(tasks, ro.MemorySource(rows(values)), first, policy, **options)
+
+
+def joined(tasks, source, first, policy="always", schema=SCHEMA, **options):
     backend = LocalBackend(batch_size=first)
     manager = ReuseManager(backend, policy=policy)
-    source = ro.MemorySource(rows(values))
-    manager.submit(chain("ada", *tasks), source, ro.MemorySink())
+    manager.submit(chain("ada", *tasks, schema=schema), source, ro.MemorySink())
     backend.turn()
     sink = ro.MemorySink()
-    report = manager.submit(chain("bob", *tasks), source, sink, flag_warm=True, **options)
+    report = manager.submit(chain("bob", *tasks, schema=schema), source, sink, flag_warm=True, **options)
     assert report.first == {"in": first}
     backend.run()
     return report, sink.table(f"t{len(tasks) - 1}.warm").to_pylist()
@@ -70,8 +77,9 @@ def test_by_time_all_wait_as_long():
 
 
 def test_reaches_add_up():
-    _, got = late([t.Window(size=MINUTE, by=BY), t.BlockAverage(by=BY, value="count", window=2)], range(120), 9)
-    # windows from 12:02 on are whole; blocks of 12:02 and 12:03: one may have begun before
+    average = t.BlockAverage(by=BY, value="count", window=2, mode="sliding")
+    _, got = late([t.Window(size=MINUTE, by=BY), average], range(120), 9)
+    # windows from 12:02 on are whole, and so is the average of 12:02 and 12:03
     assert [row["warm"] for row in got if row["device"] == "a"][:3] == [False, False, True]
     _, got = late([t.SlidingSum(by=BY, window=3), t.SlidingSum(by=BY, window=2)], range(20), 6)
     assert [row["seq"] for row in got if row["warm"]][:2] == [12, 13]
@@ -79,7 +87,6 @@ def test_reaches_add_up():
 
 BOUNDED = [
     lambda: t.SlidingSum(by=BY, window=3),
-    lambda: t.BlockAverage(by=BY, window=2),
     lambda: t.BlockAverage(by=BY, window=3, mode="sliding"),
     lambda: t.BlockAverage(by=BY, window=3, mode="growing"),
     lambda: t.SlidingRegression(by=BY, window=3, horizon=2),
@@ -87,7 +94,6 @@ BOUNDED = [
 LAST = [
     lambda: t.Window(size=MINUTE, by=BY, aggregates={"sum": ("sum", "value")}),
     lambda: t.Window(size=2 * MINUTE, every=MINUTE, delay=MINUTE, aggregates={"sum": ("sum", "value")}),
-    lambda: t.Window(count=3, by=BY, aggregates={"sum": ("sum", "value")}),
     lambda: t.Window(gap=timedelta(seconds=15), aggregates={"sum": ("sum", "value")}),
 ]
 VALUES = st.lists(st.integers(-50, 50), min_size=30, max_size=30)
@@ -96,22 +102,103 @@ VALUES = st.lists(st.integers(-50, 50), min_size=30, max_size=30)
 @given(
     st.lists(st.sampled_from(BOUNDED), max_size=2),
     st.none() | st.sampled_from(LAST),
-    st.integers(1, 20),
+    st.integers(2, 20),
+    st.integers(0, 20),
     VALUES,
     VALUES,
     VALUES,
 )
 @settings(max_examples=depth(60))
-def test_what_is_warm_rests_on_nothing_from_before(steps, last, first, past, other, then):
+def test_what_is_warm_rests_on_nothing_from_before(steps, last, first, gone, past, other, then):
+    """After another past, of which the beginning may be missing, there is the same."""
     tasks = [make() for make in (*steps, *([] if last is None else [last]))] or [t.NoOp()]
     try:
-        found = [late(tasks, [*history[:first], *then, *then], first)[1] for history in (past, other)]
+        found = []
+        for history, begin in ((past, 0), (other, min(gone, first - 1))):
+            source = ro.MemorySource(rows([*history[:first], *then, *then])[begin:])
+            found.append([told(row, begin) for row in joined(tasks, source, first - begin)[1]])
     except ConfigError as error:
         assert "flag_warm" in str(error)
         return
-    warm = [[row for row in one if row["warm"]] for one in found]
-    assert warm[0] == warm[1]
-    assert len(warm[0]) >= 3 or len(tasks) > 1, "nothing has become warm"
+    for one, another in (found, found[::-1]):
+        warm = {row for row, is_warm in one if is_warm}
+        assert warm <= {row for row, _ in another}
+        assert len(warm) >= 3 or len(tasks) > 1, "nothing has become warm"
+
+
+def told(row, begin):
+    """A row as text, numbered from the first record of all; floats to 12 digits; and whether it is warm."""
+    row = {**row, "seq": row["seq"] + begin}
+    is_warm = row.pop("warm", None)
+    return re.sub(r"-?\d+\.\d[\d.e+-]*", lambda number: f"{float(number[0]):.12g}", str(row)), is_warm
+
+
+REACHING = [
+    pytest.param(case.task, case.batch, id=f"{kind.name()} {case.name}")
+    for kind in every_task()
+    for case in kind.cases()
+    if case.task.reach() not in (None, Reach())
+]
+
+
+@pytest.mark.parametrize(("task", "batch"), REACHING)
+def test_what_is_warm_of_a_task_is_what_a_run_gives_that_began_elsewhere(task, batch):
+    batch = batch.select([name for name in batch.schema.names if name not in ("seq", "sub")])
+    once = batch.to_pylist()
+    again = [
+        {**row, "event_time": at and at + k * timedelta(seconds=61)} if (at := row.get("event_time")) else row
+        for k in range(5)
+        for row in once
+    ]
+    table = pa.Table.from_pylist(again, schema=batch.schema)
+    for first in range(2, len(once) + 1):
+        source = ro.MemorySource(table)
+        got = [told(row, 0) for row in joined([task], source, first, schema=table.schema)[1]]
+        warm = {row for row, is_warm in got if is_warm}
+        assert warm
+        for begin in range(first + 1):
+            alone = chain("cyd", task, schema=table.schema).run(table.slice(begin))
+            assert warm <= {told(row, begin)[0] for row in alone["t0"].to_pylist()}
+
+
+def test_tasks_that_reach_back_are_those_that_were_looked_at():
+    kinds = {type(param.values[0]) for param in REACHING}
+    assert kinds == {t.SlidingSum, t.BlockAverage, t.SlidingRegression, t.Window}
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        t.SlidingTotals(by=BY, totals={"n": None}, every="1s"),
+        t.BlockAverage(by=BY, window=2),
+        t.Window(count=2, by=BY),
+        *(kind(by=BY, window=2, ttl="1s") for kind in (t.SlidingSum, t.SlidingRegression)),
+        t.BlockAverage(by=BY, window=2, mode="sliding", ttl="1s"),
+    ],
+    ids=lambda task: task.name(),
+)
+def test_where_results_rest_on_all_that_came_before_nothing_is_ever_warm(task):
+    def run(past, then):
+        session = task.session()
+        for row in past:
+            session.push(row)
+        found = [session.push(row) for row in then]
+        return [[told({"seq": 0, **row}, 0)[0] for row in one] for one in found]
+
+    # one record more, of half a second before, or of a clock that is far ahead
+    then = rows(range(0, 40, 2))
+    before = {**then[0], "event_time": NOON - timedelta(seconds=0.5)}
+    ahead = {**before, "device": "other", "event_time": NOON + 100 * MINUTE}
+    bare = run([], then)
+    assert any(run([row], then)[-2:] != bare[-2:] for row in (before, ahead)), "the last results differ"
+    assert task.reach() is None
+    with pytest.raises(ConfigError, match="is ever warm"):
+        late([task], range(20), 5)
+
+
+def test_blocks_and_windows_of_one_have_no_history():
+    for task in (t.BlockAverage(by=BY, window=1), t.Window(by=BY, count=1)):
+        assert all(row["warm"] for row in late([task], range(20), 5)[1]) and task.reach() == Reach()
 
 
 class Held(Gated):
@@ -129,7 +216,7 @@ class Held(Gated):
     "tasks",
     [
         [t.SlidingSum(by=BY, window=9)],
-        [t.BlockAverage(by=BY, window=4), t.SlidingSum(by=BY, window=2)],
+        [t.BlockAverage(by=BY, window=4, mode="sliding"), t.SlidingSum(by=BY, window=2)],
         [t.Window(size=2 * MINUTE, every=MINUTE, by=BY, delay=MINUTE, aggregates={"sum": ("sum", "value")})],
     ],
     ids=["one", "two", "time"],
@@ -171,7 +258,7 @@ def test_queries_flag_what_one_engine_flags(tasks, join, tmp_path):
 
 
 def test_who_remembers_all_is_never_warm():
-    average = t.BlockAverage(by=BY, window=2)
+    average = t.BlockAverage(by=BY, window=2, mode="sliding")
     for tasks in ([t.KalmanFilter(by=BY)], [t.KalmanFilter(by=BY), average], [average, t.KalmanFilter(by=())]):
         with pytest.raises(ConfigError, match=r"is ever warm|does not give one by one"):
             late(tasks, range(20), 5)

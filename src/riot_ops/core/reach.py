@@ -15,6 +15,11 @@ class Reach:
     Whatever message one looks at: behind it, results of a key rest on nothing before it from some result on. That is
     when so many messages have brought results of the key, and so much event time has passed since its first result.
 
+    Windows that follow one another by count have none: where one begins depends on how many records came before. Nor
+    has state with a ``ttl``: what is left of a key depends on stream time, which all that came before has moved. Event
+    times are to lag behind it by no more than a window's ``delay``: what comes later is late after some pasts alone.
+    The last digits of a sum of floats may differ.
+
     Parameters
     ----------
     records : int, default 0

@@ -29,6 +29,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from riot_ops.core.operator import Operator
+from riot_ops.core.reach import Reach
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
@@ -60,8 +61,8 @@ class Piece:
         The nodes that it reads; of a task in the order of its edges, of a sink in that of their signatures.
     stateful : bool
         Whether it, or a step above it, has state: then its records depend on when it began.
-    bounded : bool
-        Whether its own results reach back only so far, see :class:`~riot_ops.core.operator.Reach`.
+    reach : Reach or None
+        How far back its own results reach; None: to all that came before.
     reading : str
         Of a source, what is read: those with other fields of it, or with messages that are numbered otherwise, have the
         same.
@@ -72,8 +73,13 @@ class Piece:
     label: str
     inputs: tuple[str, ...] = ()
     stateful: bool = False
-    bounded: bool = True
+    reach: Reach | None = dataclasses.field(default=Reach())
     reading: str = ""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its own results reach back only so far."""
+        return self.reach is not None
 
 
 def signatures(
@@ -124,8 +130,8 @@ def pieces(
             inputs = [(e.source, _spread(e), one.signature) for e, one in zip(edges, above, strict=True)]
             mark = signature("task", _task(node.task), [rest for _, *rest in inputs])
             order = tuple(source for source, *_ in inputs)
-            bounded = node.task.reach() is not None
-            found[node.id] = Piece(mark, "task", node.task.name(), order, stateful or node.task.stateful, bounded)
+            stateful |= node.task.stateful
+            found[node.id] = Piece(mark, "task", node.task.name(), order, stateful, node.task.reach())
         else:
             ends = sorted((one.signature, e.source) for e, one in zip(edges, above, strict=True))
             sink = None if sinks is None else sinks.get(node.id)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from riot_ops.core.errors import printable
+from riot_ops.core.reach import Reach
 from riot_ops.reuse.saving import Saving
 from riot_ops.reuse.shared import Addition, Shared
 
@@ -28,7 +29,7 @@ class Explanation:
     boundary : tuple of (str, str)
         Streams from steps that ran to new ones.
     warm : list of str
-        Nodes with state that are reused: they know what came before, and their records tell of it.
+        Nodes with a history that are reused: their results rest on what came before.
     """
 
     name: str
@@ -75,7 +76,7 @@ def explained(addition: Addition, shared: Shared) -> Explanation:
     """What an addition would share, where it is not applied yet."""
     reused = addition.reused
     users = {node: sorted(shared.users[step]) for node, step in reused.items()}
-    warm = [n for n, s in reused.items() if (p := shared.steps[s].piece).stateful and p.kind == "task"]
+    warm = [node for node, step in reused.items() if shared.steps[step].piece.reach != Reach()]
     new = {node: step for node, step in addition.placed.items() if node not in reused}
     return Explanation(addition.name, reused, new, users, addition.boundary, warm)
 

@@ -134,8 +134,8 @@ def check_past(flow: Dataflow, reused: Mapping[str, str], fresh: Callable[[str],
             continue
         if reach is None:
             raise ConfigError(
-                f"flag_warm: {node.id}: it remembers all that comes to it, and {above} runs already, so that nothing "
-                "of it is ever warm; use a manager with another policy ('bounded_warm' shares no step that remembers "
-                "all, 'stateless' none with a history), or submit the dataflow without flag_warm"
+                f"flag_warm: {node.id}: its results rest on all that ever came to it, and {above} runs already, so "
+                "that none of them is ever warm; use a manager with another policy ('bounded_warm' shares no such "
+                "step, 'stateless' none with a history), or submit the dataflow without flag_warm"
             )
         past[node.id] = above

@@ -133,7 +133,7 @@ class SlidingRegression(ValueTask):
         return frozenset({self.target, FIELD})
 
     def reach(self) -> Reach | None:
-        return Reach(self.window - 1)
+        return Reach(self.window - 1 + self.strict_java) if self.ttl is None else None
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"ring": StateField("float64", self.window), "seen": StateField("int64")}

@@ -110,7 +110,9 @@ class BlockAverage(ValueTask):
         return frozenset({self.target, "count"})
 
     def reach(self) -> Reach | None:
-        return Reach(min(1, self.window - 1) if self.mode == "tumbling" else self.window - 1)
+        if self.mode == "tumbling":  # where a block begins depends on how many readings came before
+            return Reach() if self.window == 1 else None
+        return Reach(self.window - 1) if self.ttl is None else None
 
     def state_fields(self) -> Mapping[str, StateField]:
         fields = {"total": StateField("float64"), "rest": StateField("float64"), "n": StateField("int64")}

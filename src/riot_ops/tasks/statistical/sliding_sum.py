@@ -66,7 +66,7 @@ class SlidingSum(ValueTask):
     window: Count = 10
 
     def reach(self) -> Reach | None:
-        return Reach(self.window - 1)
+        return Reach(self.window - 1) if self.ttl is None else None
 
     def state_fields(self) -> Mapping[str, StateField]:
         sums = {"total": StateField("float64"), "rest": StateField("float64"), "n": StateField("int64")}

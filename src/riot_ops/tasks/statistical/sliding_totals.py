@@ -20,7 +20,7 @@ from riot_ops.core.order import with_tick_places
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.timestamps import check_time_field
-from riot_ops.task import Case, KeyedTask, Reach, Requirement, State, StateField, register
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.statistical.totals import addends, check_summable, checked_totals
 
 __all__ = ["SlidingTotals"]
@@ -221,9 +221,6 @@ class SlidingTotals(KeyedTask):
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({"event_time", LENGTH, *self.totals})
-
-    def reach(self) -> Reach | None:
-        return Reach(span=(self.slots + 1) * self.every)  # one more: zeros come once
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"ring": StateField("int64", len(self.totals) * self.slots), "known": StateField("bool", initial=False)}

@@ -290,9 +290,8 @@ class Window(KeyedTask):
     def reach(self) -> Reach | None:
         if self.emit == "update" or self.gap is not None:
             return None  # a window that is not full, or one that may go on for ever
-        if self.count is not None:
-            return Reach(min(1, self.count - 1))
-        assert self.size is not None
+        if self.size is None:  # where a window begins depends on how many records came before
+            return Reach() if self.count == 1 else None
         return Reach(span=self.size + self.delay)
 
     def state_fields(self) -> Mapping[str, StateField]:
