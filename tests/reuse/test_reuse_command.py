@@ -474,3 +474,25 @@ def test_a_source_that_takes_long_to_open_or_never_does_keeps_nobody_from_coming
         may.set()
         waits.join()
         assert server.manager.names == ["quick", "slow"]
+
+
+def test_what_cannot_be_read_of_one_dataflow_keeps_nobody_from_seeing_the_others(tmp_path, readings):
+    with Serving(tmp_path / "m") as server:
+        for name in ("ada", "bob"):
+            what = {"dataflow": flow().to_dict(), "name": name, "sources": {"readings": {"file": str(readings)}}}
+            server.answer({"do": "submit", "dataflows": [{**what, "sinks": {}}]})
+        for damaged in ("[]", "{", "{}"):
+            server._path("ada").write_text(damaged)
+            ada, bob = server.answer({"do": "list"})
+            assert (ada["name"], ada["sinks"]) == ("ada", {}) and bob["sinks"]["out"]["folder"].endswith("bob")
+
+
+def test_what_was_kept_of_who_has_gone_goes_with_the_next_start(tmp_path, readings):
+    with Serving(tmp_path / "m") as server:
+        for name in ("ada", "bob"):
+            what = {"dataflow": flow().to_dict(), "name": name, "sources": {"readings": {"file": str(readings)}}}
+            server.answer({"do": "submit", "dataflows": [{**what, "sinks": {}}]})
+        server.answer({"do": "remove", "name": "ada"})
+    with Serving(tmp_path / "m") as server:
+        assert [*(tmp_path / "m" / "control" / "submitted").iterdir()] == [server._path("bob")]
+        assert server.answer({"do": "list"})[0]["sinks"]

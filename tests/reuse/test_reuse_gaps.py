@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 
 import pytest
+from paho.mqtt.publish import single
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.connectors.mqtt.source import MqttSource
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse import Limits, LocalBackend, ReuseManager
 from riot_ops.reuse.spark import carrier as carriers
+from riot_ops.testing.services import Mosquitto
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_outlets import Gate
 from tests.reuse.test_reuse_queries import until
@@ -296,3 +301,50 @@ def test_sinks_of_a_name_that_went_twice_both_get_theirs():
     threading.Timer(0.3, sinks[0].opened.set).start()
     manager.close()
     assert [len(sink.seen) for sink in sinks] == [60, 60]
+
+
+@pytest.mark.integration
+def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting(tmp_path):
+    broker = Mosquitto()  # which is not started yet
+    source = MqttSource(url=broker.url, topics=("a",), client_id="me", spool=str(tmp_path / "spool"), timeout_s=2.0)
+    got, other = ro.MemorySink(), ro.MemorySink()
+    made = ro.Dataflow("a")
+    made.sink("out", made.source("in", schema=source.schema))
+    manager = ReuseManager(LocalBackend(10, epoch_s=0.0))
+    manager.submit(made, source, got)
+    manager.submit(flow("b"), SOURCE, other)
+    begin = time.monotonic()
+    while manager.stats()["rows"]["b"] < len(VALUES):
+        manager.backend.turn()
+    manager.pause("b")
+    assert time.monotonic() - begin < 1.0, "they wait for the broker of another"
+    manager.backend.start()
+    time.sleep(begin + 2.5 - time.monotonic())  # it has not answered in time, and is asked again
+    with broker:
+        single("a", b"hello", hostname="127.0.0.1", port=int(broker.url.rpartition(":")[2]), qos=1, retain=True)
+        until(lambda: manager.stats()["rows"]["a"] == 1, 20)
+        assert manager.stats()["failed"] == {}
+        manager.close()
+
+
+def test_ctrl_c_in_the_midst_of_a_pause_comes_behind_it(tmp_path, monkeypatch):
+    ends = {"a": Tape()}
+    manager = opened(tmp_path, ends)
+    manager.submit(flow("a"), SOURCE, ends["a"])
+    for act, paused in (("pause", True), ("resume", False)):
+        rest = LocalBackend.rest
+
+        def interrupted(self, asked, rest=rest):
+            signal.raise_signal(signal.SIGINT)
+            return rest(self, asked)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalBackend, "rest", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(manager, act)("a")
+        assert manager.stats()["dataflows"]["a"]["paused"] is paused
+        assert manager._journal.log is not None
+        gone(manager)
+        manager = opened(tmp_path, ends)
+        assert manager.stats()["dataflows"]["a"]["paused"] is paused
+    manager.close()

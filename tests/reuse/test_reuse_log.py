@@ -219,3 +219,59 @@ def test_what_a_log_comes_to(actions, names, paused, woken, outcome):
     wanted = {name: came(name)["what"][0] for name in names}
     assert found == Past(wanted, steps, paused, woken, outcome)
     assert list(found.dataflows) == names
+
+
+def test_a_log_is_no_longer_than_what_there_is_and_ids_come_once(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "log"
+    manager = ReuseManager(log=path)
+    manager.submit(smooth("kept", process_noise=0.5), owner="ada")
+    manager.pause("kept")
+    for number in range(40):
+        manager.submit(smooth(f"d{number}"))
+        manager.remove(f"d{number}")
+    state, size = manager.state(), path.stat().st_size
+    last = manager.submit(smooth("last")).new
+    manager.remove("last")
+    manager.close()
+    with monkeypatch.context() as patch:  # a full disk is no matter
+        patch.setattr(log.os, "replace", no_room)
+        manager = ReuseManager(log=path)
+        assert manager.state() == state and path.stat().st_size > size and "stays as long as it is" in caplog.text
+        manager.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["log"]
+    for _ in range(2):
+        manager = ReuseManager(log=path)
+        assert manager.state() == state and path.stat().st_size < size / 20
+        with pytest.raises(ConnectorError, match="in use by another manager"):
+            ReuseManager(log=path)
+        manager.close()
+    manager = ReuseManager(log=path)
+    fresh = manager.submit(smooth("fresh")).new
+    assert max(map(number_of, last.values())) < min(map(number_of, fresh.values()))
+    manager.close()
+    assert [do for do, _ in told(path)] == ["taken", "submit", "submit"]
+    assert ReuseManager(log=path).names == ["kept", "fresh"]
+
+
+def number_of(step):
+    return int(step.rpartition(".")[2])
+
+
+def no_room(*paths):
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def test_a_log_that_another_has_made_shorter_just_then_is_in_use(tmp_path, monkeypatch):
+    path = tmp_path / "log"
+    path.touch()
+    flock = log.fcntl.flock
+
+    def meanwhile(file, how):
+        other = tmp_path / "other"
+        other.touch()
+        os.replace(other, path)
+        flock(file, how)
+
+    monkeypatch.setattr(log.fcntl, "flock", meanwhile)
+    with pytest.raises(ConnectorError, match="in use by another manager"):
+        ReuseManager(log=path)

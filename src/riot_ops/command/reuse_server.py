@@ -78,6 +78,9 @@ class ReuseServer:
             closing.callback(made.close)
             self.manager = ReuseManager(made, policy, log=self._control / "log", rebind=self._rebound)
             closing.pop_all()
+            wanted = {self._path(name) for name in self.manager.names}
+            for path in {*self._kept.iterdir()} - wanted:  # of those that are gone
+                path.unlink()
             opened.callback(self.manager.close)
             self._server = Server(self._control, self.answer)
             if isinstance(made, LocalBackend):
@@ -178,7 +181,7 @@ class ReuseServer:
                 "failed": failed.get(name),
                 "dropped": sum(dropped.get(name, {}).values()),
                 "waiting_bytes": slow.get(name, 0),
-                "sinks": self._known(name)["written"],
+                "sinks": self._written(name),
             }
             for name, what in found["dataflows"].items()
         ]
@@ -230,9 +233,17 @@ class ReuseServer:
     def _known(self, name: str) -> dict[str, Any]:
         try:
             found: dict[str, Any] = json.loads(self._path(name).read_text(encoding="utf-8"))
+            if not isinstance(found, dict) or not found.keys() >= {"sources", "written"}:
+                raise ValueError("it holds something else")
         except (OSError, ValueError) as error:
             raise StateError(f"what {name!r} reads and writes is not known: {self._path(name)}: {error}") from None
         return found
+
+    def _written(self, name: str) -> Any:
+        """Where a dataflow writes, as far as that is known: who looks gets to see all others."""
+        with contextlib.suppress(StateError):
+            return self._known(name)["written"]
+        return {}
 
     def _path(self, name: str) -> Path:
         return self._kept / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"

@@ -39,8 +39,9 @@ class Aside(WrappedSource):
         if self._thread.is_alive():
             return start
         self._thread = None
-        if self._error is not None:
-            raise self._error
+        if (error := self._error) is not None:
+            self._error = None
+            raise error
         assert self._found is not None
         return self._found
 

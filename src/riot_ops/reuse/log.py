@@ -14,8 +14,8 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ __all__ = ["ActionLog", "Journal"]
 
 _log = logging.getLogger("riot_ops")
 
-STATES = ("intent", "enacted", "committed", "reverted")
+COMMITTED = {"state": "committed"}
 
 
 class ActionLog:
@@ -53,6 +53,8 @@ class ActionLog:
             # what cannot be written must not wait in a buffer for the next time
             self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (held until it is closed)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(self._file.fileno()), path.stat()):
+                raise BlockingIOError  # another has written it anew just then
         except BlockingIOError:
             self._file.close()
             raise ConnectorError(f"the log {path} is in use by another manager; stop it, or use another log") from None
@@ -115,11 +117,34 @@ class ActionLog:
             raise ConnectorError(f"the log {self.path} cannot be shortened: {error}") from error
         self._line, self._size = line, size
 
+    def shorten(self, actions: Iterable[tuple[str, Any]]) -> None:
+        """Have these in place of all others, which came to the same, if that takes half the room at most."""
+        entries = [one for do, what in actions for one in ({"state": "intent", "do": do, "what": what}, COMMITTED)]
+        data = b"".join(_line(number, entry) for number, entry in enumerate(entries))
+        if 2 * len(data) > self._size:
+            return
+        hidden = self.path.with_name(f"{self.path.name}.part")
+        with ExitStack() as undo:
+            try:
+                file = undo.enter_context(open(hidden, "w+b", buffering=0))
+                undo.callback(hidden.unlink, missing_ok=True)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if file.write(data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+                os.replace(hidden, self.path)
+            except OSError as error:
+                _log.warning("the log %s stays as long as it is: %s", self.path, error)
+                return
+            undo.pop_all()
+        sync(self.path.parent)
+        self._file.close()
+        self._file, self._line, self._size = file, len(entries), len(data)
+
     def _write(self, entry: dict[str, Any]) -> None:
         if self._file.closed:
             raise ConnectorError(f"the log {self.path} is closed; open a new manager over it")
-        body = json.dumps({"n": self._line, **entry}, separators=(",", ":"), ensure_ascii=False)
-        line = f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'.encode()
+        line = _line(self._line, entry)
         try:
             if self._file.seek(0, os.SEEK_END) != self._size:  # a line that could not be taken back
                 self._file.truncate(self._size)
@@ -219,6 +244,12 @@ class Journal:
             with suppress(ConnectorError):
                 self._settle(self.log)
             self.log.close()
+
+
+def _line(number: int, entry: Mapping[str, Any]) -> bytes:
+    """An entry as it is written."""
+    body = json.dumps({"n": number, **entry}, separators=(",", ":"), ensure_ascii=False)
+    return f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'.encode()
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog, Journal
 from riot_ops.reuse.missing import Rebind
-from riot_ops.reuse.past import past
+from riot_ops.reuse.past import past, shortened
 from riot_ops.reuse.picture import running_graph
 from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_short, in_words
 from riot_ops.reuse.request import Checked, Request, checked
@@ -370,6 +370,7 @@ class ReuseManager:
             self.backend.reduce(Removal("", tuple(sorted(lost))))
         if before.outcome is not None:
             log.note(before.outcome)
+        log.shorten(shortened(self.state(), before.steps))
 
     def close(self) -> None:
         """End the back end; the log stays."""

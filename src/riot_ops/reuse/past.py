@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Past", "past"]
+__all__ = ["Past", "past", "shortened"]
 
 
 #: Actions that are brought to their end: where the back end has done them sinks may have ended, or messages passed.
@@ -38,6 +38,12 @@ class Past:
     outcome: str | None = None
 
 
+def shortened(state: Mapping[str, Any], steps: Sequence[str]) -> list[tuple[str, Any]]:
+    """The fewest actions that lead to a state, and know of the newest of some steps, whose ids nobody may get again."""
+    newest = sorted(steps, key=lambda step: int(step.rpartition(".")[2]))[-1:]
+    return [("taken", newest), ("submit", state["dataflows"])]
+
+
 def past(actions: Sequence[Mapping[str, Any]]) -> Past:
     """What actions have led to.
 
@@ -65,6 +71,8 @@ def past(actions: Sequence[Mapping[str, Any]]) -> Past:
             found.dataflows.update({one["name"]: one for one in what})
             found.steps += [step for one in what for step in one["placed"].values()]
             found.paused += [one["name"] for one in what if one.get("paused")]  # of a state that was restored
+        elif do == "taken":  # by steps that are gone
+            found.steps += what
         elif do == "pause":
             found.paused.append(what)
         elif do in ("remove", "resume"):
