@@ -1,18 +1,22 @@
 """An engine for the tests: a dictionary of states, in this Python."""
 
-from riot_ops.bench.opponents.engines.programs import Checksum, Program, lines_of, main
+from collections.abc import Callable
+
+from riot_ops.bench.opponents.engines.programs import PROGRAMS, Count, lines_of, main
 
 
-def run(program: Program, files: list[str]) -> Checksum:
-    states: dict[str, object] = {}
-    found = Checksum()
-    for line in lines_of(files):
-        for key, value in program.expand(line):
-            states[key], rows = program.step(states.get(key), value)
-            for row in rows:
-                found.add(row)
-    return found
+def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+    program, states = PROGRAMS[name], dict[str, object]()
+
+    def run() -> None:
+        for line in lines_of(files):
+            for key, value in program.expand(line):
+                states[key], rows = program.step(states.get(key), value)
+                for row in rows:
+                    into.add(row)
+
+    return run
 
 
 if __name__ == "__main__":
-    main(run)
+    main(build)

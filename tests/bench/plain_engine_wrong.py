@@ -1,12 +1,21 @@
 """One that forgets every state."""
 
-from riot_ops.bench.opponents.engines.programs import Checksum, Program, lines_of, main
+from collections.abc import Callable
+
+from riot_ops.bench.opponents.engines.programs import PROGRAMS, Count, lines_of, main
 
 
-def run(program: Program, files: list[str]) -> Checksum:
-    pairs = (pair for line in lines_of(files) for pair in program.expand(line))
-    return Checksum.of(row for _, value in pairs for row in program.step(None, value)[1])
+def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+    program = PROGRAMS[name]
+
+    def run() -> None:
+        for line in lines_of(files):
+            for _, value in program.expand(line):
+                for row in program.step(None, value)[1]:
+                    into.add(row)
+
+    return run
 
 
 if __name__ == "__main__":
-    main(run)
+    main(build)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from riot_ops.bench import engines, registry
-from riot_ops.bench.engines import PROGRAMS, checksum, environments, on_engine
-from riot_ops.bench.opponents.engines import programs
-from riot_ops.bench.opponents.engines.programs import Checksum
+from riot_ops.bench.engines import PROGRAMS, environments, on_engine
+from riot_ops.bench.opponents.engines import programs, riot_ops_engine
+from riot_ops.bench.opponents.engines.programs import Checksum, Count
 from riot_ops.core.errors import ConfigError, RiotError
 from tests.bench import plain_engine
 
@@ -40,26 +41,79 @@ def test_a_checksum_knows_rows_and_their_number() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_come_to_what_riot_ops_comes_to(program: str, tmp_path: Path) -> None:
-    flow, files = engines._given(program, tmp_path, 2000)
-    wanted = checksum(program, flow, files)
-    assert wanted.count > 0
-    assert plain_engine.run(programs.PROGRAMS[program], [str(path) for path in files]).like(wanted)
+    files = [str(path) for path in engines._given(program, tmp_path, 2000)]
+    ours, counted, plain = Checksum(), Count(), Checksum()
+    for build, into in ((riot_ops_engine.build, ours), (riot_ops_engine.build, counted), (plain_engine.build, plain)):
+        build(program, files, into)()
+    assert ours.count == counted.count > 0
+    assert plain.like(ours)
+
+
+def test_what_an_engine_does_once_and_the_checksum_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    for clock in ("perf_counter", "process_time"):
+        monkeypatch.setattr(programs.time, clock, lambda: now[0])
+    taken: list[type[Count]] = []
+
+    def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+        now[0] += 1000.0
+
+        def run() -> None:
+            now[0] += 2.0 if taken else 100.0
+            taken.append(type(into))
+            for row in ((name, 1), *((file, 2) for file in files)):
+                into.add(row)
+
+        return run
+
+    found, seconds, cpu_seconds = programs.timed(build, "wc", ["a", "b"])
+    assert (seconds, cpu_seconds) == (2.0, 2.0)
+    assert taken == [Checksum, Count]
+    assert found == Checksum.of([("wc", 1), ("a", 2), ("b", 2)])
+
+
+def test_a_second_run_with_other_results_is_an_error() -> None:
+    """Such as that of an engine which runs what was built first once more."""
+    built: list[Count] = []
+
+    def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+        built.append(into)
+        return lambda: [built[-1].add((name,)) for _ in built] and None
+
+    with pytest.raises(RuntimeError, match="a second run has 2 results, the first had 1"):
+        programs.timed(build, "wc", [])
 
 
 def test_engines_that_are_there_have_rows(there: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert environments() == {"plain": there}
-    flow, files = engines._given("wc", tmp_path, 1000)
-    found = {m.measure: m for m in engines._of("engines/wc", "wc", flow, files, 1000, 2)}
+    files = engines._given("wc", tmp_path, 1000)
+    found = {m.measure: m for m in engines._of("engines/wc", "wc", files, 1000, 2)}
     assert list(found) == ["engines/wc/riot_ops", "engines/wc/plain", "engines/wc/vs-plain"]
     assert all(len(m.values) == 2 and m.value > 0 for m in found.values())
     (figure,) = engines.EXPERIMENTS[0].figures
     assert [(s, x) for s, x, _ in figure.points(found.values())] == [("riot_ops", "wc"), ("plain", "wc")]
     monkeypatch.setattr(engines, "ENGINES", {"plain": "tests.bench.plain_engine_wrong"})
     with pytest.raises(RiotError, match="the results of wc differ on plain"):
-        list(engines._of("engines/wc", "wc", flow, files, 1000, 1))
+        list(engines._of("engines/wc", "wc", files, 1000, 1))
     monkeypatch.setattr(engines, "ENGINES", {"plain": "tests.bench.no_engine"})
     with pytest.raises(RiotError, match=r"plain failed with wc: .*no_engine"):
         on_engine(there, "plain", "wc", files)
+
+
+def test_both_sides_are_timed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Path, str]] = []
+
+    def on(python: Path, engine: str, program: str, files: list[Path]) -> tuple[Checksum, float]:
+        asked.append((python, engine))
+        return Checksum(7, 1, 0.5), 2.0 if engine == "riot_ops" else 10.0
+
+    monkeypatch.setattr(engines, "on_engine", on)
+    monkeypatch.setattr(engines, "environments", lambda: {"flink": Path("/flink")})
+    ours, theirs, ratio = engines._of("engines/wc", "wc", [], 1000, 2)
+    assert asked == [(Path(sys.executable), "riot_ops"), (Path("/flink"), "flink")] * 2
+    assert (ours.values, theirs.values, ratio.values) == ((500.0, 500.0), (100.0, 100.0), (5.0, 5.0))
+    included = ["start of its cluster" in one.against for one in (ours, theirs, ratio)]
+    assert included == [False, True, True]
 
 
 def test_each_engine_has_its_programs_and_can_be_installed() -> None:
@@ -69,7 +123,8 @@ def test_each_engine_has_its_programs_and_can_be_installed() -> None:
         == ["bytewax", "flink", "pathway"]
         == sorted(re.findall(r"^    (\w+)\) package=", script, re.M))
     )
-    assert all(callable(importlib.import_module(module).run) for module in engines.ENGINES.values())
+    modules = (engines.OURS, *engines.ENGINES.values())
+    assert all(callable(importlib.import_module(module).build) for module in modules)
 
 
 def test_without_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from riot_ops.bench.opponents.engines.programs import Checksum, Program, lines_of, main
+from riot_ops.bench.opponents.engines.programs import PROGRAMS, Count, lines_of, main
 
-__all__ = ["run"]
+__all__ = ["build"]
 
 #: Lines that the source gives at once.
 BATCH = 1000
 
 
-def run(program: Program, files: list[str]) -> Checksum:
-    """Run a program."""
+def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+    """Build a program."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
     from bytewax.outputs import DynamicSink, StatelessSinkPartition
     from bytewax.testing import TestingSource, run_main
 
-    found = Checksum()
+    program = PROGRAMS[name]
 
     class Partition(StatelessSinkPartition[Any]):
         def write_batch(self, items: list[Any]) -> None:
             for _, row in items:
-                found.add(row)
+                into.add(row)
 
     class Sink(DynamicSink[Any]):
         def build(self, step_id: str, worker_index: int, worker_count: int) -> Partition:
@@ -34,9 +35,8 @@ def run(program: Program, files: list[str]) -> Checksum:
     lines = op.input("lines", flow, TestingSource(lines_of(files), batch_size=BATCH))
     keyed = op.flat_map("expand", lines, program.expand)
     op.output("out", op.stateful_flat_map("step", keyed, program.step), Sink())
-    run_main(flow)
-    return found
+    return lambda: run_main(flow)
 
 
 if __name__ == "__main__":
-    main(run)
+    main(build)

@@ -1,22 +1,27 @@
-"""The programs on PyFlink, parallelism one: ``python -m … PROGRAM FILE...``."""
+"""The programs on PyFlink, parallelism one: ``python -m … PROGRAM FILE...``.
+
+Each job starts a cluster and a worker of its own, also where another ran in this process.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from riot_ops.bench.opponents.engines.programs import Checksum, Program, main
+from riot_ops.bench.opponents.engines.programs import PROGRAMS, Count, main
 
-__all__ = ["run"]
+__all__ = ["build"]
 
 
-def run(program: Program, files: list[str]) -> Checksum:
-    """Run a program."""
+def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+    """Build a program."""
     from pyflink.common import Configuration, Types, WatermarkStrategy
     from pyflink.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
     from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
     from pyflink.datastream.state import ValueStateDescriptor
+
+    program = PROGRAMS[name]
 
     class Step(KeyedProcessFunction):
         def open(self, runtime_context: RuntimeContext) -> None:
@@ -28,15 +33,21 @@ def run(program: Program, files: list[str]) -> Checksum:
             yield from rows
 
     settings = Configuration()
-    for name in ("python.executable", "python.client.executable"):
-        settings.set_string(name, sys.executable)
+    for setting in ("python.executable", "python.client.executable"):
+        settings.set_string(setting, sys.executable)
     environment = StreamExecutionEnvironment.get_execution_environment(settings)
     environment.set_parallelism(1)
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *files).build()
     lines = environment.from_source(source, WatermarkStrategy.no_watermarks(), "lines")
     keyed = lines.flat_map(lambda line: program.expand(line.encode())).key_by(lambda pair: pair[0])
-    return Checksum.of(keyed.process(Step()).execute_and_collect())
+    results = keyed.process(Step())
+
+    def run() -> None:
+        for row in results.execute_and_collect():
+            into.add(row)
+
+    return run
 
 
 if __name__ == "__main__":
-    main(run)
+    main(build)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from riot_ops.bench.opponents.engines.programs import Checksum, Program, lines_of, main
+from riot_ops.bench.opponents.engines.programs import PROGRAMS, Count, lines_of, main
 
-__all__ = ["run"]
+__all__ = ["build"]
 
 
-def run(program: Program, files: list[str]) -> Checksum:
-    """Run a program: what a key gets in one commit is a call of its reducer, in any order."""
+def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+    """Build a program: what a key gets in one commit is a call of its reducer, in any order."""
     import pathway as pw
+    from pathway.internals.parse_graph import G
 
-    found = Checksum()
+    G.clear()  # or what was built before runs as well
+    program = PROGRAMS[name]
 
     class Line(pw.Schema):
         at: int
@@ -37,7 +40,7 @@ def run(program: Program, files: list[str]) -> Checksum:
 
     def change(key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:
         for result in row["rows"].value[1] if is_addition else ():
-            found.add(result)
+            into.add(result)
 
     lines = pw.io.python.read(Lines(), schema=Line, autocommit_duration_ms=100)
     each = tuple[tuple[str, tuple[int, int], pw.PyObjectWrapper], ...]
@@ -45,9 +48,8 @@ def run(program: Program, files: list[str]) -> Checksum:
     pairs = pairs.select(key=pw.this.pair[0], place=pw.this.pair[1], value=pw.this.pair[2])
     results = pairs.groupby(pw.this.key).reduce(rows=pw.reducers.stateful_many(step)(pw.this.place, pw.this.value))
     pw.io.subscribe(results, on_change=change)
-    pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-    return found
+    return lambda: pw.run(monitoring_level=pw.MonitoringLevel.NONE)
 
 
 if __name__ == "__main__":
-    main(run)
+    main(build)
