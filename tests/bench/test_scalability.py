@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from riot_ops.bench import registry, scalability
+from riot_ops.bench.peak import highest
 from riot_ops.bench.scalability import EXPERIMENTS, LOADS, Objective, demand, some_cores
 from riot_ops.core.errors import ConfigError
 
@@ -82,6 +83,7 @@ def test_both_functions(monkeypatch: pytest.MonkeyPatch) -> None:
         one = found[f"{at}/capacity/{n}"]
         assert 12_000 * n / 1.15 <= one.value <= 12_000 * n
         assert len(one.values) == 3
+        assert not one.lower_bound and "tried in the time" not in one.against
         assert "p95 of the lag at most 0.25 s" in one.against
     demanded = {int(name.rpartition("/")[2]): m.value for name, m in found.items() if name.startswith(f"{at}/demand/")}
     assert demanded == {1000: 1, 2000: 1, 5000: 1, 10_000: 1, 20_000: 2}
@@ -97,6 +99,35 @@ def test_both_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(ConfigError, match="--runner must be local or spark, got 'flink'"):
         next(registry.suite("scalability")(runner="flink"))
+
+
+def carrying(quick: bool) -> Made:
+    bench = Made(None, Objective(0.25), "local", quick)  # type: ignore[arg-type]
+    bench.on(1)
+    return bench
+
+
+def test_repetitions_of_a_search_try_other_rates() -> None:
+    for precision, quick in ((1.15, True), (1.05, False)):
+        bench = carrying(quick)
+        found = bench.capacities(3)
+        assert all(12_000 / precision <= peak.rate <= 12_000 and peak.closed for peak in found)
+        tried = [{rate for rate, _ in peak.tried} for peak in found]
+        assert not tried[0] & tried[1] and not tried[1] & tried[2] and not tried[0] & tried[2]
+        assert len({peak.rate for peak in found}) == 3
+        assert [peak.tried[0][0] / 800 for peak in found] == pytest.approx(
+            [1, precision ** (1 / 3), precision ** (2 / 3)]
+        )
+
+
+def test_a_search_that_ran_out_of_time_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = map(float, range(0, 10**6, 4))  # a look at it every four seconds
+    monkeypatch.setitem(highest.__kwdefaults__, "clock", lambda: next(clock))
+    monkeypatch.setattr(scalability, "_Bench", Made)
+    found = list(scalability._of("at", None, [1], Objective(0.25), "local", True))  # type: ignore[arg-type]
+    assert (found[0].measure, found[0].lower_bound) == ("at/capacity/1", True)
+    assert found[0].value < 12_000 / 1.15
+    assert found[0].against.endswith("; to the nearest that was tried in the time")
 
 
 def test_a_trial_of_a_dataflow() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["LEAST", "Peak", "highest"]
+__all__ = ["LEAST", "Peak", "highest", "starts"]
 
 #: Rates below this are not looked for (messages per second).
 LEAST = 0.1
@@ -31,6 +31,23 @@ class Peak:
     rate: float
     tried: tuple[tuple[float, bool], ...]
     closed: bool
+
+    @property
+    def mark(self) -> str:
+        """What is to be said against it, behind how it came about."""
+        return "" if self.closed else "; to the nearest that was tried in the time"
+
+
+def starts(start: float, precision: float, n: int) -> list[float]:
+    """First guesses of so many searches, within one step of the precision.
+
+    A search tries the rates of a grid that its first guess fixes: from one and the same, all would come to the same
+    rate, and their spread would be nothing, however far off the grid is.
+
+    >>> [round(one, 1) for one in starts(100.0, 1.21, 2)]
+    [100.0, 110.0]
+    """
+    return [start * precision ** (i / n) for i in range(n)]
 
 
 def highest(

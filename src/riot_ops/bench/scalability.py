@@ -11,7 +11,7 @@ from riot_ops.bench.data import needs
 from riot_ops.bench.experiment import Experiment, Figure
 from riot_ops.bench.feeds import feed
 from riot_ops.bench.measure import Measure, median
-from riot_ops.bench.peak import LEAST, highest
+from riot_ops.bench.peak import LEAST, Peak, highest, starts
 from riot_ops.bench.sparks import folder, spark_session
 from riot_ops.bench.trial import ENDLESS, Feed, Local, OnSpark, Runner
 from riot_ops.core.errors import ConfigError
@@ -119,10 +119,13 @@ def _of(
     most = 0.0
     for n in resources:
         with bench.on(n):
-            rates = bench.capacities(3)
+            found = bench.capacities(3)
+        rates = tuple(peak.rate for peak in found)
         most = max(most, *rates)
-        how = f"highest load with {objective.words}; {bench.where}"
-        yield Measure(f"{at}/capacity/{n}", median(rates), "messages/s", how, values=tuple(rates))
+        mark = next((peak.mark for peak in found if not peak.closed), "")
+        how = f"highest load with {objective.words}; {bench.where}{mark}"
+        name, value = f"{at}/capacity/{n}", median(rates)
+        yield Measure(name, value, "messages/s", how, values=rates, lower_bound=bool(mark))
     for load in LOADS:
         least = demand(bench.carries, resources, load) if load <= 2 * most else None
         if least is None:
@@ -168,14 +171,12 @@ class _Bench:
         report = self._run.run(given, self.seconds, {"rate": min(rate, ENDLESS)})
         return self.objective.holds(self._run, report, self.seconds)
 
-    def capacities(self, repetitions: int) -> list[float]:
-        """The highest rate that is carried, so many times."""
+    def capacities(self, repetitions: int) -> list[Peak]:
+        """The highest rate that is carried, so many times; on Spark once."""
         start = max(LEAST, 0.8 * self._sized[self._cores][1])
         limit, precision = (15.0, 1.15) if self.quick else (120.0, 1.05)
-        return [
-            highest(self.trial, start, precision=precision, limit_s=limit).rate
-            for _ in range(repetitions if self.runner == "local" else 1)
-        ]
+        guesses = starts(start, precision, repetitions if self.runner == "local" else 1)
+        return [highest(self.trial, guess, precision=precision, limit_s=limit) for guess in guesses]
 
     def carries(self, n: int, load: float) -> bool:
         """Whether so many cores carry a load."""

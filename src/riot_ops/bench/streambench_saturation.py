@@ -146,7 +146,6 @@ def _rate(paced: Any, name: str) -> Measure:
     feed = Feed(flow_of(name), {"lines": streams.generate(application(name).inputs["lines"])})
     feed, taken, _ = paced.sized(feed)
     found = highest(lambda rate: paced.keeps_up(feed, rate), 0.8 * taken, precision=PRECISION, limit_s=paced.search_s)
-    marks = "" if found.closed else "; to the nearest that was tried in the time"
-    how = f"packed, {paced.where}, {len(found.tried)} trials of {paced.trial_s:g} s{marks}"
+    how = f"packed, {paced.where}, {len(found.tried)} trials of {paced.trial_s:g} s{found.mark}"
     at = f"streambench/saturation/{name}/packed/rate"
     return Measure(at, found.rate, "records/s", how, lower_bound=not found.closed)
