@@ -43,7 +43,7 @@ def row(measure: Measure) -> str:
         f"`{measure.measure}`",
         number(measure.value),
         span(measure.runs),
-        str(len(measure.runs)),
+        str(len(measure.known)),
         loads(measure),
         measure.unit,
         "" if measure.reach is None else f"{'≤ ' if measure.at_most else ''}{measure.reach:g}",

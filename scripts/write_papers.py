@@ -47,12 +47,12 @@ def measured(results: Sequence[Result]) -> list[str]:
                 continue
             reach = "" if m.reach is None else f"{'≤' if m.at_most else '≥'} {short(m.reach)}"
             theirs = "" if m.published is None else short(m.published)
-            cells = (f"`{m.measure}`", amount(m), confidence(m), str(len(m.runs)), m.unit, theirs, reach, loads(m))
+            cells = (f"`{m.measure}`", amount(m), confidence(m), str(len(m.known)), m.unit, theirs, reach, loads(m))
             lines.append("| " + " | ".join(cells) + " |")
     if not lines:
         return []
     head = [
-        "| measure | here | 95 % interval | runs | unit | paper | reach | load |",
+        "| measure | here | mean, 95 % interval | runs | unit | paper | reach | load |",
         "|---|---:|---:|---:|---|---:|---:|---:|",
     ]
     machines = dict.fromkeys(m.machine for result in about for m in result.measures)

@@ -44,6 +44,13 @@ def test_two_values_have_an_interval_and_one_has_none():
     assert all(map(math.isnan, (*interval([4.0]), *interval([]))))
 
 
+def test_an_interval_ends_at_the_least_that_there_can_be():
+    low, high = interval([1, 5, 3, 3])
+    assert interval([1, 5, 3, 3], least=2.0) == (2.0, high)
+    assert interval([1, 5, 3, 3], least=low - 1) == (low, high)
+    assert all(map(math.isnan, interval([4.0], least=0.0)))
+
+
 def test_batch_means_are_of_successive_parts():
     assert batch_means([5.0, 1.0, 2.0]) == [5.0, 1.0, 2.0]
     assert batch_means([1.0, 3.0, 10.0, 20.0, 30.0], most=2) == [14 / 3, 25.0]

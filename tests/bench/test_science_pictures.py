@@ -62,12 +62,12 @@ def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
     figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y", kind)
     assert confidence(measure("s/a", 2.0, 1.0, 3.0)) == "too few: 2"
     assert confidence(measure("s/a", 2.0, 1.0, 3.0, math.nan)) == "too few: 2"
-    assert confidence(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2–2"
+    assert confidence(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2 (2–2)"
     few, many = measure("s/a", 2.0, 1.0, 3.0), measure("s/b", 2.0, 1.0, 2.0, 3.0, 2.5)
     pictures = [drawing.draw(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
     assert [p.note for p in pictures if p] == [
         "Too few repetitions for a confidence interval: 2, and 3 are needed.",
-        "Whiskers: 95 % confidence intervals of the mean, of 4 repetitions. 1 of 2 points have too few repetitions for one.",
+        "Whiskers: means and their 95 % confidence intervals, of 4 repetitions. 1 of 2 points have too few repetitions for one.",
     ]
     drawn = [p.svg.count("LineCollection") for p in pictures if p]
     assert drawn[1] > drawn[0]
@@ -80,24 +80,81 @@ def test_an_interval_of_ratios_is_geometric() -> None:
     assert sure(ratios)[:2] == pytest.approx((2 ** (2 - half), 2 ** (2 + half)), rel=1e-6)
     upside_down = replace(ratios, values=(1 / 2, 1 / 4, 1 / 8))
     assert sure(upside_down)[:2] == pytest.approx([1 / v for v in sure(ratios)[1::-1]])
-    assert sure(replace(ratios, values=(), sample=ratios.values)) == (*sure(ratios)[:3], True)
+    assert sure(replace(ratios, values=(), sample=ratios.values)) == sure(ratios)._replace(within=True)
     plain = [sure(replace(ratios, unit="s")), sure(replace(ratios, values=(0.0, 4.0, 8.0)))]
     for found, values in zip(plain, ((2.0, 4.0, 8.0), (0.0, 4.0, 8.0)), strict=True):
         low, high = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
-        assert found[:2] == pytest.approx((low, high))
+        assert found[:2] == pytest.approx((max(low, 0) if values[0] else low, high))
+
+
+@pytest.mark.parametrize("unit", ["ratio", "s", "ms", "lines/s", "%/min", "messages"])
+def test_an_interval_is_of_the_mean_that_stands_beside_it(unit: str) -> None:
+    """The value is the median, which may lie outside of it."""
+    values = (1.0, *[100.0] * 9)
+    one = Measure("x", 100.0, unit, values=values)
+    found = sure(one)
+    mean = stats.gmean(values) if unit == "ratio" else sum(values) / 10
+    assert found.low < found.mean < found.high
+    assert found.mean == pytest.approx(mean)
+    assert confidence(one).startswith(f"{mean:.3g} (")
+    parts = sure(replace(one, values=(), sample=values))
+    assert parts == found._replace(within=True)
+
+
+@pytest.mark.parametrize(("unit", "cut"), [("lines/s", True), ("ms", True), ("µs/record", True), ("%/min", False)])
+def test_no_rate_and_no_time_is_below_0(unit: str, cut: bool) -> None:
+    values = (1.0, 2.0, 30.0)
+    low, high = stats.t.interval(0.95, 2, 11, stats.sem(values))
+    assert low < 0
+    found = sure(Measure("x", 2.0, unit, values=values))
+    assert (found.low, found.high, found.mean) == (0 if cut else pytest.approx(low), pytest.approx(high), 11)
+    signed = sure(Measure("x", 2.0, unit, values=(-1.0, *values)))
+    assert signed.low < -1
+
+
+def test_runs_that_never_came_about_are_not_counted(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    writer = store.begin(RELAY, quick=True)
+    some = measure("made_up/relay/local/7B", 2.0, 1.0, 2.0, math.nan, 3.0, math.inf)
+    writer.measure(some.to_json())
+    writer.end("done")
+    page = Page(files.write(store, [RELAY]).read_text(encoding="utf-8"))
+    (row,) = (row for row in page.rows if row[0] == some.measure)
+    assert row[1:4] == ["2", "2 (0–4.48)", "3"]
+    assert "1 of 1 measures did not come about in each run; those runs are not counted." in page.text
+    (row,) = csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8")))
+    assert [row[name] for name in ("mean", "low", "high", "runs", "values")] == [
+        "2",
+        "0",
+        "4.484",
+        "3",
+        "1 2 nan 3 nan",
+    ]
+
+
+def test_whiskers_stand_around_the_mean() -> None:
+    drawn: list[tuple[float, float, float]] = []
+
+    class Axes:
+        def errorbar(self, _: object, y: float, *, yerr: list[list[float]], **__: object) -> None:
+            drawn.append((y - yerr[0][0], y, y + yerr[1][0]))
+
+    found = sure(Measure("x", 4.0, "ratio", values=(2.0, 4.0, 64.0)))
+    drawing._whisker(Axes(), 1.0, found, False)
+    assert drawn == [pytest.approx((found.low, 8.0, found.high))]
 
 
 def test_micro_batches_have_an_interval_within_their_run() -> None:
     values = [1.0, 9.0] * 30  # by threes they hardly differ
     one = Measure("x", 5.0, "s", sample=tuple(values))
-    low, high, of, within = sure(one)
+    low, high, of, within, mean = sure(one)
     means = [11 / 3, 19 / 3] * 10
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 19, 5, stats.sem(means)))
-    assert (of, within) == (60, True)
-    assert sure(replace(one, values=(4.0, 5.0, 6.0)))[2:] == (3, False)
-    assert sure(replace(one, sample=(1.0, 2.0)))[2:] == (1, False)
-    assert sure(replace(one, sample=(1.0, math.nan, 2.0, 3.0)))[2:] == (3, True)
-    assert sure(Measure.of_runs([one, one]))[2:] == (2, False), "parts of one run say nothing of several"
+    assert (of, within, mean) == (60, True, pytest.approx(5))
+    assert sure(replace(one, values=(4.0, 5.0, 6.0)))[2:4] == (3, False)
+    assert sure(replace(one, sample=(1.0, 2.0)))[2:4] == (1, False)
+    assert sure(replace(one, sample=(1.0, math.nan, 2.0, 3.0)))[2:4] == (3, True)
+    assert sure(Measure.of_runs([one, one]))[2:4] == (2, False), "parts of one run say nothing of several"
     assert sure(Measure.of_runs([one])) == sure(one)
 
 
@@ -115,7 +172,7 @@ def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -
     cells = {row[0]: row for row in page.rows if len(row) == len(COLUMNS)}
     assert cells[bound.measure][1:4] == ["≥ 5", "too few: 1", "1"]
     assert cells[bound.measure][7] == ""
-    assert cells[parts.measure][1:4] == ["4", "2.7–5.3 within the run", "1"]
+    assert cells[parts.measure][1:4] == ["4", "4 (2.7–5.3) within the run", "1"]
     assert "1 of 2 measures have the interval within one run" in page.text
     assert "1 of 2 measures are lower bounds" in page.text
     rows = list(csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8"))))
@@ -127,8 +184,8 @@ def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -
     picture = drawing.draw(figure, [bound, parts])
     assert picture is not None
     assert picture.note == (
-        "Thin whiskers: 95 % confidence intervals within one run, of 4 parts of it. 1 of 2 points have too few "
-        "repetitions for one. 1 of 2 points are lower bounds, marked by an arrow."
+        "Thin whiskers: means and their 95 % confidence intervals within one run, of 4 parts of it. 1 of 2 points have "
+        "too few repetitions for one. 1 of 2 points are lower bounds, marked by an arrow."
     )
     plain = drawing.draw(figure, [replace(bound, lower_bound=False), parts])
     assert plain is not None

@@ -49,7 +49,7 @@ def test_figures_are_those_of_results(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "argv", ["write_papers.py", quick])
     write_papers.main()
     text = (tmp_path / "reuse.md").read_text(encoding="utf-8")
-    assert "| `reuse/a` | 0.25 | 0.25–0.25 | 3 | share | 0.4 |  |  |" in text
+    assert "| `reuse/a` | 0.25 | 0.25 (0.25–0.25) | 3 | share | 0.4 |  |  |" in text
     assert "| `reuse/b` | 7 | too few: 1 | 1 | ms |  | ≤ 5 | 0.1, 0.2 |" in text
     assert "reuse/c" not in text
     assert f"Quick form, not for quoting; {machine()}; commit" in text

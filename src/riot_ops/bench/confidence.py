@@ -22,8 +22,10 @@ class Difference(NamedTuple):
     p: float
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def interval(values: Sequence[float], level: float = 0.95, least: float = -math.inf) -> tuple[float, float]:
     """Confidence interval of the mean by Student's t; NaN of fewer than two values, of no width where all are equal.
+
+    It ends at the least that there can be: there is no rate below 0.
 
     ``m ± t(1 − (1 − level) / 2, n − 1) · s / √n``
 
@@ -41,7 +43,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
         return float(values[0]), float(values[0])
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
     half = float(_stats().t.ppf(0.5 + level / 2, len(values) - 1)) * error
-    return mean - half, mean + half
+    return max(mean - half, least), mean + half
 
 
 def batch_means(values: Sequence[float], most: int = 20) -> list[float]:

@@ -113,6 +113,15 @@ class Measure:
         """The value in each run."""
         return self.values or (self.value,)
 
+    @property
+    def known(self) -> tuple[float, ...]:
+        """The value in each run in which it came about.
+
+        >>> Measure("x", 2.0, "s", values=(1.0, math.nan, 3.0)).known
+        (1.0, 3.0)
+        """
+        return tuple(v for v in self.runs if math.isfinite(v))
+
     @classmethod
     def of_runs(cls, runs: Sequence[Measure]) -> Measure:
         """One figure of several runs: the median, and all values; what else there is to say is the last run's.
@@ -347,7 +356,7 @@ def table(measures: Iterable[Measure]) -> Any:
         met = "" if m.met is None else "[green]yes[/]" if m.met else "[red]no[/]"
         name = f"[bold]{escape(m.measure)}[/]" + (f"\n[dim]{escape(m.against)}[/]" if m.against else "")
         worst = m.strict and len(m.runs) > 1
-        value = "worst " * worst + ">= " * m.lower_bound + _number(m.value)
+        value = "worst " * worst + ">= " * (m.lower_bound and math.isfinite(m.value)) + _number(m.value)
         cells = [name, value, *([span(m.values or m.sample)] if several else []), m.unit, reach, met]
         shown.add_row(*cells)
     return shown

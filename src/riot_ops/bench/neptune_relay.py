@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from riot_ops import tasks as t
@@ -130,8 +131,8 @@ def _figures(at: str, found: Sequence[Relayed], size: int, how: str, room: int |
     rates, main = [one.rate for one in found], room is None
     throughput, latency, bandwidth = (t[size] if main else None for t in (THROUGHPUT, LATENCY, BANDWIDTH))
     reach = REACH if main and at == "neptune/relay/local/50B" else None
-    low, high = interval(rates)
-    told = f"{how}; 95 % of the mean {low:,.0f} to {high:,.0f}"
+    low, high = interval(rates, least=0.0)
+    told = f"{how}; mean {fmean(rates):,.0f}, its interval of 95 % {low:,.0f} to {high:,.0f}"
     yield beside(of_runs(at, rates, "messages/s", told, reach), throughput)
     mean = of_runs(f"{at}/latency/mean", [one.mean for one in found], "ms", how)
     if room == SMALL_BUFFER:

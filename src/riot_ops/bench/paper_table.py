@@ -150,7 +150,7 @@ def markdown(suite: str, what: str, found: Iterable[Measure]) -> list[str]:
             short(f["cpu"]),
             theirs.cpu,
             short(f["memory"]),
-            str(len(m["peak"].runs)),
+            str(len(m["peak"].known)),
             loads(m["peak"]),
         )
         lines.append("| " + " | ".join(cell or "–" for cell in cells) + " |")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,8 @@ __all__ = ["ENOUGH", "Sure", "sure"]
 
 #: Values that an interval is made of.
 ENOUGH = 3
+#: Units of times; of one record as well.
+TIMES = ("s", "ms", "µs", "ns")
 
 
 class Sure(NamedTuple):
@@ -28,12 +29,15 @@ class Sure(NamedTuple):
         How many values there are: of runs, or of parts of one.
     within : bool
         Whether it is of parts of one run, such as its micro-batches: another run may come to something else.
+    mean : float
+        What it is the interval of; the value of a measure is a median.
     """
 
     low: float
     high: float
     of: int
     within: bool
+    mean: float
 
     @property
     def known(self) -> bool:
@@ -44,24 +48,24 @@ class Sure(NamedTuple):
 def sure(measure: Measure) -> Sure:
     """The interval of the mean of a measure's runs; of fewer than :data:`ENOUGH`, that of the parts of its one run.
 
-    Of ratios above 0 it is that of the geometric mean: twice as fast is as far from 1 as half as fast.
+    Of ratios above 0 it is that of the geometric mean: twice as fast is as far from 1 as half as fast. That of rates
+    and times is cut off at 0. Runs in which a measure did not come about are left out.
 
     >>> sure(Measure("x", 1.0, "s", values=(1.0, 2.0)))
-    Sure(low=nan, high=nan, of=2, within=False)
+    Sure(low=nan, high=nan, of=2, within=False, mean=nan)
     >>> sure(Measure("x", 1.0, "s", values=(1.0, 1.0, 1.0)))
-    Sure(low=1.0, high=1.0, of=3, within=False)
+    Sure(low=1.0, high=1.0, of=3, within=False, mean=1.0)
     """
-    runs, sample = _finite(measure.runs), _finite(measure.sample)
+    runs, sample = measure.known, [v for v in measure.sample if math.isfinite(v)]
     within = len(runs) < ENOUGH <= len(sample)
     values = sample if within else runs
     if len(values) < ENOUGH:
-        return Sure(math.nan, math.nan, len(values), False)
+        return Sure(math.nan, math.nan, len(values), False, math.nan)
     geometric = measure.unit == "ratio" and min(values) > 0
     scaled = np.log(values).tolist() if geometric else values
-    ends = interval(batch_means(scaled) if within else scaled)
-    low, high = map(math.exp, ends) if geometric else ends
-    return Sure(low, high, len(values), within)
-
-
-def _finite(values: Iterable[float]) -> list[float]:
-    return [v for v in values if math.isfinite(v)]
+    parts = batch_means(scaled) if within else scaled
+    rate_or_time = measure.unit.endswith("/s") or measure.unit.partition("/")[0] in TIMES
+    least = 0.0 if rate_or_time and min(values) >= 0 else -math.inf
+    found = (*interval(parts, least=least), float(np.mean(parts)))
+    low, high, mean = map(math.exp, found) if geometric else found
+    return Sure(low, high, len(values), within, min(max(mean, low), high))  # rounding may have put it outside

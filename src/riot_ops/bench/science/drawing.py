@@ -86,9 +86,11 @@ def _note(points: Sequence[tuple[str, str, Measure]]) -> str:
     runs, parts = ([one.of for one in found if one.known and one.within == within] for within in (False, True))
     told = []
     if runs:
-        told.append(f"Whiskers: 95 % confidence intervals of the mean, of {_span(runs)} repetitions.")
+        told.append(f"Whiskers: means and their 95 % confidence intervals, of {_span(runs)} repetitions.")
     if parts:
-        told.append(f"Thin whiskers: 95 % confidence intervals within one run, of {_span(parts)} parts of it.")
+        told.append(
+            f"Thin whiskers: means and their 95 % confidence intervals within one run, of {_span(parts)} parts of it."
+        )
     few = [one.of for one in found if not one.known]
     if few and not told:
         told.append(f"Too few repetitions for a confidence interval: {max(few)}, and {ENOUGH} are needed.")
@@ -197,9 +199,10 @@ def _once(shown: set[str], label: str) -> str | None:
 def _whisker(axes: Any, place: Any, found: Sure, lying: bool, colour: str = INK) -> None:
     if not found.known:
         return
-    middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
-    xy, error = ((middle, place), {"xerr": half}) if lying else ((place, middle), {"yerr": half})
-    axes.errorbar(*xy, **error, fmt="none", ecolor=colour, elinewidth=0.5 if found.within else 1.2, capsize=2.5)
+    ends = [[found.mean - found.low], [found.high - found.mean]]
+    xy, error = ((found.mean, place), {"xerr": ends}) if lying else ((place, found.mean), {"yerr": ends})
+    width = 0.5 if found.within else 1.2
+    axes.errorbar(*xy, **error, fmt="|" if lying else "_", ms=5, color=colour, elinewidth=width, capsize=2.5)
 
 
 def _arrow(axes: Any, place: Any, value: float, lying: bool, colour: str = INK) -> None:

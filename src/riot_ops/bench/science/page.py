@@ -83,10 +83,11 @@ METHOD = {
     "Value": "of a measure that was taken several times: the median; of what must hold in each run, such as that "
     "nothing is lost or that results are equal: the worst. The column “load” is the load average of the "
     "machine over a minute, before the experiment and when the figure was found, at most.",
-    "Interval": f"the confidence interval of 95 % of the mean, by Student's t, of {ENOUGH} or more repetitions; of "
-    "ratios that of the geometric mean, from their logarithms. A measure of one run with as many parts, such as "
-    "micro-batches, has the interval “within the run”, of the means of successive parts; other runs may lie outside of "
-    "it. A measure with fewer has none, and says so.",
+    "Interval": f"the mean and its confidence interval of 95 %, by Student's t, of {ENOUGH} or more repetitions; of "
+    "ratios the geometric mean and its interval, from their logarithms; of rates and times it ends at 0. Runs in "
+    "which a measure did not come about count neither there nor in the column “runs”. A measure of one run with as "
+    "many parts, such as micro-batches, has the interval “within the run”, of the means of successive parts; other "
+    "runs may lie outside of it. A measure with fewer has none, and says so.",
     "≥": "all that is known is that it is so much or more, as where something was stopped or no more was tried.",
     "Published": "what the paper found, on its machines and with its engines: compare orders of magnitude and the "
     "order among figures, not digits.",

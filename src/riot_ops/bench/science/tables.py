@@ -33,7 +33,7 @@ __all__ = [
 COLUMNS = {
     "measure": False,
     "value": True,
-    "95 % interval": True,
+    "mean, 95 % interval": True,
     "runs": True,
     "unit": False,
     "published": True,
@@ -43,7 +43,20 @@ COLUMNS = {
     "load": True,
 }
 CSV = (
-    *("suite", "experiment", "measure", "value", "unit", "low", "high", "runs", "values", "within_run", "sample"),
+    *(
+        "suite",
+        "experiment",
+        "measure",
+        "value",
+        "unit",
+        "mean",
+        "low",
+        "high",
+        "runs",
+        "values",
+        "within_run",
+        "sample",
+    ),
     *(
         "lower_bound",
         "published",
@@ -62,26 +75,26 @@ CSV = (
 
 
 def confidence(measure: Measure) -> str:
-    """The interval of a measure, whether it is of one run, or how few values there are for one.
+    """The mean of a measure and its interval, whether they are of one run, or how few values there are for one.
 
     >>> confidence(Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))), confidence(Measure("x", 2.0, "s"))
-    ('-0.48–4.48', 'too few: 1')
+    ('2 (0–4.48)', 'too few: 1')
     >>> confidence(Measure("x", 2.0, "s", sample=(1.0, 2.0, 3.0)))
-    '-0.48–4.48 within the run'
+    '2 (0–4.48) within the run'
     """
     found = sure(measure)
     if not found.known:
         return f"too few: {found.of}"
-    return f"{short(found.low)}–{short(found.high)}" + " within the run" * found.within
+    return f"{short(found.mean)} ({short(found.low)}–{short(found.high)})" + " within the run" * found.within
 
 
 def amount(measure: Measure) -> str:
-    """The value, and whether it is a lower bound.
+    """The value, and whether it is a lower bound; of what nothing is known neither is told.
 
     >>> amount(Measure("x", 2.0, "s", lower_bound=True))
     '≥ 2'
     """
-    return "≥ " * measure.lower_bound + short(measure.value)
+    return "≥ " * (measure.lower_bound and math.isfinite(measure.value)) + short(measure.value)
 
 
 def cells(measure: Measure) -> list[str]:
@@ -90,7 +103,7 @@ def cells(measure: Measure) -> list[str]:
         measure.measure,
         amount(measure),
         confidence(measure),
-        str(len(measure.runs)),
+        str(len(measure.known)),
         measure.unit,
         "" if measure.published is None else short(measure.published),
         "" if measure.reach is None else f"{'≤' if measure.at_most else '≥'} {short(measure.reach)}",
@@ -178,7 +191,9 @@ def remarks(result: Result) -> list[str]:
         told.append(f"{few} of {of} measures have fewer than {ENOUGH} repetitions and so no interval.")
     if within := sum(one.within for one in found):
         told.append(f"{within} of {of} measures have the interval within one run: runs may differ more.")
-    if bounds := sum(m.lower_bound for m in result.measures):
+    if lost := sum(len(m.known) < len(m.runs) for m in result.measures):
+        told.append(f"{lost} of {of} measures did not come about in each run; those runs are not counted.")
+    if bounds := sum(amount(m).startswith("≥") for m in result.measures):
         told.append(f"{bounds} of {of} measures are lower bounds, marked by ≥.")
     return told
 
@@ -228,7 +243,8 @@ def to_csv(results: Iterable[Result]) -> str:
             about = result.about
             value = float(f"{m.value:.6g}")  # a median of two has the digits that halving made
             row: list[Any] = [result.planned.suite, result.planned.key, m.measure, value, m.unit]
-            row += [_number(found.low), _number(found.high), len(m.runs), " ".join(f"{v:g}" for v in m.runs)]
+            row += [_number(found.mean), _number(found.low), _number(found.high)]
+            row += [len(m.known), " ".join(f"{v:g}" for v in m.runs)]
             row += [found.within, " ".join(f"{v:g}" for v in m.sample), m.lower_bound]
             row += [m.published, m.reach, m.at_most, m.met, m.against]
             row += [" ".join(f"{a:g}/{b:g}" for a, b in m.load), m.machine]
