@@ -27,6 +27,7 @@ from riot_ops.bench import (
 from riot_ops.bench.experiment import Experiment
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.opponents.streambench_arrow import PARTS, batched
+from riot_ops.bench.science import tables
 from riot_ops.bench.streambench_cost import Cost, Watch
 from riot_ops.bench.streambench_data import NumberedLines, read_rate, write_numbered
 from riot_ops.bench.streambench_forms import PROGRAMS, digest, settled
@@ -313,6 +314,23 @@ def test_against_what_was_stopped_a_ratio_is_a_lower_bound(saturated: bool) -> N
     (found,) = streambench_performance._ratio("grep", "packed", "udf", runs, "how", 10.0)
     assert (found.value, found.sample, found.values, found.lower_bound) == (3.0, (4.0, 2.0), (), saturated)
     assert found.met is (None if saturated else False)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "met", "told"),
+    [(True, None, "; both were stopped: nothing"), (False, False, "; packed was stopped: at most 3")],
+)
+def test_of_what_was_stopped_itself_no_ratio_is_told(theirs: bool, met: bool | None, told: str) -> None:
+    """However much faster it was up to then: it may have come to a standstill."""
+    runs = {"packed": Run((1.0, 2.0, 1.0), 100, saturated=True), "udf": Run((4.0, 4.0), 100, saturated=theirs)}
+    (found,) = streambench_performance._ratio("grep", "packed", "udf", runs, "how", 2.0)
+    assert math.isnan(found.value)
+    assert (found.sample, found.met) == ((), met)
+    assert found.against.startswith(f"how{told}")
+    assert tables.amount(found) == "–"
+    finished = replace(found, value=5.0, lower_bound=False, values=())
+    several = Measure.of_runs([finished, found, finished])
+    assert (several.value, several.known, several.met) == (5.0, (5.0, 5.0), True)
 
 
 @pytest.mark.parametrize(("spent", "told"), [(1.0, True), (0.0, False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -266,12 +267,25 @@ def _compared(spark: Any, name: str, lines: NumberedLines, files: int, sizes: Si
 def _ratio(
     name: str, one: str, other: str, runs: Mapping[str, Run], how: str, reach: float | None = None
 ) -> Iterator[Measure]:
-    """How many times as fast one form is as another, by time and by processor time."""
+    """How many times as fast one form is as another, by time and by processor time.
+
+    Where the other was stopped it is so many times at least. Where the one was, there is no figure: it is so many times
+    at most, and of two that were stopped nothing is known.
+    """
     ours, theirs = runs[one], runs[other]
     ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
-    how += "; that was stopped" if theirs.saturated else ""
+    value = median(ratios)
+    if ours.saturated:
+        known = "nothing is known" if theirs.saturated else f"at most {value:.3g}"
+        how, value, ratios = (
+            f"{how}; {'both were' if theirs.saturated else f'{one} was'} stopped: {known}",
+            math.nan,
+            (),
+        )
+    elif theirs.saturated:
+        how += "; that was stopped"
     at = f"streambench/{name}/{one}-vs-{other}"
-    yield Measure(at, median(ratios), "ratio", how, reach, sample=ratios, lower_bound=theirs.saturated)
+    yield Measure(at, value, "ratio", how, reach, sample=ratios, lower_bound=theirs.saturated)
     if ours.line_us > 0 and theirs.line_us > 0:
         how = f"the same in processor time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
         yield Measure(f"{at}-processor", theirs.line_us / ours.line_us, "ratio", how)
