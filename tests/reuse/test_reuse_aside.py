@@ -12,7 +12,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConnectorError, StateError
+from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.reuse import Limits, LocalBackend, ReuseManager, aside
 from riot_ops.tasks import StatelessTask
 from tests.reuse.test_reuse_restart import VALUES, Tape, flow, gone
@@ -233,3 +233,18 @@ def test_what_explain_tells_of_sinks_is_what_submit_does(tmp_path):
         assert "3 of 3 steps run already" in call(tmp_path / "shared", "submit", file, *source, "--explain")
         discard = [*source, "--sink", "out=discard", "--explain"]
         assert "2 of 3 steps run already" in call(tmp_path / "shared", "submit", file, *discard)
+
+
+def test_explain_takes_nothing_of_an_iterator():
+    manager, sink = ReuseManager(LocalBackend(epoch_s=0)), ro.MemorySink()
+    given = iter(ROWS)
+    for sources in (given, {"in": given}):
+        assert set(manager.explain(flow("a"), sources, sink).new) == {"in", "out"}
+    with pytest.raises(ConfigError, match="no source 'on'"):
+        manager.explain(flow("a"), {"on": given}, sink)
+    with pytest.raises(ConfigError, match="ataflow"):
+        manager.explain("a", given, sink)
+    manager.submit(flow("a"), given, sink)
+    manager.backend.run()
+    assert values(sink) == VALUES
+    manager.close()

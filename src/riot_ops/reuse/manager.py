@@ -29,7 +29,7 @@ from riot_ops.reuse.request import Checked, Request, checked
 from riot_ops.reuse.saving import Savings
 from riot_ops.reuse.shared import Removal, Shared
 from riot_ops.reuse.state import as_before, dataflows_of, state_of
-from riot_ops.reuse.submission import Submission, described
+from riot_ops.reuse.submission import Submission, described, untouched
 from riot_ops.reuse.warm import check_past
 
 __all__ = ["POLICIES", "ReuseManager"]
@@ -259,7 +259,7 @@ class ReuseManager:
             name = getattr(flow, "name", None)
             while name in self._flows:
                 name += "'"
-            asked = [Request(flow, sources, sinks, name=name, fold=fold, flag_warm=flag_warm)]
+            asked = [Request(flow, untouched(flow, sources), sinks, name=name, fold=fold, flag_warm=flag_warm)]
             [(addition, _)] = self._planned(asked, checked(asked, self._flows, self.backend.reads))
             return explained(addition, self._shared)
 

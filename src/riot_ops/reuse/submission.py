@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,11 +11,12 @@ from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
+from riot_ops.intake.stream_source import StreamSource
 from riot_ops.reuse.errors import DescriptorError
 from riot_ops.reuse.identity import Piece, pieces
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 
-__all__ = ["CHOICES", "Reads", "Submission", "described", "submitted"]
+__all__ = ["CHOICES", "Reads", "Submission", "described", "submitted", "untouched"]
 
 #: What becomes of a dataflow whose sinks do not keep up; of one in which something fails.
 ON_SLOW = ("detach", "drop_oldest", "block")
@@ -81,6 +82,18 @@ def submitted(
     kept = Dataflow(flow.name, merging=flow.merging)  # whatever becomes of the user's own
     kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
     return Submission(name, kept, bound, targets, routes, **choices), pieces(kept, bound, kinds)
+
+
+def untouched(flow: Dataflow, sources: Any) -> Any:
+    """What is bound to sources where one only looks: of an iterator, which is like no other, nothing is taken."""
+    nodes = flow.kind("source") if isinstance(flow, Dataflow) else []
+    given = sources if isinstance(sources, Mapping) else dict.fromkeys((node.id for node in nodes[:1]), sources)
+    empty = {
+        node.id: StreamSource(lambda _: iter(()), node.schema, replayable=False)
+        for node in nodes
+        if isinstance(given.get(node.id), Iterator) and node.schema is not None
+    }
+    return {**given, **empty} if empty else sources
 
 
 def _check_replayable(sources: Mapping[str, Source]) -> None:
