@@ -19,7 +19,7 @@ from riot_ops.command.application_job import ApplicationJob
 from riot_ops.command.settings import named, setting, settings
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import APPLICATIONS, BUILDERS, application
-from riot_ops.streams import generate, write
+from riot_ops.streams import generate, replay, write
 from riot_ops.streams.catalog import LINES as STREAMS
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
@@ -237,6 +237,7 @@ def test_a_difference_is_told(tmp_path):
         (["validate", "wc", "--out", str(tmp_path / "none"), *inputs], "holds no stream 'counts'"),
         (["validate", "stats", "--out", str(out), *inputs], "has no plain-Python counterpart"),
         (["validate", "wc", "--out", str(out), "--input", str(tmp_path / "gone")], "no such file"),
+        (["validate", "wc", "--out", str(out), "--input", str(tmp_path / "none")], "holds no files"),
     ):
         result = CliRunner().invoke(cli.app, arguments)
         assert isinstance(result.exception, ConfigError)
@@ -256,6 +257,33 @@ def test_a_difference_is_told(tmp_path):
 def test_lines_of_a_file(name, content, lines, tmp_path):
     (tmp_path / name).write_bytes(gzip.compress(content) if name == "a.gz" else content)
     assert list(lines_of(tmp_path / name)) == lines
+
+
+def test_lines_of_a_folder_are_those_of_a_run(tmp_path):
+    mark = b"\xef\xbb\xbf"
+    for name, content in (("b", mark + b"3\n4"), ("c", b""), ("d", b"5"), (".hidden", b"x"), ("in/e", b"y")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(mark + b"1\n2\n"))
+    found = [line.rstrip(b"\n") for line in lines_of(tmp_path)]
+    source = replay(tmp_path)
+    start = source.initial()
+    (split,) = source.splits(start, source.latest(start), 1)
+    assert found == [line.rstrip(b"\n") for batch in source.read(split) for line in batch["payload"].to_pylist()]
+    assert found == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_run_over_a_folder_is_validated(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.txt").write_text("a b\nc")
+    (folder / "2.txt").write_text("b b\n")
+    for n, given in enumerate((folder, folder / "*.txt")):
+        call("run", "wc", "--runner", "local", "--out", tmp_path / str(n), "--input", given)
+        (entry,) = map(
+            json.loads, call("validate", "wc", "--out", tmp_path / str(n), "--input", given, "--json").splitlines()
+        )
+        assert (entry["equal"], entry["found"]) == (True, 5)
 
 
 def test_records_are_compared_as_multisets_with_a_tolerance():

@@ -16,17 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from riot_ops.bench.matching import Row, is_tolerated, unmatched
 from riot_ops.core.errors import ConfigError, MissingExtraError
 from riot_ops.dataflows.applications import Application
+from riot_ops.streams.replay import find_files
 
 __all__ = ["Comparison", "compare", "lines_of", "plain_program", "plain_results", "validate"]
 
-#: Numbers agree that differ by no more than this part of them, or by this much.
-RELATIVE, ABSOLUTE = 1e-6, 1e-9
 #: Records that are shown of each that differ.
 SHOWN = 3
-
-Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -66,15 +64,8 @@ def compare(stream: str, wanted: Iterable[Row], found: Iterable[Row]) -> Compari
     sides = [_grouped(wanted), _grouped(found)]
     only: list[list[Row]] = [[], []]
     for key in {**sides[0], **sides[1]}:
-        left, right = (sorted(side.get(key, ()), key=_rounded) for side in sides)
-        if len(left) == len(right) and all(map(_alike, left, right)):
-            continue
-        for row in left:
-            place = next((i for i, other in enumerate(right) if _alike(row, other)), None)
-            if place is None:
-                only[0].append(row)
-            else:
-                del right[place]
+        left, right = unmatched(*(side.get(key, ()) for side in sides))
+        only[0] += left
         only[1] += right
     numbers = [sum(map(len, side.values())) for side in sides]
     return Comparison(stream, numbers[0], numbers[1], only[0][:SHOWN], only[1][:SHOWN], sum(map(len, only)))
@@ -84,34 +75,25 @@ def _grouped(rows: Iterable[Row]) -> dict[Row, list[Row]]:
     """Records by what must be equal in them, and where numbers with a tolerance stand."""
     found: dict[Row, list[Row]] = defaultdict(list)
     for row in rows:
-        found[tuple(float if isinstance(value, float) else _plain(value) for value in row)].append(row)
+        found[tuple(float if is_tolerated(value) else _plain(value) for value in row)].append(row)
     return found
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC)
+    if isinstance(value, float) and math.isnan(value):
+        return float, "nan"  # equals itself
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _rounded(row: Row) -> list[float]:
-    return [float(f"{value:.6g}") for value in row if isinstance(value, float)]
-
-
-def _alike(a: Row, b: Row) -> bool:
-    return all(
-        math.isclose(x, y, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(x) and math.isnan(y))
-        for x, y in zip(a, b, strict=True)
-        if isinstance(x, float) and isinstance(y, float)
-    )
-
-
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, or of one that is compressed by gzip, without a byte order mark."""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-        if first := file.readline().removeprefix(BOM_UTF8):
-            yield first
-        yield from file
+    """The lines of a file, or of all in a folder, as a run reads them: unpacked, without byte order marks."""
+    for name in find_files(path):
+        with gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb") as file:
+            if first := file.readline().removeprefix(BOM_UTF8):
+                yield first
+            yield from file
 
 
 def plain_program(application: Application) -> Callable[..., dict[str, list[Row]]]:

@@ -35,7 +35,9 @@ def validate(
             metavar="NAME", help="An application that reads lines, by name or code; with --all any, several."
         ),
     ] = None,
-    input: Annotated[list[str] | None, typer.Option(help="The file of the run, or NAME=FILE, repeatedly.")] = None,
+    input: Annotated[
+        list[str] | None, typer.Option(help="The file or folder of the run, or NAME=FILE, repeatedly.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder with its results.")] = None,
     given: Annotated[
         list[str] | None, typer.Option("--set", help="A parameter of the run, NAME=VALUE, repeatedly.")
@@ -60,9 +62,10 @@ def validate(
     from riot_ops.bench import validation
     from riot_ops.command.settings import setting
     from riot_ops.command.validate_all import validate_all
-    from riot_ops.core.errors import ConfigError
+    from riot_ops.core.errors import ConfigError, ConnectorError
     from riot_ops.core.paths import local_path
     from riot_ops.dataflows.applications import application
+    from riot_ops.streams.replay import find_files
 
     if everything:
         if input or out or given:
@@ -82,9 +85,11 @@ def validate(
     found = setting(one, input, given or ())
     if not found.files:
         raise ConfigError(f"--input must name a file for {', '.join(one.inputs)}")
-    for path in found.files.values():
-        if not path.exists():
-            raise ConfigError(f"no such file: {path}")
+    try:
+        for path in found.files.values():
+            find_files(path)
+    except ConnectorError as error:  # exit code 1 would say that results differ
+        raise ConfigError(str(error)) from None
     compared = validation.validate(one, found.files, local_path(out, "--out"), found.parameters)
     console = Console()
     if as_json:
