@@ -355,6 +355,11 @@ def test_a_description_survives_json():
         ({"fields": ONE, "delimiter": "\n"}, "delimiter"),
         ({"fields": ONE, "format": "spaces", "delimiter": ";"}, "delimiter"),
         ({"fields": {"x": (3, "string")}, "cells": 3}, "cells = 3"),
+        ({"fields": ONE, "cells": 65_537}, "cells = 65537.* <= 65536"),
+        ({"fields": {"x": (65_536, "string")}}, "cell of 'x' .* from 0 to 65,535 .* got 65536"),
+        ({"fields": {"x": ((0, 10**9), "string")}}, "cell of 'x' .* from 0 to 65,535 .* got \\(0, 1000000000\\)"),
+        ({"fields": ONE, "skip": {65_536: "b"}}, "skip .* 0 to 65,535"),
+        ({"fields": ONE, "skip": {"²": "b"}}, "skip"),
         ({"fields": ONE, "skip": {"a": "b"}}, "skip"),
         ({"fields": ONE, "keep": ("x",)}, "keep"),
     ],
@@ -362,6 +367,14 @@ def test_a_description_survives_json():
 def test_misuse_is_refused(options, text):
     with pytest.raises(ConfigError, match=text):
         t.ParseLines(**options)
+
+
+def test_the_last_cell_that_there_may_be():
+    fields = {"x": (65_535, "string"), "rest": ((65_534, 65_535), "string")}
+    for text in ("," * 65_534 + "ä,x", ",".join(["q"] * 65_534) + ',"ä,x'):
+        session = t.ParseLines(fields=fields, cells=65_536, skip={65_535: "y"}).session()
+        assert [row["x"] for row in session.push({"payload": text})] == ["x"]
+        assert session.push({"payload": text[:-1] + "y"}) == session.errors == []
 
 
 # -- files of the benchmark ------------------------------------------------------------------------

@@ -51,3 +51,14 @@ def test_bytes_delimiters_and_no_lines():
 def test_misuse_is_refused(parameters, said):
     with pytest.raises(ConfigError, match=said):
         TASK.replace(**parameters)
+
+
+def test_a_table_has_no_more_columns_than_a_line_may_have():
+    names = ["a", "b", *map(str, range(65_534))]
+    with pytest.raises(ConfigError, match="columns must be at most 65,536 names, got 65,537"):
+        TASK.replace(columns=(*names, "c"))
+    session = TASK.session()
+    assert session.push({"payload": ",".join(["b", "a", *names[2:]])}) == []
+    assert session.push({"payload": "1.5,k" + "," * 65_534}) == [{"k": "k", "v": 1.5}]
+    assert session.push({"payload": ",".join([*names, "c"])}) == [], "a line, of too many cells"
+    assert [row["reason"] for row in session.errors] == ["wrong_cells"]

@@ -25,10 +25,12 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.secret import Secret, check_secret, is_secret_type, secret_from_json, secret_to_json
 
 __all__ = [
+    "LAST_CELL",
     "Bytes",
     "Count",
     "Natural",
     "NonNegative",
+    "Place",
     "Positive",
     "Probability",
     "check_arguments",
@@ -44,6 +46,10 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+#: Who reads a cell of a line has room for all before it.
+LAST_CELL = 65_535
+#: The number of a cell, from 0.
+Place = Annotated[int, msgspec.Meta(ge=0, le=LAST_CELL)]
 #: A limit on text, of which an Arrow array holds no more than 2 GiB.
 Bytes = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
 Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]

@@ -106,6 +106,8 @@ def test_the_state_may_stand_elsewhere():
     assert rows["states"].to_pylist() == ["HHS,MNN"]
     with pytest.raises(ConfigError, match="state_ordinal = -1: Expected `int` >= 0"):
         fraud_detection(state_ordinal=-1)
+    with pytest.raises(ConfigError, match="state_ordinal = 65535: Expected `int` <= 65534"):
+        fraud_detection(state_ordinal=65_535)
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path):

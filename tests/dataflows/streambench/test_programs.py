@@ -128,3 +128,8 @@ def test_misuse():
         application("statistics").builder(field="v4_pkt")
     with pytest.raises(ConfigError, match="share"):
         application("sample").builder(share=2.0)
+    for name in ("distinct", "projection"):
+        application(name).builder(field=65_535)
+        for field, limit in ((65_536, "<= 65535"), (-1, ">= 0")):
+            with pytest.raises(ConfigError, match=f"{name}: field = {field}: Expected `int` {limit}"):
+                application(name).builder(field=field)

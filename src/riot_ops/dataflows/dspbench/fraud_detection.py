@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import Natural, check_arguments
+from riot_ops.core.parameters import LAST_CELL, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["fraud_detection"]
@@ -16,7 +18,7 @@ Algorithm = Literal["miss_probability", "miss_rate", "entropy_reduction"]
 def fraud_detection(
     *,
     model: str | None = None,
-    state_ordinal: Natural = 1,
+    state_ordinal: Annotated[int, msgspec.Meta(ge=0, le=LAST_CELL - 1)] = 1,
     local_predictor: bool = True,
     window: int = 5,
     algorithm: Algorithm = "miss_probability",
@@ -33,7 +35,7 @@ def fraud_detection(
     model : str, optional
         Path of a Markov model, see :class:`riot_ops.tasks.MarkovScore`; by default one that was trained on generated
         purchases.
-    state_ordinal : int >= 0, default 1
+    state_ordinal : int from 0 to 65,534, default 1
         The cell of the state, counted from the one behind the customer.
     local_predictor : bool, default True
         Whether the score is of the latest purchases or, from the second on, of all.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import check_arguments
+from riot_ops.core.parameters import Place, check_arguments
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.streambench.projection import cell
 
 __all__ = ["distinct"]
 
 
-def distinct(*, field: int = 0) -> Dataflow:
+def distinct(*, field: Place = 0) -> Dataflow:
     r"""Build distinct count: lines of cells between tabs → values of one that are new → how many there have been.
 
     Its result stream is ``sizes``, with the fields ``value``, one that has come for the first time, and ``count``. All
@@ -19,8 +19,8 @@ def distinct(*, field: int = 0) -> Dataflow:
 
     Parameters
     ----------
-    field : int >= 0, default 0
-        Number of the cell, from 0: in a log of searches 0 is the user, 1 the query.
+    field : int from 0 to 65,535, default 0
+        Number of the cell: in a log of searches 0 is the user, 1 the query.
 
     References
     ----------

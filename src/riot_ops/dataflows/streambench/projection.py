@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import check_arguments
+from riot_ops.core.parameters import Place, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["cell", "projection"]
 
 
-def projection(*, field: int = 1) -> Dataflow:
+def projection(*, field: Place = 1) -> Dataflow:
     r"""Build Projection: lines of cells between tabs → one cell of each.
 
     Its result stream is ``values``, with the field ``value``: empty text where a line has too few cells. A line that is
@@ -17,8 +17,8 @@ def projection(*, field: int = 1) -> Dataflow:
 
     Parameters
     ----------
-    field : int >= 0, default 1
-        Number of the cell, from 0: in a log of searches 0 is the user, 1 the query.
+    field : int from 0 to 65,535, default 1
+        Number of the cell: in a log of searches 0 is the user, 1 the query.
 
     References
     ----------

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, excerpt
+from riot_ops.core.parameters import Place
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.csv.lines import csv_column, csv_lines
 from riot_ops.kernels.strings import not_utf8
@@ -41,8 +42,8 @@ class Annotate(StatelessTask):
         Fields (text) for the values; None: ``annotation``, or ``annotation_1`` and so on.
     line : str or None, default None
         Text field with a line of comma-separated values, to whose end the values go as well.
-    column : int or None, default None
-        If given, records are lines of comma-separated values: the key is in this column (from 0),
+    column : int from 0 to 65,535, or None, default None
+        If given, records are lines of comma-separated values: the key is in this column,
         and the values are appended to the line.
     default : str, or tuple of str, default ""
         Value of keys that the table lacks: one for all columns, or one for each.
@@ -83,14 +84,12 @@ class Annotate(StatelessTask):
     field: str = "sensor_id"
     columns: tuple[str, ...] | None = None
     line: str | None = None
-    column: int | None = None
+    column: Place | None = None
     default: str | tuple[str, ...] = ""
 
     def validate(self) -> None:
         if not isinstance(self.table, str):
             object.__setattr__(self, "table", _given(self.table))
-        if self.column is not None and self.column < 0:
-            raise ConfigError(f"column must be >= 0, got {self.column}")
         if self.column is not None and (self.columns, self.line) != (None, None):
             raise ConfigError("give either columns or column: the values go into fields or just to the end of the line")
         if self.line is not None and self.line in (self.field, *self.names):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import LAST_CELL
 from riot_ops.kernels.arrow import readonly
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask
@@ -38,16 +39,17 @@ class ParseLines(FieldTable):
     Parameters
     ----------
     fields : dict of str to (cell, kind) or (cell, kind, default)
-        The fields of a record. A cell is its number from 0, or a pair of the first and the last of several that are
-        one value, as date and time are. Kinds are ``string``, ``int64``, ``double``, ``bool`` (true, false, 1, 0), and
-        of times ``s``, ``ms``, ``us`` and ``ns`` (since 1970), ``iso`` (a date, or a date and time; without a zone it
-        is UTC) and ``log`` (10/Jun/1998:12:00:01 +0000). With a default, even null, the cell may be missing or empty.
+        The fields of a record. A cell is its number from 0 to 65,535, or a pair of the first and the last of several
+        that are one value, as date and time are. Kinds are ``string``, ``int64``, ``double``, ``bool`` (true, false, 1,
+        0), and of times ``s``, ``ms``, ``us`` and ``ns`` (since 1970), ``iso`` (a date, or a date and time; without a
+        zone it is UTC) and ``log`` (10/Jun/1998:12:00:01 +0000). With a default, even null, the cell may be missing or
+        empty.
     format : "delimited", "spaces" or "log", default "delimited"
         Whether cells stand between delimiters, between runs of white space, or between single blanks and may be
         in double quotes or brackets, as web servers log them.
     delimiter : str, default ","
         With ``delimited``: the ASCII characters each of which stands between two cells.
-    cells : int >= 1, optional
+    cells : int from 1 to 65,536, optional
         How many cells a line must have; without it, as many as the fields need.
     trailing : bool, default False
         Whether one empty cell more may end a line.
@@ -96,7 +98,7 @@ class ParseLines(FieldTable):
 
     format: Literal["delimited", "spaces", "log"] = "delimited"
     delimiter: str = ","
-    cells: Count | None = None
+    cells: Annotated[int, msgspec.Meta(ge=1, le=LAST_CELL + 1)] | None = None
     trailing: bool = False
     more: bool = False
     skip: Any = None
@@ -109,8 +111,10 @@ class ParseLines(FieldTable):
         if self.format != "delimited" and self.delimiter != ",":
             raise ConfigError(f"delimiter is for format='delimited', got {self.delimiter!r} with {self.format!r}")
         skip = {} if self.skip is None else self.skip
-        if not isinstance(skip, Mapping) or not all(str(c).isdigit() and isinstance(v, str) for c, v in skip.items()):
-            raise ConfigError(f"skip must be a dict of the number of a cell to a text, got {short(self.skip)}")
+        if not isinstance(skip, Mapping) or not all(_is_place(c) and isinstance(v, str) for c, v in skip.items()):
+            raise ConfigError(
+                f"skip must be a dict of the number of a cell, 0 to {LAST_CELL:,}, to a text, got {short(self.skip)}"
+            )
         object.__setattr__(self, "skip", {int(cell): text for cell, text in skip.items()} or None)
         if self.cells is not None and self.cells <= self._highest:
             raise ConfigError(f"cells = {self.cells}, but a field is in cell {self._highest}, counted from 0")
@@ -166,9 +170,10 @@ class ParseLines(FieldTable):
 
     def _check_place(self, name: str, place: Any) -> None:
         span = place if isinstance(place, tuple) else (place, place)
-        if len(span) != 2 or not all(type(c) is int and c >= 0 for c in span) or span[0] > span[1]:
+        if len(span) != 2 or not all(type(c) is int and 0 <= c <= LAST_CELL for c in span) or span[0] > span[1]:
             raise ConfigError(
-                f"fields: the cell of {name!r} must be a number >= 0 or a pair of them, got {short(place)}"
+                f"fields: the cell of {name!r} must be a number from 0 to {LAST_CELL:,} or a pair of them, "
+                f"got {short(place)}"
             )
 
     def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> CellLines:
@@ -228,6 +233,11 @@ class ParseLines(FieldTable):
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(2), pa.int64()), "payload": lines})
         fields = {"host": (0, "string"), "event_time": (3, "log"), "request": (4, "string"), "bytes": (6, "int64", 0)}
         yield Case(cls(fields=fields, format="log", cells=7, more=True, nulls=("-",)), batch)
+
+
+def _is_place(cell: Any) -> bool:
+    """Whether it is the number of a cell, which is a text in JSON."""
+    return str(cell).isdecimal() and int(cell) <= LAST_CELL
 
 
 def _last(cell: Cell) -> int:

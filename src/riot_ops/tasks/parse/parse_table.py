@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.parameters import LAST_CELL
 from riot_ops.kernels.arrow import byte_spans, joined
 from riot_ops.kernels.strings import contain
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
@@ -27,8 +28,8 @@ __all__ = ["ParseTable"]
 class ParseTable(KeyedTask):
     r"""Read a record from each line of a table whose header may have its columns in any order.
 
-    A header is a line that begins with a letter and has the names of all columns that ``fields`` reads. The lines
-    behind it are read by it, up to the next; those before the first by ``columns``.
+    A header is a line that begins with a letter and has the names of all columns that ``fields`` reads, of 65,536 at
+    the most. The lines behind it are read by it, up to the next; those before the first by ``columns``.
 
     Parameters
     ----------
@@ -79,6 +80,8 @@ class ParseTable(KeyedTask):
     def validate(self) -> None:
         if self.by or self.ttl is not None:
             raise ConfigError("parse_table has no use for by and ttl: a header is one for the whole stream")
+        if len(self.columns) > LAST_CELL + 1:
+            raise ConfigError(f"columns must be at most {LAST_CELL + 1:,} names, got {len(self.columns):,}")
         if len(set(self.columns)) < len(self.columns):
             raise ConfigError(f"columns must not name one twice, got {short(self.columns)}")
         if not isinstance(self.fields, Mapping) or not self.fields:
@@ -142,7 +145,7 @@ class ParseTable(KeyedTask):
             line = lines[row].as_py()
             text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
             names = [name.strip() for name in re.split(f"[{re.escape(self.delimiter)}]", text.rstrip("\r\n"))]
-            if wanted <= set(names):
+            if wanted <= set(names) and len(names) <= LAST_CELL + 1:
                 found.append((row, names))
         return found
 
