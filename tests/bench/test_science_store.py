@@ -272,6 +272,19 @@ def test_several_runs_of_one_commit_and_machine_are_one_result(
     assert (result.runs, result.measures[0].value, result.state, result.reason) == (3, 2, "failed", "why")
 
 
+def test_a_run_with_more_lines_than_it_wrote_does_not_count(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=5)
+    first, last = store.path.read_text().splitlines()
+    again = json.dumps(dict(reversed(json.loads(first).items())), separators=(",", ":"))
+    store.path.write_text(f"{first}\n{again}\n{last}\n")  # the same, as another program writes it
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.measures[0].value, result.measures[0].values) == (1, "done", 5, ())
+    store.path.write_text(f"{first}\n{again.replace('5.0', '7.0')}\n{last}\n")
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.reason) == (0, "damaged", "it has 1 lines more than it wrote")
+
+
 def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(tmp_path: Path) -> None:
     store = Store(tmp_path)
     stored(store, value=1, state="failed")
@@ -304,6 +317,35 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
             assert keys(repeat=2) == ["relay", "counts"] * 2
     with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
         keys(repeat=0)
+
+
+@pytest.mark.parametrize("other", ["commit", "machine"])
+def test_runs_of_here_count_also_where_others_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """As where the results of two machines were put together."""
+    store = Store(tmp_path)
+    for value in (1, 2):
+        stored(store, value=value)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"riot_ops.bench.science.store.{other}", lambda **_: "other")
+        stored(store, value=9)
+        assert store.results([RELAY], quick=True)[0].measures[0].value == 9
+        assert running.missing(store, [RELAY], True, repeat=3) == [RELAY] * 2
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.measures[0].values) == (2, (1, 2)), "what is counted is shown"
+    assert running.missing(store, [RELAY], True, repeat=2) == []
+    assert running.missing(store, [RELAY], True, repeat=3) == [RELAY]
+    assert running.missing(store, [RELAY], True, repeat=1) == []
+
+
+def test_quick_and_full_runs_are_not_counted_together(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for quick in (True, False, False):
+        stored(store, quick=quick)
+    assert running.missing(store, [RELAY], True, repeat=3) == [RELAY] * 2, "of the quick ones there would be two"
+    assert running.missing(store, [RELAY], True, repeat=2) == [], "the full ones are shown"
+    assert running.missing(store, [RELAY], False, repeat=3) == [RELAY]
 
 
 # -- running ---------------------------------------------------------------------------------------

@@ -56,7 +56,8 @@ def missing(store: Store, plan: Sequence[Planned], quick: bool, repeat: int = 1,
     for form in () if again else (False, True) if quick else (False,):
         for result in store.results(plan, form):
             there = result.runs if repeat == 1 or not elsewhere(result.about) else 0
-            lacking[result.planned.key] = min(lacking[result.planned.key], max(0, repeat - there))
+            if form == quick or there >= repeat:  # runs of both forms are never put together
+                lacking[result.planned.key] = min(lacking[result.planned.key], max(0, repeat - there))
     return [one for turn in range(repeat) for one in plan if lacking[one.key] > turn]
 
 

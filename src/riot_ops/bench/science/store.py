@@ -56,18 +56,22 @@ class Run:
         """How it ended."""
         if self.end is None:
             return STOPPED
-        return DAMAGED if self._lacking else str(self.end["state"])
+        return DAMAGED if self._damage else str(self.end["state"])
 
     @property
     def reason(self) -> str:
         """Why."""
         if self.end is None:
             return "the program was killed"
-        return f"{self._lacking} of its lines cannot be read" if self._lacking else str(self.end.get("reason", ""))
+        return self._damage or str(self.end.get("reason", ""))
 
     @property
-    def _lacking(self) -> int:
-        return int((self.end or {}).get("measures", len(self.measures))) - len(self.measures)
+    def _damage(self) -> str:
+        """What its last line tells otherwise; nothing where all is well."""
+        lacking = int((self.end or {}).get("measures", len(self.measures))) - len(self.measures)
+        if lacking < 0:
+            return f"it has {-lacking} lines more than it wrote"
+        return f"{lacking} of its lines cannot be read" if lacking else ""
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,8 @@ class Result:
     ----------
     planned : Planned
     measures : list of Measure
-        Of the runs that count: those that are through, of the commit and the machine of the last of them; where there
-        is none, what the last run found before it ended.
+        Of the runs that count: those that are through of this commit and machine, else of those of the last that is
+        through; where there is none, what the last run found before it ended.
     runs : int
         How many count.
     state : str
@@ -141,7 +145,8 @@ class Store:
             elif "measure" in line:
                 with contextlib.suppress(KeyError, TypeError, ValueError):  # the run's last line tells how many it has
                     run.measures.append(Measure.from_json(json.dumps(line)))
-        return [_result(one, list(found.get(one.key, {}).values())) for one in plan]
+        now = commit(), machine()
+        return [_result(one, list(found.get(one.key, {}).values()), now) for one in plan]
 
     def shown(self, plan: Sequence[Planned]) -> list[Result]:
         """What is known of experiments: of each in the full form where that is through, else in that which there is."""
@@ -158,22 +163,22 @@ class Store:
         with self.path.open(encoding="utf-8", errors="replace") as file:
             seen: set[str] = set()
             for text in file:
-                if text in seen:  # files that were put together
-                    continue
-                seen.add(text)
                 try:
                     line = json.loads(text)
                 except ValueError:
                     continue
-                if isinstance(line, dict):
+                said = json.dumps(line, sort_keys=True)  # by other programs it may be written otherwise
+                if isinstance(line, dict) and said not in seen:  # files that were put together
+                    seen.add(said)
                     yield line
 
 
-def _result(one: Planned, runs: Sequence[Run]) -> Result:
+def _result(one: Planned, runs: Sequence[Run], now: tuple[str, str]) -> Result:
     if not runs:
         return Result(one, [], 0, MISSING, "", 0.0, {})
     through = [run for run in runs if run.state == DONE]
-    count = [run for run in through if _circumstances(run.about) == _circumstances(through[-1].about)]
+    count = [run for run in through if _circumstances(run.about) == now]
+    count = count or [run for run in through if _circumstances(run.about) == _circumstances(through[-1].about)]
     of_name: dict[str, list[Measure]] = {}
     for run in count or runs[-1:]:
         for measure in run.measures:
