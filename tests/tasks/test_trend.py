@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +70,27 @@ def test_a_long_stream_stays_exact():
         assert [row[place] for row in got[30:]] == pytest.approx([row[place] for row in want[30:]], rel=1e-6)
     whole = found(t.Trend(time="ts", size="5h"), times, values, tuple(range(100, 3000, 171)))
     assert whole == got  # to the last bit
+
+
+def exact_slope(times, values):
+    x, y = ([Fraction(one) for one in column] for column in (times, values))
+    n, sx, sy = len(x), sum(x), sum(y)
+    over = n * sum(a * b for a, b in zip(x, y, strict=True)) - sx * sy
+    return float(over / (n * sum(a * a for a in x) - sx * sx) * HOUR)
+
+
+@pytest.mark.parametrize("first", [0, 30], ids=["what values count from", "one of many"])
+def test_an_outlier_leaves_nothing_behind(first):
+    """It took the last digits of the sums along, or was what all values counted from."""
+    minute = HOUR // 60
+    times = np.arange(300) * minute
+    values = np.sin(np.arange(300)) + 0.01 * np.arange(300)
+    values[first] = 1e9
+    got = found(t.Trend(time="ts", size="100min"), times, values)
+    for i in range(first + 100, 300):
+        inside = slice(i - 99, i + 1)
+        assert got[i][4] == pytest.approx(exact_slope(times[inside].tolist(), values[inside].tolist()), rel=1e-11)
+        assert got[i][1] == pytest.approx(math.fsum(values[inside]) / 100, rel=1e-13)
 
 
 def test_timestamps_and_keys():

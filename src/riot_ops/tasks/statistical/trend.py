@@ -26,6 +26,8 @@ BASELINES = ("min", "first", "mean")
 #: The sums of a window: the time from which it counts, the value, x, y, x^2, xy, and evictions since.
 #: Of so many values sums are made anew whenever one goes.
 FEW = 32
+#: What was so many times as far away as the rest is wide has taken digits of the sums along: they are made anew, too.
+FAR = 1000
 
 
 @kernel
@@ -97,8 +99,11 @@ def _trend(
                 if high[high_a] == a:
                     high_a += 1
                 a += 1
-                if a < end and (end - a <= FEW or sums[s, 5] >= end - a):
-                    _again(times, values, a, end, hour, origin, sums, s)
+                if a < end:
+                    far = FAR * (values[high[high_a]] - values[low[low_a]])
+                    lost = abs(y) > far or abs(values[a] - sums[s, 0]) > far
+                    if lost or end - a <= FEW or sums[s, 5] >= end - a:
+                        _again(times, values, a, end, hour, origin, sums, s)
             n = end - a
             alarms[i] = False
             if n > 0:
@@ -174,7 +179,7 @@ class Trend(KeyedTask):
     float64[n] -> record[n], 1:1, with ``count`` (int64), ``mean``, ``min``, ``max``, ``slope`` (per hour),
     ``intercept`` (the line at the oldest value of the window) and ``alarm``. O(1) time per record, and O(W) for each
     key and batch; 16 W + 56 bytes of state per key. Sums are made anew when the window has been replaced once, so that
-    errors do not build up.
+    errors do not build up, and when an outlier leaves it.
 
     Missing values
     --------------
