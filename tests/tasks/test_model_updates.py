@@ -7,6 +7,7 @@ import json
 import math
 import random
 from collections import Counter
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -365,17 +366,19 @@ def test_a_model_from_a_file_of_any_name(tmp_path):
     assert task.session().push({"x": 0.0, "y": 0.0})[0]["class_index"] == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"ttl": "1h"}, {"by": ("y",), "ttl": "1h"}], ids=str)
 @pytest.mark.parametrize("cores", [1, 2])
-def test_a_file_that_is_replaced_during_a_run_counts_for_the_next(tmp_path, cores):
+def test_a_file_that_is_replaced_during_a_run_counts_for_the_next(tmp_path, cores, options):
     path = tmp_path / "begun.model"
     flow = ro.Dataflow("replaced")
-    task = t.LinearRegressionPredict(inputs=INPUTS, model=str(path))
-    flow.sink("out", flow.source("in", schema=pa.schema({"x": "double", "y": "double"})).to(task, id="line"))
+    task = t.LinearRegressionPredict(inputs=INPUTS, model=str(path), **options)
+    schema = pa.schema({"x": "double", "y": "double", "event_time": pa.timestamp("us", "UTC")})
+    flow.sink("out", flow.source("in", schema=schema).to(task, id="line"))
 
     def run(batch_size):
         made = [LinearModel(inputs=INPUTS, target="z", intercept=i, coefficients=(0.0, 0.0)) for i in (0.0, 1.0)]
         path.write_bytes(made[0].to_bytes())
-        rows = [{"x": float(i), "y": 0.0} for i in range(100)]
+        rows = [{"x": float(i), "y": 0.0, "event_time": datetime(2024, 5, 1, i % 24, tzinfo=UTC)} for i in range(100)]
         steps = {"batch_size": batch_size, "epoch_rows": batch_size, "cores": cores}
         result = flow.run(rows, progress=lambda _: path.write_bytes(made[1].to_bytes()), **steps)
         assert result.summary.batches == 100 // batch_size
@@ -383,7 +386,22 @@ def test_a_file_that_is_replaced_during_a_run_counts_for_the_next(tmp_path, core
 
     assert run(2) == run(100) == [0.0] * 100
     path.write_bytes(LinearModel(inputs=INPUTS, target="z", intercept=7.0, coefficients=(0.0, 0.0)).to_bytes())
-    assert flow.run([{"x": 1.0, "y": 0.0}])["line"]["prediction"].to_pylist() == [7.0]
+    last = {"x": 1.0, "y": 0.0, "event_time": None}
+    assert flow.run([last])["line"]["prediction"].to_pylist() == [7.0]
+
+
+@pytest.mark.parametrize("options", [{}, {"by": ("y",), "ttl": "1h"}], ids=str)
+def test_a_file_that_is_replaced_during_a_session_counts_for_the_next(tmp_path, options):
+    path, row = tmp_path / "begun.model", {"x": 1.0, "y": 0.0, "event_time": None}
+    task = t.LinearRegressionPredict(inputs=INPUTS, model=str(path), **options)
+    sessions = []
+    for i in (0.0, 1.0):
+        made = LinearModel(inputs=INPUTS, target="z", intercept=i, coefficients=(0.0, 0.0))
+        path.write_bytes(made.to_bytes())
+        sessions.append(task.session())
+        assert [session.push(row)[0]["prediction"] for session in sessions] == [0.0, 1.0][: len(sessions)]
+        sessions[-1].restore(sessions[-1].snapshot())
+    assert [session.push(row)[0]["prediction"] for session in sessions] == [0.0, 1.0]
 
 
 def test_a_large_batch_with_many_versions(store):

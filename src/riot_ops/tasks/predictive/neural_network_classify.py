@@ -38,6 +38,7 @@ class NeuralNetworkClassify(ClassificationTask):
     model : str or None, default None
         The model to begin with: its name in ``store`` (without a store the path of its file), or the JSON form itself.
         None: there is none until the first update.
+        A file is read once a run or session; on Spark it must not be replaced while a query runs.
     store : str or None, default None
         Folder or blob container of models.
     updates : str or None, default None

@@ -20,6 +20,7 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.models.kinds import model_from_bytes
 from riot_ops.models.model import Model
 from riot_ops.models.store import ModelName, check_store, file_model, stored_model
+from riot_ops.runtime.session import Session
 from riot_ops.task import KeyedTask, Requirement, State, StateField, with_field
 
 __all__ = ["PredictionTask", "infinite_rows", "input_matrix"]
@@ -47,7 +48,9 @@ class PredictionTask(KeyedTask):
         Numeric fields that the model reads; a model with other inputs is refused.
     model : str or None, default None
         The model to begin with: its name in ``store`` (without a store the path of its file), or the
-        JSON form itself. None: there is none until the first update.
+        JSON form itself. None: there is none until the first update. A file is read once a run or session: if it
+        is replaced meanwhile, that counts for the next. On Spark workers read it whenever they start the task anew,
+        which may be with each micro-batch: there a file must not be replaced while a query runs.
     store : str or None, default None
         Folder or blob container of models, see :meth:`ModelStore.open`.
     updates : str or None, default None
@@ -61,7 +64,7 @@ class PredictionTask(KeyedTask):
         Field for the name of the model that was used (null for one given as JSON); None adds none.
     by, ttl
         Key, each with a model of its own (by default one for the stream), and time to live, see
-        :class:`KeyedTask`.
+        :class:`KeyedTask`. Without updates they make no difference.
 
     Errors
     ------
@@ -141,6 +144,14 @@ class PredictionTask(KeyedTask):
         found = file_model(self.model) if self.store is None else stored_model(self.store, self.model)
         return self._fit(found, self.model)
 
+    @functools.cached_property
+    def _begun_with(self) -> Model | None:
+        """Read once a session, each of which has a task of its own."""
+        return self.initial()
+
+    def session(self) -> Session:
+        return Session(self.replace())
+
     def _stored(self, name: str) -> Model:
         assert self.store is not None
         return self._fit(stored_model(self.store, name), name)
@@ -159,7 +170,7 @@ class PredictionTask(KeyedTask):
     # -- running -----------------------------------------------------------------------------------
 
     def without_state(self) -> StatelessOperator | None:
-        return None if self.updates is not None or self.ttl is not None else Predict(task=self)
+        return None if self.updates is not None else Predict(task=self)
 
     def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         infinite = infinite_rows(input_matrix(batch, self.inputs))
@@ -176,7 +187,7 @@ class PredictionTask(KeyedTask):
         touched, local = (slots[:1], np.zeros_like(slots)) if _constant(slots) else _distinct(slots)
         names: list[str | None] = []
         current = np.array([_code(names, state["model"][s]) for s in touched], np.int64)
-        models = [self.initial() if name is None else self._stored(name) for name in names]
+        models = [self._begun_with if name is None else self._stored(name) for name in names]
         updates = self._updates(batch, names, models, dead)
         current[[models[c] is None for c in current]] = NO_MODEL
         before = current.copy()
