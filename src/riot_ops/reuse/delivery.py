@@ -148,6 +148,13 @@ class Delivery:
             self.lost[stream] += batch.num_rows
             self._missed[stream] += batch.num_rows
 
+    def lacking(self, all_of_them: bool) -> dict[str, str]:
+        """The sinks that lack records, and why; all of them where some never came here after a failure."""
+        gaps = dict(self.gaps)
+        if all_of_them and self.failures:
+            return dict.fromkeys(self._submission.sinks, told(self.failures[-1])) | gaps
+        return gaps
+
     def commit(self) -> None:
         """End an epoch: what was written so far can be seen."""
         for name in list(self._writers):

@@ -17,7 +17,7 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.graph.descriptor import load
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import source_node
-from riot_ops.reuse.errors import FailedBeforeError
+from riot_ops.reuse.errors import FailedBeforeError, told
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.submission import Reads, Submission, submitted
 from riot_ops.task import StatelessTask
@@ -106,7 +106,7 @@ def made_again(
     except Exception as error:  # a user's task, whatever it raises, is nobody else's matter
         if whole:
             raise
-        why = f"a task of it cannot be made again: {type(error).__name__}: {exception_text(error)}"
+        why = f"a task of it cannot be made again: {told(error)}"
         stand = _without_tasks(load(what["flow"], functions, Dataflow, lambda task: MissingTask(why=why)))
         _log.warning("the dataflow %r is taken up, but gets nothing: %s", name, why)
         sources, sinks = _missing(stand, why) if reads else (None, None)
@@ -119,7 +119,7 @@ def made_again(
         if whole:
             raise
         _log.warning("the dataflow %r is taken up, but gets nothing: %s", name, exception_text(error))
-        why = f"what it reads and writes cannot be opened again: {type(error).__name__}: {exception_text(error)}"
+        why = f"what it reads and writes cannot be opened again: {told(error)}"
         return submitted(name, flow, *_missing(flow, why), reads, **choices)
 
 

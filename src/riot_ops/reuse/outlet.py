@@ -14,7 +14,6 @@ import pyarrow as pa
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.delivery import Delivery
-from riot_ops.reuse.errors import told
 from riot_ops.reuse.limits import Limits
 from riot_ops.reuse.spool import Spool
 from riot_ops.reuse.submission import Submission
@@ -114,9 +113,7 @@ class Outlet:
     def stands(self) -> Stood:
         """Where its sinks stand now."""
         delivery = self.delivery
-        gaps = {**delivery.gaps}
-        if self._over and self.dropped and delivery.failures:  # it was given up
-            gaps = dict.fromkeys(self.submission.sinks, told(delivery.failures[-1])) | gaps
+        gaps = delivery.lacking(all_of_them=self._over and bool(self.dropped))
         return Stood(delivery.epoch, delivery.rows, gaps, dict(self.dropped + delivery.lost))
 
     # -- from the thread that runs the steps -------------------------------------------------------

@@ -149,10 +149,8 @@ class Recipient:
 
     def stands(self) -> Progress:
         """How far it is, with what its sinks lack by now."""
-        gaps = self.delivery.gaps
-        if self.over and self.dropped and self.delivery.failures:
-            gaps = dict.fromkeys(self.submission.sinks, told(self.delivery.failures[-1])) | gaps
-        return msgspec.structs.replace(self.progress, gaps=dict(gaps), dropped=self.missed())
+        gaps = self.delivery.lacking(all_of_them=self.over and bool(self.dropped))
+        return msgspec.structs.replace(self.progress, gaps=gaps, dropped=self.missed())
 
     def fail(self, error: Exception) -> None:
         """It gets nothing more."""
