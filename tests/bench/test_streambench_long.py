@@ -373,7 +373,9 @@ def test_a_job_that_does_not_end_in_time_or_ends_with_an_error(monkeypatch: pyte
 
 
 @pytest.mark.skipif(not with_us(), reason="no setpriv")
-def test_nothing_is_left_of_a_harness_that_is_killed() -> None:
+@pytest.mark.parametrize("patience", [0.0, 0.5])
+def test_nothing_is_left_of_a_harness_that_is_killed(patience: float) -> None:
+    """Also where it is killed before its child has asked for the signal."""
     code = (
         "import subprocess, sys, time; from riot_ops.bench.jobs import with_us; "
         "print(subprocess.Popen([*with_us(), 'sleep', '60'], start_new_session=True).pid, flush=True); time.sleep(60)"
@@ -381,11 +383,22 @@ def test_nothing_is_left_of_a_harness_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as harness:
         assert harness.stdout is not None
         child = int(harness.stdout.readline())
+        time.sleep(patience)
+        assert not patience or psutil.Process(child).name() == "sleep"
         harness.kill()
     until = time.monotonic() + 10
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_who_has_another_parent_does_not_begin() -> None:
+    """As a child that asks for the signal when its parent is gone."""
+    between = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
+    done = subprocess.run(
+        [sys.executable, "-c", between, *with_us(), "echo", "begun"], capture_output=True, check=False
+    )
+    assert done.stdout == (b"begun\n" if not with_us() else b"")
 
 
 def test_a_master_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

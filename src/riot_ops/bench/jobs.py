@@ -17,7 +17,11 @@ __all__ = ["finish", "job", "kill", "with_us"]
 
 def with_us() -> list[str]:
     """What stands before a command, so that it ends with this process, even where this one is killed (on Linux)."""
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    if not shutil.which("setpriv"):
+        return []
+    # Who is killed before its child has asked for the signal sends none: the child then has another parent, and ends.
+    ours = f'[ "$PPID" = {os.getpid()} ] && exec "$@"'
+    return ["setpriv", "--pdeathsig", "KILL", "sh", "-c", ours, "sh"]
 
 
 @contextmanager
