@@ -1,4 +1,4 @@
-"""Steps that raise: a worker notes which one did, before its query fails; the query goes on without that.
+"""Steps that raise, and sources that cannot be read: it is noted which, before the query fails; that goes on without.
 
 What the query then replays is the micro-batch in which it happened. Its control is in Spark's log and stays as it was,
 so what gives nothing any more stands beside it, and is told to all parts of a query when it is started.
@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.graph.lowering import Step
+from riot_ops.graph.lowering import BEATS, Step
+from riot_ops.intake.step import Intake
 from riot_ops.reuse.spark.control import read_json, reads, write_json
 from riot_ops.runtime.spark.sink import batch_number
 
@@ -33,27 +34,32 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class Raised(msgspec.Struct):
-    """What a step raised, in which micro-batch."""
+    """What a step raised, or with ``unread`` a source, in which micro-batch."""
 
     step: str
     batch: int
     why: str
+    unread: bool = False
 
 
-def note_raised(folder: Path, step: str, error: Exception) -> None:
-    """Leave word in a fragment's folder, from a worker."""
+def note_raised(folder: Path, step: str, error: Exception, unread: int | None = None) -> None:
+    """Leave word in a fragment's folder, from a worker; of a source with the micro-batch that was to be read."""
     name = hashlib.sha256(step.encode()).hexdigest()
-    what = Raised(step, batch_number(), f"{type(error).__name__}: {error}")
+    batch = batch_number() if unread is None else unread
+    what = Raised(step, batch, f"{type(error).__name__}: {error}", unread is not None)
     try:
         write_json(folder / RAISED / f"{name}.json", what)
     except ConnectorError as problem:  # the query fails all the same
         error.add_note(str(problem))
 
 
-def raised(folder: Path, head: int) -> dict[str, str]:
-    """By step, what it raised since the newest micro-batch that was done began: a task that ran again did not fail."""
+def raised(folder: Path, head: int, unread: bool = False) -> dict[str, str]:
+    """By step, what it raised since the newest micro-batch that was done began: a task that ran again did not fail.
+
+    With ``unread`` the same by source.
+    """
     found = [read_json(path, Raised) for path in sorted((folder / RAISED).glob("[!.]*.json"))]
-    return {one.step: one.why for one in found if one.batch >= head}
+    return {one.step: one.why for one in found if one.batch >= head and one.unread == unread}
 
 
 def forget_raised(folder: Path) -> None:
@@ -79,4 +85,6 @@ def silenced(steps: Iterable[Step], broken: Mapping[str, Broken]) -> dict[str, B
         cause = next((found[stream] for stream in sorted(reads(step)) if stream in found), None)
         if cause is not None:
             found.setdefault(step.id, cause)
+        if step.id in found and isinstance(step.operator, Intake):
+            found.setdefault(step.id + BEATS, found[step.id])
     return found

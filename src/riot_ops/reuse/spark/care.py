@@ -1,4 +1,4 @@
-"""Somebody looks what queries have done; those that fail are started again, without a step that has raised."""
+"""Somebody looks what queries have done; those that fail are started again, without what has raised."""
 
 from __future__ import annotations
 
@@ -97,6 +97,9 @@ class Care:
         fragment.failed_at = head
         users = self._users(fragment)
         if fragment.tries > self._tries:
+            if self._broken(fragment, unread=True):
+                fragment.tries = 0
+                return True
             self._give_up(fragment, what)
             _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
             return False
@@ -106,16 +109,17 @@ class Care:
     def _users(self, fragment: Fragment) -> str:
         return ", ".join(sorted(name for name, one in self._recipients.items() if fragment.name in one.wanted))
 
-    def _broken(self, fragment: Fragment) -> bool:
-        """Whether a query has failed as a step raised, without which it goes on."""
+    def _broken(self, fragment: Fragment, unread: bool = False) -> bool:
+        """Whether a query has failed as a step raised, or its source cannot be read, without which it goes on."""
         try:
-            found = fragment.raised()
+            found = fragment.raised(unread)
         except ConnectorError as problem:  # then it has failed as any
             _log.warning("what steps of the query %s have raised is not known: %s", fragment.name, problem)
             return False
+        what = "cannot be read" if unread else "has raised"
         for step, broken in found.items():
             users = ", ".join(sorted(one.name for one in self._using(fragment, step)))
-            _log.warning("the step %s of %s has raised, and is left out from now on: %s", step, users, broken.why)
+            _log.warning("the step %s of %s %s, and is left out from now on: %s", step, users, what, broken.why)
         self.news = self.news or bool(found)
         return bool(found)
 

@@ -164,17 +164,34 @@ class Fragment:
         write_broken(self.folder, {**self.broken, **broken})
         self.broken.update(broken)
 
-    def raised(self) -> dict[str, Broken]:
-        """Go without the steps of its own that have raised; returns them."""
+    def raised(self, unread: bool = False) -> dict[str, Broken]:
+        """Go without the steps of its own that have raised; returns them.
+
+        With ``unread`` those whose sources could not be read, if without them something is left that is wanted.
+        """
         head = self.topic.head()
+        noted = raised(self.folder, head.batch, unread)
+        if unread:
+            noted = {step: why for reading, why in noted.items() for step in self._readers(reading)}
         found = {
             self.spec.parts.get(step, step): Broken(why, head.batch + 1, head.place.roots)
-            for step, why in raised(self.folder, head.batch).items()
+            for step, why in noted.items()
         }
         fresh = {step: one for step, one in found.items() if step not in self.broken}
+        wanted = {*self.controls.read(self.controls.newest()).forward}
+        if unread and not wanted - silenced(self.steps, {**self.broken, **fresh}).keys():
+            return {}
         if fresh:
             self.breaks(fresh)
         return fresh
+
+    def reads(self, reading: str) -> bool:
+        """Whether it has a source, and that can be read."""
+        return bool(self._readers(reading) - self.silent.keys())
+
+    def _readers(self, reading: str) -> set[str]:
+        """The steps that take the records of a source."""
+        return set().union(*self.spec.sources.get(reading, {}).values())
 
     def _own(self) -> set[str]:
         """The streams that come to be in it."""
@@ -185,7 +202,7 @@ class Fragment:
         stateful = {step.id for step in new.steps if not isinstance(step.operator, Intake)}
         if {*new.spec.steps} & {*self.spec.steps} or stateful & {*self.spec.gone}:
             return None
-        if not new.spec.sources.keys() <= self.spec.sources.keys():
+        if not all(map(self.reads, new.spec.sources)):
             return None
         needed = {step.id for step in self.steps} - {*self.controls.read(self.controls.newest()).resting}
         there = self._own() | self.outside(needed)

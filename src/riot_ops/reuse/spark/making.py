@@ -116,7 +116,7 @@ def made(
 
 def reader_of(reading: str, fragments: Mapping[str, Fragment]) -> str | None:
     """The fragment that reads a source already."""
-    return next((name for name, one in fragments.items() if reading in one.spec.sources), None)
+    return next((name for name, one in fragments.items() if one.reads(reading)), None)
 
 
 def brought(coming: Sequence[Coming], fragments: Mapping[str, Fragment]) -> dict[str, Fragment]:

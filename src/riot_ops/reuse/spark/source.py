@@ -11,6 +11,7 @@ import functools
 import itertools
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,9 +117,27 @@ class FragmentReader(Reader):
         if not (self.folder / BEGIN).exists():
             return None
         begin = read_json(self.folder / BEGIN, Begin)
-        at = {name: source.initial() for name, source in self.sources.items()} | begin.at
-        at |= {name: feed.initial() for name, feed in self.topics.items()}
+        at: dict[str, Any] = dict.fromkeys(self.sources)
+        for name, source in self._sound().items():
+            with self._asking(name):
+                at[name] = source.initial()
+        at |= begin.at | {name: feed.initial() for name, feed in self.topics.items()}
         return {"at": at, "ended": begin.ended, "control": -1}
+
+    def _sound(self) -> dict[str, Source]:
+        """The sources that can be read, as far as is known when the query is started."""
+        first = self.layouts.first
+        return {name: source for name, source in self.sources.items() if not first.readers(name) <= first.silent}
+
+    @contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        """It is noted what a source raises: if it stays so, the query goes on without it."""
+        try:
+            yield
+        except Exception as error:
+            if name in self.sources:
+                note_raised(self.folder, name, error, self.outlet.sink.topic.head().batch + 1)
+            raise
 
     def _awaited(self) -> Offset | None:
         """The same; where others rest until it begins, from when that is known, and not from the next trigger on."""
@@ -144,11 +163,12 @@ class FragmentReader(Reader):
         for name, source in self.sources.items():
             if name in start["ended"] or layout.readers(name) <= resting:
                 continue
-            end = source.latest(start["at"][name], self.max_records)
-            if end != start["at"][name]:
-                moved[name] = end
-            elif source.finished(end):
-                over.append(name)
+            with self._asking(name):
+                end = source.latest(start["at"][name], self.max_records)
+                if end != start["at"][name]:
+                    moved[name] = end
+                elif source.finished(end):
+                    over.append(name)
         if over:
             return {**found, "ended": sorted([*start["ended"], *over])}
         topics, ending = self._topics(start["at"])
@@ -194,7 +214,8 @@ class FragmentReader(Reader):
                 place.ended = sorted({*place.ended, *after.ended})
                 own |= set(after.ended) - set(_place(begin).ended)
             if begin != until:
-                cut.append([(name, split) for split in source.splits(begin, until, self.splits)])
+                with self._asking(name):
+                    cut.append([(name, split) for split in source.splits(begin, until, self.splits)])
         place.ended = sorted({*place.ended, *over})
         control = self.controls.read(end["control"])
         if control.hold:
@@ -231,7 +252,12 @@ class FragmentReader(Reader):
             if members is None:
                 yield from self.topics[name].source.inputs(name, split)
                 continue
-            for inputs in self.sources[name].inputs(next(iter(members)), split):  # of several each has its name
+            read = self.sources[name].inputs(next(iter(members)), split)  # of several each has its name
+            while True:
+                with self._asking(name):
+                    inputs = next(read, None)
+                if inputs is None:
+                    break
                 given: Inputs = {}
                 for member, batches in inputs.items():
                     least = max((int(np.max(int_column(b["seq"]))) + 1 for b in batches if b.num_rows), default=0)
@@ -246,7 +272,7 @@ class FragmentReader(Reader):
         return [Block(i, label, FLUSH, 0, now, now, sent) for i, labels in self.labels.items() for label in labels]
 
     def _feeds(self) -> dict[str, Source]:
-        return {**self.sources, **{name: feed.source for name, feed in self.topics.items()}}
+        return {**self._sound(), **{name: feed.source for name, feed in self.topics.items()}}
 
     def commit(self, end: Offset) -> None:
         if end["at"]:
