@@ -275,3 +275,29 @@ def test_a_log_that_another_has_made_shorter_just_then_is_in_use(tmp_path, monke
     monkeypatch.setattr(log.fcntl, "flock", meanwhile)
     with pytest.raises(ConnectorError, match="in use by another manager"):
         ReuseManager(log=path)
+
+
+def test_a_shortened_log_that_has_lost_its_end_forgets_nothing_or_is_refused(tmp_path):
+    path = tmp_path / "log"
+    manager = ReuseManager(log=path)
+    for name in "abc":
+        manager.submit(smooth(name))
+    for name in "ab":
+        manager.remove(name)
+    manager.close()
+    ReuseManager(log=path).close()
+    whole = path.read_bytes()
+    assert [do for do, _ in told(path)] == ["taken", "submit"]
+    ends = [len(b"".join(whole.splitlines(keepends=True)[:n])) for n in range(1, 5)]
+    for size in [*range(ends[0], ends[-1], 11), *ends, ends[-1] - 1]:
+        path.write_bytes(whole[:size])
+        if size < ends[2]:
+            with pytest.raises(StateError, match="its end is missing"):
+                ReuseManager(log=path)
+            assert path.read_bytes() == whole[:size]
+            continue
+        for _ in range(2):
+            manager = ReuseManager(log=path)
+            assert manager.names == ["c"]
+            manager.close()
+        assert path.read_bytes() == whole

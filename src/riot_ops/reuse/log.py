@@ -22,6 +22,7 @@ from typing import Any
 from riot_ops.core.errors import ConnectorError, RiotError, StateError
 from riot_ops.core.paths import make_folder, sync
 from riot_ops.reuse.errors import EnactError
+from riot_ops.reuse.past import TAKEN
 
 __all__ = ["ActionLog", "Journal"]
 
@@ -43,7 +44,7 @@ class ActionLog:
     ConnectorError
         Where the file cannot be written, or another manager has it.
     StateError
-        Where a line but the last is damaged or missing.
+        Where a line but the last is damaged or missing, or the log has lost what it was shortened to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,6 +95,8 @@ class ActionLog:
             else:
                 self.actions[-1]["state"] = entry["state"]
             at = end
+        if self.actions and self.actions[-1]["do"] == TAKEN:  # what runs stood behind it
+            raise StateError(f"the log {self.path} is damaged: its end is missing; restore it, or begin with a new one")
         self._file.truncate(at)
         self._size = at
 

@@ -9,6 +9,8 @@ from typing import Any
 __all__ = ["Past", "past", "shortened"]
 
 
+#: What a shortened log begins with.
+TAKEN = "taken"
 #: Actions that are brought to their end: where the back end has done them sinks may have ended, or messages passed.
 FINISHED = ("remove", "pause", "resume")
 
@@ -41,14 +43,14 @@ class Past:
 def shortened(state: Mapping[str, Any], steps: Sequence[str]) -> list[tuple[str, Any]]:
     """The fewest actions that lead to a state, and know of the newest of some steps, whose ids nobody may get again."""
     newest = sorted(steps, key=lambda step: int(step.rpartition(".")[2]))[-1:]
-    return [("taken", newest), ("submit", state["dataflows"])]
+    return [(TAKEN, newest), ("submit", state["dataflows"])]
 
 
 def past(actions: Sequence[Mapping[str, Any]]) -> Past:
     """What actions have led to.
 
     Of one that was under way when the process ended nobody was told how it ended: a removal, a pause or its end takes
-    place; a dataflow that was about to come does not, unless the back end had it.
+    place; a dataflow that was about to come does not, unless the back end had it, or it is what a log was shortened to.
 
     Examples
     --------
@@ -62,7 +64,8 @@ def past(actions: Sequence[Mapping[str, Any]]) -> Past:
     for place, action in enumerate(actions):
         do, what, state = action["do"], action["what"], action["state"]
         under_way = place == len(actions) - 1 and state in ("intent", "enacted")
-        done = state in ("enacted", "committed") or (under_way and do in FINISHED)
+        finished = do in FINISHED or (place > 0 and actions[place - 1]["do"] == TAKEN)
+        done = state in ("enacted", "committed") or (under_way and finished)
         if under_way:
             found.outcome = "committed" if done else "reverted"
         if not done:
@@ -71,7 +74,7 @@ def past(actions: Sequence[Mapping[str, Any]]) -> Past:
             found.dataflows.update({one["name"]: one for one in what})
             found.steps += [step for one in what for step in one["placed"].values()]
             found.paused += [one["name"] for one in what if one.get("paused")]  # of a state that was restored
-        elif do == "taken":  # by steps that are gone
+        elif do == TAKEN:  # by steps that are gone
             found.steps += what
         elif do == "pause":
             found.paused.append(what)
