@@ -13,18 +13,20 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.command import cli, reuse_ends
+from riot_ops.command import cli, cli_reuse, reuse_ends, reuse_server
 from riot_ops.command.reuse_ends import end, made_sink, made_source
 from riot_ops.command.reuse_server import ReuseServer
 from riot_ops.command.reuse_socket import asked, control_folder
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.reuse import LocalBackend
 from riot_ops.streams.city import CitySource
 from riot_ops.testing import exact
 
@@ -55,8 +57,14 @@ class Serving:
 
     def __init__(self, folder, **options):
         self.server = ReuseServer(folder, **options)
-        self._thread = threading.Thread(target=self.server.serve, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    def _run(self):
+        try:
+            self.server.serve()
+        finally:
+            self.server.close()
 
     def __enter__(self):
         return self.server
@@ -64,7 +72,6 @@ class Serving:
     def __exit__(self, *error):
         self.server.over.set()
         self._thread.join(20)
-        self.server.close()
 
 
 def call(folder, *args, code=0):
@@ -349,6 +356,64 @@ def test_what_fails_for_all_ends_it(tmp_path, readings):
     with pytest.raises(ConnectorError, match="disk is gone"):
         server.serve()
     server.close()
+
+
+def test_serve_tells_that_what_serves_has_failed(tmp_path, monkeypatch):
+    made = LocalBackend()
+    monkeypatch.setattr(reuse_server, "_backend", lambda *given: made)
+    monkeypatch.setattr(made, "start", lambda: setattr(made, "_broken", ConnectorError("the disk is gone")))
+    monkeypatch.setattr(cli_reuse.signal, "signal", lambda *given: None)
+    result = CliRunner().invoke(cli.app, ["reuse", "serve", "--dir", str(tmp_path)])
+    assert result.exit_code == 1 and "the disk is gone" in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_on_spark_it_ends_when_the_jvm_has(tmp_path):
+    process, first = serving(tmp_path / "shared", ("--backend", "spark", "--cores", "1"))
+    try:
+        assert first.startswith("serving in")
+        made = ro.Dataflow("kept")
+        made.sink("out", made.source("city").to(t.SenMLParse(schema="city"), id="parse"))
+        request = {"dataflow": made.to_dict(), "sources": {"city": {"stream": "city", "rate": 50}}, "sinks": {}}
+        asked(tmp_path / "shared", {"do": "submit", "dataflows": [request]})
+        until(lambda: asked(tmp_path / "shared", {"do": "stats"})["rows"]["kept"], 60)
+        [jvm] = [p for p in psutil.Process(process.pid).children(recursive=True) if "java" in p.name()]
+        jvm.kill()
+        text, _ = process.communicate(timeout=60)
+        assert process.returncode == 1 and "Spark is gone" in text
+    finally:
+        process.kill()
+
+
+def test_stop_waits_until_another_may_serve(tmp_path, monkeypatch):
+    may = threading.Event()
+    with Serving(tmp_path) as server:
+        close = server.manager.backend.close
+        monkeypatch.setattr(server.manager.backend, "close", lambda: may.wait(20) and close())
+        monkeypatch.setattr(cli_reuse, "STOP_SECONDS", 0.1)
+        result = CliRunner().invoke(cli.app, ["reuse", "stop", "--dir", str(tmp_path)])
+        assert result.exit_code == 1 and "has not ended after 0.1 s" in result.output
+        may.set()
+    monkeypatch.undo()
+    with Serving(tmp_path) as server:
+        close = server.manager.backend.close
+        monkeypatch.setattr(server.manager.backend, "close", lambda: time.sleep(0.3) or close())
+        call(tmp_path, "stop")
+        ReuseServer(tmp_path).close()
+
+
+def test_a_folder_keeps_its_back_end(tmp_path):
+    with Serving(tmp_path):
+        pass
+    with pytest.raises(ConfigError, match="runs with --backend local, got spark"):
+        ReuseServer(tmp_path, "spark")
+    ReuseServer(tmp_path, "local").close()
+    (tmp_path / "control" / "backend").write_text("spark")
+    with pytest.raises(ConfigError, match="runs with --backend spark, got local"):
+        ReuseServer(tmp_path, "local")
+    with pytest.raises(ConfigError, match=r"--epoch is for --backend local, got 1\.0 with spark"):
+        ReuseServer(tmp_path, epoch_s=1.0)
 
 
 # -- sources and sinks -----------------------------------------------------------------------------

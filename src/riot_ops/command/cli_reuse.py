@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from riot_ops.command.reuse_socket import asked
+from riot_ops.command.reuse_socket import asked, stopped
 from riot_ops.command.settings import named
-from riot_ops.core.errors import ConfigError, printable, short
+from riot_ops.core.errors import ConfigError, RiotError, printable, short
 
 if TYPE_CHECKING:
     from riot_ops.dataflow import Dataflow
@@ -30,9 +31,12 @@ app = typer.Typer(
     epilog="**Examples**\n\n`riot-ops reuse serve --dir shared &`\n\n"
     "`riot-ops reuse submit flow.json --source city=city --dir shared`\n\n`riot-ops reuse list --dir shared`\n\n"
     "`riot-ops reuse show --format svg --out shared.svg --dir shared`\n\n`riot-ops reuse stop --dir shared`\n\n"
-    "**Exit codes**: 0 done, 2 refused, with the reason, 130 Ctrl-C",
+    "**Exit codes**: 0 done, 1 what serves has failed, or takes long to stop, 2 refused, with the reason, 130 Ctrl-C",
 )
 console = Console()
+
+#: For how long stop waits for the end of the manager, which waits for sinks.
+STOP_SECONDS = 120.0
 
 Dir = Annotated[Path, typer.Option("--dir", help="Folder of the manager.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -42,7 +46,9 @@ Name = Annotated[str, typer.Argument(help="Name of a dataflow.")]
 @app.command()
 def serve(
     folder: Dir,
-    backend: Annotated[str, typer.Option(help="local (in this process) or spark.")] = "local",
+    backend: Annotated[
+        str | None, typer.Option(help="local (in this process) or spark; default: as before, at first local.")
+    ] = None,
     policy: Annotated[str, typer.Option(help="always, stateless or bounded_warm: whether state is shared.")] = "always",
     epoch: Annotated[
         float | None, typer.Option(min=0, help="Of local: seconds between commits of output; default: 10.")
@@ -58,6 +64,9 @@ def serve(
         running = len(server.manager.names)
         print(f"serving in {server.folder}" + (f", {running} dataflows go on" if running else ""), flush=True)
         server.serve()
+    except RiotError as error:  # 2 would say that it has not begun
+        print("riot-ops:", error, file=sys.stderr)
+        raise typer.Exit(1) from None
     finally:
         server.close()
 
@@ -242,8 +251,10 @@ def defragment(folder: Dir) -> None:
 
 @app.command()
 def stop(folder: Dir) -> None:
-    """End the manager; the next one in this folder goes on with its dataflows."""
-    _asked(folder, "stop")
+    """End the manager, and wait until it has; the next one in this folder goes on with its dataflows."""
+    if not stopped(folder, STOP_SECONDS):
+        print(f"riot-ops: the manager in {folder} has not ended after {STOP_SECONDS:g} s", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _asked(folder: Path, do: str, **request: Any) -> Any:

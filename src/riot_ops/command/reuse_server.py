@@ -24,6 +24,8 @@ from riot_ops.runtime.claim import Claim
 __all__ = ["BACKENDS", "ReuseServer"]
 
 BACKENDS = ("local", "spark")
+#: The file that says which one it is.
+BACKEND = "backend"
 
 
 class ReuseServer:
@@ -34,7 +36,8 @@ class ReuseServer:
     folder : path
         Of this manager alone. Below it stand ``control`` (log, socket, what was submitted; for its user alone) and, for
         dataflows that do not say where, ``out/NAME``.
-    backend : "local" or "spark", default "local"
+    backend : "local" or "spark", optional
+        By default that of the one before, whose dataflows are there, at first "local"; another is refused.
     policy : str, default "always"
         As for :class:`~riot_ops.reuse.ReuseManager`.
     epoch_s : float, seconds, optional
@@ -51,17 +54,23 @@ class ReuseServer:
     def __init__(
         self,
         folder: Path,
-        backend: str = "local",
+        backend: str | None = None,
         policy: Any = "always",
         epoch_s: float | None = None,
         cores: int | None = None,
     ) -> None:
+        self.folder = folder.absolute()
+        before = _text(self.folder / "control" / BACKEND)
+        backend = backend or before or "local"
         if backend not in BACKENDS:
             raise ConfigError(f"--backend must be local or spark, got {backend!r}{did_you_mean(backend, BACKENDS)}")
         for option, value, of in (("epoch", epoch_s, "local"), ("cores", cores, "spark")):
             if value is not None and backend != of:
                 raise ConfigError(f"--{option} is for --backend {of}, got {value} with {backend}")
-        self.folder = folder.absolute()
+        if before not in (None, backend):
+            raise ConfigError(
+                f"what is in {folder} runs with --backend {before}, got {backend}; leave it out, or use another folder"
+            )
         self._control = control_folder(self.folder)
         self._kept = self._control / "submitted"
         self.over = threading.Event()
@@ -82,6 +91,7 @@ class ReuseServer:
             for path in {*self._kept.iterdir()} - wanted:  # of those that are gone
                 path.unlink()
             opened.callback(self.manager.close)
+            _write(self._control / BACKEND, backend)
             self._server = Server(self._control, self.answer)
             if isinstance(made, LocalBackend):
                 made.start()
@@ -223,12 +233,7 @@ class ReuseServer:
 
     def _keep(self, name: str, ends: Mapping[str, Any]) -> None:
         """Have what was submitted on disk: names of secrets stand in it, never these."""
-        path = self._path(name)
-        hidden = path.with_suffix(".part")
-        hidden.write_text(json.dumps({"name": name, **ends}), encoding="utf-8")
-        sync(hidden)
-        os.replace(hidden, path)
-        sync(path.parent)
+        _write(self._path(name), json.dumps({"name": name, **ends}))
 
     def _known(self, name: str) -> dict[str, Any]:
         try:
@@ -256,6 +261,23 @@ def _backend(name: str, epoch_s: float | None, cores: int | None, control: Path)
     from riot_ops.runtime.spark import session
 
     return SparkBackend(session(cores=cores), control / "spark")
+
+
+def _text(path: Path) -> str | None:
+    """What stands in a file, if it is there, and in a folder of this user."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Have a file on disk, whole."""
+    hidden = path.with_suffix(".part")
+    hidden.write_text(text, encoding="utf-8")
+    sync(hidden)
+    os.replace(hidden, path)
+    sync(path.parent)
 
 
 def _file_name(name: str) -> str:

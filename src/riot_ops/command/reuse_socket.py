@@ -10,16 +10,19 @@ import json
 import os
 import socket
 import socketserver
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from riot_ops.command.reuse_requests import decoded
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
+from riot_ops.runtime.claim import claimed_by
 
-__all__ = ["Server", "answered", "asked", "control_folder"]
+__all__ = ["Server", "answered", "asked", "control_folder", "stopped"]
 
 SOCKET = "socket"
+POLL_SECONDS = 0.05
 #: Most bytes of an address of a socket, and of what is asked.
 ADDRESS = 107
 MOST = 256 << 20
@@ -87,6 +90,18 @@ def asked(folder: Path, request: Mapping[str, Any]) -> Any:
     if "error" in answer:
         raise ConfigError(answer["error"])
     return answer["result"]
+
+
+def stopped(folder: Path, seconds: float) -> bool:
+    """Have the manager in a folder end, and wait until another may serve there; whether that came to be in time."""
+    owner = claimed_by(folder / "control")
+    asked(folder, {"do": "stop"})
+    until = time.monotonic() + seconds
+    while owner and claimed_by(folder / "control") == owner:
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):

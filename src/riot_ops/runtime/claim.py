@@ -16,7 +16,7 @@ import msgspec
 from riot_ops.core.errors import ConnectorError, excerpt
 from riot_ops.core.paths import make_folder
 
-__all__ = ["Claim"]
+__all__ = ["Claim", "claimed_by"]
 
 LOCK = ".riot_ops.lock"
 
@@ -115,6 +115,14 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def claimed_by(folder: Path) -> bytes:
+    """What the owner of a folder has left there, as long as it is his, without taking part in who gets it."""
+    try:
+        return (folder / LOCK).read_bytes()
+    except OSError:
+        return b""
 
 
 def _locked(path: Path) -> IO[bytes] | None:
