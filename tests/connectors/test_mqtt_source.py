@@ -354,8 +354,9 @@ def test_a_broker_that_goes_for_good(own_mosquitto, subscribe):
         until(lambda: source.latest({"seq": 0}) and False, 20)
 
 
-def test_one_writer_per_spool(mosquitto, subscribe):
+def test_one_writer_per_spool(mosquitto, subscribe, monkeypatch):
     source = subscribe(mosquitto.url)
+    monkeypatch.setattr("riot_ops.connectors.mqtt.spool.ENDING_SECONDS", 0.1)
     with pytest.raises(ConfigError, match="in use by another source"):
         subscribe(mosquitto.url, spool=source.spool)
     with pytest.raises(ConnectorError, match="in use by another process"):
@@ -479,6 +480,14 @@ def test_memory_broker(tmp_path):
     endless.open()
     assert wait(endless, 5)["payload"].to_pylist()[4:] == [b"while away"]
     endless.close()
+
+
+def test_a_spool_whose_owner_is_just_ending_is_waited_for(tmp_path):
+    first = Spool(tmp_path / "s", 4 << 20)
+    ends = threading.Timer(0.2, first.close)
+    ends.start()
+    Spool(tmp_path / "s", 4 << 20).close()
+    assert not ends.is_alive()
 
 
 def test_spool_keeps_what_a_crash_leaves(tmp_path):

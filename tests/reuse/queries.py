@@ -123,6 +123,8 @@ class FakeQuery:
             self._error = f"{type(error).__name__}: {error}"
             if self.harm is None:
                 traceback.print_exc()
+        finally:
+            self._reader.stop()
 
     def _batch(self, number: int, start: Any, end: Any) -> None:
         self._stop.wait(self.delay_s)

@@ -203,6 +203,21 @@ def test_what_cannot_be_read_fails_those_who_want_it(together):
     assert "ada" not in some.manager.stats()["failed"]
 
 
+@pytest.mark.parametrize("place", [0, -1], ids=["oldest", "newest"])
+def test_a_batch_that_is_gone_before_it_was_read_is_told(together, place):
+    some = together("ada")
+    [carrier] = some.backend._carriers.all()
+    carrier.halt()
+    some.go()
+    topic = some.backend._fragments["f0"].topic
+    until(lambda: some.backend._fragments["f0"].ended)
+    (topic.folder / f"batch-{topic.batches()[place]:06d}.json").unlink()
+    while carrier.turn():
+        pass
+    assert "is gone" in some.manager.stats()["failed"]["ada"]
+    assert some.backend.wait(10)
+
+
 def test_fragments_become_one_under_a_carrier_for_several(together):
     some = together("ada", "bob", join=False)
     flow = dataflow("cyd", (0, 1000), (0, 50))

@@ -6,6 +6,7 @@ import functools
 import itertools
 import operator
 import threading
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.reuse import ReuseManager, topic
 from riot_ops.reuse.spark import control
+from riot_ops.reuse.spark.source import APART
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_reuse_queries import ROWS, dataflow, until, values
 
@@ -39,6 +41,21 @@ class Disk:
             Disk.last += 1
             if Disk.last in self.fails:
                 raise OSError("no space left on device")
+        real(path)
+
+
+class Full:
+    """Refuses what carriers note in files of a folder of that name, of whatever thread."""
+
+    def __init__(self, monkeypatch, folder):
+        self.folder, self.refused = folder, 0
+        for module in (control, topic):
+            monkeypatch.setattr(module, "sync", lambda path, real=module.sync: self.write(path, real))
+
+    def write(self, path, real):
+        if path.parent.name == self.folder and (self.folder == "dataflows" or path.name.startswith(f".{APART}")):
+            self.refused += 1
+            raise OSError("no space left on device")
         real(path)
 
 
@@ -182,3 +199,24 @@ def test_a_defragmentation_is_whole_or_as_it_was_whatever_cannot_be_written(tmp_
         manager.close()
         if Disk.last < number:
             break
+
+
+@pytest.mark.parametrize("folder", ["dataflows", "readers"])
+def test_what_cannot_be_noted_for_a_while_ends_nobody_and_nothing_is_carried_meanwhile(
+    tmp_path, monkeypatch, caplog, folder
+):
+    manager, sinks = opened(tmp_path)
+    with monkeypatch.context() as patch:
+        full = Full(patch, folder)
+        (tmp_path / "gate").touch()
+        until(lambda: full.refused > 1)
+        got = manager.stats()["rows"]
+        time.sleep(0.3)
+        assert manager.stats()["rows"] == got and sum(got.values()) < 351
+        assert not manager.stats()["failed"]
+    assert manager.backend.wait(20)
+    for name, (stream, wanted) in WANTED.items():
+        assert values(sinks[name], stream) == wanted
+    assert not manager.stats()["failed"] and not manager.stats()["dropped"]
+    assert "get nothing more until it can be noted what they have" in caplog.text
+    manager.close()

@@ -125,6 +125,14 @@ class Topic:
             raise ConnectorError(f"the topic {self.folder} lacks the marker of batch {lacking}, and has later ones")
         return found
 
+    def left(self, since: int) -> list[int]:
+        """The same for a reader that has not read that one yet: it is there, if there is one."""
+        made = self.head().batch  # first: what is made meanwhile may be there or not
+        found = self.batches(since)
+        if (first := found[0] if found else made + 1) > since:
+            raise ConnectorError(f"the topic {self.folder} begins with batch {first}, batch {since} is gone")
+        return found
+
     def marker(self, batch: int) -> Marker:
         """The files of a batch."""
         found: Marker = self._read(self._marker_path(batch), Marker)

@@ -45,10 +45,7 @@ class TopicSource(Source):
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         batch, rows = start["batch"], 0
-        there = self.topic.batches(batch)
-        if there and there[0] > batch:
-            raise ConnectorError(f"the topic {self.topic.folder} begins with batch {there[0]}, batch {batch} is gone")
-        for number in there:
+        for number in self.topic.left(batch):
             rows += self._rows(number)
             if limit is not None and rows > limit and number > start["batch"]:
                 break  # at least one batch, or a limit below its size would stop all

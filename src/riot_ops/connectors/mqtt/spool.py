@@ -8,6 +8,7 @@ import itertools
 import os
 import struct
 import threading
+import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,8 @@ SEGMENT_BYTES = 16 << 20
 #: Identities of messages that are remembered.
 REMEMBERED = 10_000
 ID_BYTES = 16
+#: For how long one that another holds is waited for: a query's process may end behind the query.
+ENDING_SECONDS, POLL_SECONDS = 5.0, 0.02
 
 
 class Message(msgspec.Struct, array_like=True):
@@ -98,9 +101,7 @@ class Spool:
             self._guard = open(folder / ".lock", "wb")  # noqa: SIM115 (held until it is closed)
         except OSError as error:
             raise ConnectorError(f"the spool {folder} cannot be opened: {error}") from None
-        try:
-            fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(self._guard):
             self._guard.close()
             raise ConnectorError(
                 f"the spool {folder} is in use by another process: each subscriber needs its own, and one that "
@@ -243,6 +244,19 @@ class Spool:
                 self._file.close()
                 self._file = None
             self._guard.close()
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Whether a file is locked now; a process that is just ending holds it for a moment."""
+    until = time.monotonic() + ENDING_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(POLL_SECONDS)
 
 
 # -- reading -----------------------------------------------------------------------------------------

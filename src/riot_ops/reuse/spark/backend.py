@@ -26,7 +26,7 @@ from riot_ops.reuse.spark.figures import figures
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.reuse.spark.left import Left
 from riot_ops.reuse.spark.making import Made, brought, check_sources, first_messages, joining, made, reader_of
-from riot_ops.reuse.spark.meeting import untrimmed, upstream
+from riot_ops.reuse.spark.meeting import only, untrimmed, upstream
 from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
 from riot_ops.reuse.spark.telling import Telling
 from riot_ops.reuse.submission import Reads
@@ -72,8 +72,12 @@ class FragmentsBackend:
         self._telling = Telling(self._fragments, self._recipients, self._care, patience_s)
         #: By step that the manager knows, the fragment that has it; of sinks none.
         self._where: dict[str, str | None] = {}
-        #: What was there before, until it is taken up or goes.
-        self._left = Left(self.folder / "fragments", self.folder / "dataflows")
+        try:
+            #: What was there before, until it is taken up or goes.
+            self._left = Left(self.folder / "fragments", self.folder / "dataflows")
+        except BaseException:
+            self._claim.release()
+            raise
         self._again: list[Coming] | None = None
         self._number = self._left.number
         self._interrupted: list[float] = []  # seconds
@@ -264,12 +268,14 @@ class FragmentsBackend:
             to, joined_by = expected(concerned, fresh, self._carriers)
             for one in fresh:
                 one.save()
+            self._care.make_way(old)
             for one, group in zip(fresh, groups, strict=True):
                 one.tell(wanted & group)  # of which nothing may come any more
                 one.begin(*stood(one, old))
         except BaseException:
             for one in fresh:
                 self._care.end(one, alone=True)
+            self._care.come_back(old)
             self._telling.settle()
             raise
         # from here on the new ones count, whatever happens
@@ -326,13 +332,7 @@ class FragmentsBackend:
             go_on(file, to, topics, at, self._carriers)
             self._left.taken_up(file)
         carriers = self._carriers.all()
-        kept = {carrier.mark.reader for carrier in carriers}
-        for fragment in self._fragments.values():
-            kept.update(fragment.name for _ in fragment.spec.topics)
-        for fragment in self._fragments.values():
-            for reader in fragment.topic.readers().keys() - kept:
-                fragment.topic.leave(reader)
-        self._left.forget(kept)
+        self._left.forget(only({carrier.mark.reader for carrier in carriers}, self._fragments))
         self._telling.settle()
         for fragment in self._fragments.values():
             self._care.start(fragment)
@@ -364,9 +364,9 @@ class FragmentsBackend:
 
         ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
         records that some sink did not get, behind a failure as long as they are made; ``slow`` are the bytes that wait
-        for sinks, ``unread_bytes`` those that wait in the topic of each query; ``restarts`` counts how often in a row a
-        query has been started again; ``interrupted_s`` are the seconds for which each defragmentation kept queries from
-        going on.
+        for sinks, ``unread_bytes`` those that wait in the topic of each query; ``restarts`` counts by dataflow
+        how often a query with steps of it has failed and been started again; ``interrupted_s`` are the seconds for
+        which each defragmentation kept queries from going on.
         """
         with self._lock:
             found = figures(self._fragments, self._recipients, self._carriers, self._where, self._care.failure)

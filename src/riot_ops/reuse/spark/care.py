@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from riot_ops.core.errors import ConnectorError, RiotError, exception_text
+from riot_ops.core.errors import ConnectorError, exception_text
 from riot_ops.reuse.spark.broken import Broken, silenced
 from riot_ops.reuse.spark.carriers import Carriers
 from riot_ops.reuse.spark.fragment import Fragment, Running
@@ -76,6 +76,18 @@ class Care:
             except Exception as problem:  # whatever Spark or the disk raises
                 _log.warning("something is left of the query %s: %s", fragment.name, exception_text(problem))
 
+    def make_way(self, fragments: Iterable[Fragment]) -> None:
+        """Stop those, which are held, that have what only one may have: others go on from there."""
+        for fragment in fragments:
+            if any(source.consumed() for source in fragment.sources.values()):
+                fragment.stop()
+
+    def come_back(self, fragments: Iterable[Fragment]) -> None:
+        """Nobody goes on from there after all: those that have made way do."""
+        for fragment in fragments:
+            if fragment.query is None and fragment.failure is None:
+                self.start(fragment)
+
     def revive(self) -> None:
         """Start again what has failed; who has come no further since the last time has fewer tries left."""
         for fragment in self._fragments.values():
@@ -103,6 +115,8 @@ class Care:
             self._give_up(fragment, what)
             _log.error("the query %s of %s has failed for good: %s", fragment.name, users, what)
             return False
+        for one in self._recipients.values():
+            one.restarts += fragment.name in one.wanted
         _log.warning("the query %s of %s has failed and is started again: %s", fragment.name, users, what)
         return True
 
@@ -202,21 +216,22 @@ def watch(
     turn = 0
     while not stop.wait(POLL_SECONDS):
         turn += 1
-        heads = {name: fragment.topic.stamp() for name, fragment in list(fragments.items())}
-        if heads != seen:
-            seen = heads
-            with carriers.news:
-                carriers.news.notify_all()
-        if turn % 10:
-            continue
-        carriers.look()
-        if lock.acquire(blocking=False):
-            try:
-                care.revive()
-                if care.news:  # here alone: no action is under way
-                    refresh()
-                    care.news = False
-            except RiotError as error:  # the next turn tries again
-                _log.warning("queries could not be looked after: %s", error)
-            finally:
-                lock.release()
+        try:
+            heads = {name: fragment.topic.stamp() for name, fragment in list(fragments.items())}
+            if heads != seen:
+                seen = heads
+                with carriers.news:
+                    carriers.news.notify_all()
+            if turn % 10:
+                continue
+            carriers.look()
+            if lock.acquire(blocking=False):
+                try:
+                    care.revive()
+                    if care.news:  # here alone: no action is under way
+                        refresh()
+                        care.news = False
+                finally:
+                    lock.release()
+        except Exception as error:  # whatever Spark or the disk raises: the next turn tries again
+            _log.warning("queries could not be looked after: %s", exception_text(error))

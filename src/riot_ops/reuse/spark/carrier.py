@@ -112,6 +112,8 @@ class Carrier:
                 if self.over:
                     self._skip()
                     return False
+                if self._noted.owed and not self._settle():
+                    return False  # what is not noted comes again: of what comes behind it a sink might have a part
                 ending = [one for one in self.recipients if one.ends(self.mark.at)]
                 found = {} if ending else self._next()
                 if not found and not ending:
@@ -141,8 +143,7 @@ class Carrier:
         """Count what there is for who takes nothing any more, so that nobody waits for it; needs no lock."""
         with self._counting:
             skip(self.mark, self.recipients)
-            self._note()  # before what they lack is gone
-            self.mark.release()
+            self._settle()
 
     @property
     def over(self) -> bool:
@@ -154,13 +155,10 @@ class Carrier:
         self.mark.read(end)
         for one in self.recipients:
             one.counted()
-        if taken:
-            self._note()
-        self.mark.release()
+        self._settle(taken)
 
-    def _note(self) -> None:
-        if self.until is None:  # what has gone goes on nowhere
-            self._noted.write(self.mark.at, self.recipients)
+    def _settle(self, changed: bool = True) -> bool:
+        return self._noted.settle(self.mark, self.recipients, changed)
 
     def _fail(self, error: RiotError) -> None:
         for one in self.recipients:
@@ -278,9 +276,9 @@ class Carrier:
                 self.mark.add(name, topic, at[name])
             self.recipients += recipients
             self._among.of.update(dict.fromkeys((one.name for one in recipients), self))
-            self._note()
+            self._noted.write(self.mark.at, self.recipients)
             had = {
-                name: [(n, topic.marker(n)) for n in topic.batches(at[name]) if n < self.mark.at[name]]
+                name: [(n, topic.marker(n)) for n in topic.left(at[name]) if n < self.mark.at[name]]
                 for name, topic in topics.items()
             }
             given = gathered(topics, had, recipients)
@@ -307,14 +305,14 @@ class Carrier:
                 if self.over:
                     self._skip()
                 self._let_go()
-                self._note()
+                self._settle()
 
     def _fit(self) -> None:
         """Have the topics that somebody wants, and note that."""
         wanted = {name for one in self.recipients for name in one.topics}
         gone = self.mark.keep(wanted.__contains__)
         try:
-            self._note()
+            self._settle()
         finally:
             for topic in gone:
                 topic.leave(self.mark.reader)
@@ -324,7 +322,7 @@ class Carrier:
         with self.lock:
             one.turn_over(border, self.mark.at)
             with noted_later(self.name):
-                self._note()
+                self._settle()
 
     def end(self, one: Recipient) -> None:
         """A dataflow has gone: one that carries to it alone brings it what is there, and ends its sinks then."""

@@ -38,6 +38,6 @@ def figures(
         "dropped": {name: missed for name, one in recipients.items() if (missed := one.missed())},
         "slow": {name: waiting[name] for name in recipients if waiting.get(name)},
         "unread_bytes": {name: fragment.topic.unread() for name, fragment in fragments.items()},
-        "restarts": {name: fragment.tries for name, fragment in fragments.items() if fragment.tries},
+        "restarts": {name: one.restarts for name, one in recipients.items() if one.restarts},
         "failed": failed,
     }

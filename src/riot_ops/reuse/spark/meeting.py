@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 
 from riot_ops.core.errors import RiotError
@@ -11,7 +11,7 @@ from riot_ops.reuse.spark.cuts import starts
 from riot_ops.reuse.spark.fragment import Fragment
 from riot_ops.reuse.topic import Place, Topic
 
-__all__ = ["meeting", "untrimmed", "upstream"]
+__all__ = ["meeting", "only", "untrimmed", "upstream"]
 
 
 def meeting(
@@ -58,6 +58,15 @@ def untrimmed(names: Iterable[str], fragments: Mapping[str, Fragment]) -> Iterat
         for name in since:
             with suppress(RiotError, OSError):  # the others are left all the same
                 fragments[name].topic.leave(reader)
+
+
+def only(readers: Set[str], fragments: Mapping[str, Fragment]) -> set[str]:
+    """Have these read topics of fragments, and the fragments that do, and nobody else; returns all that do."""
+    kept = {*readers, *(name for name, one in fragments.items() if one.spec.topics)}
+    for fragment in fragments.values():
+        for reader in fragment.topic.readers().keys() - kept:
+            fragment.topic.leave(reader)
+    return kept
 
 
 def _next(topic: Topic) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -15,11 +16,14 @@ import pyarrow as pa
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.delivery import Delivery
 from riot_ops.reuse.errors import told
+from riot_ops.reuse.spark.bookmark import Bookmark
 from riot_ops.reuse.spark.broken import Broken
 from riot_ops.reuse.spark.control import write_json
 from riot_ops.reuse.submission import Submission
 
 __all__ = ["Carried", "Noted", "Pass", "Pause", "Progress", "Recipient", "Taken", "Wanted", "asked"]
+
+_log = logging.getLogger("riot_ops")
 
 #: Streams by the dataflow's own names, with records of them.
 Taken = list[tuple[str, pa.RecordBatch]]
@@ -90,6 +94,8 @@ class Recipient:
         By topic, the first batch that is not for it, as its sinks end before that.
     limit : mapping of str to int
         By topic, the first batch that is not brought yet, as it is not known whether it is for it.
+    restarts : int
+        How often a query with steps of it has been started again, as it had failed.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Recipient:
         self.submission, self.wanted, self.progress = submission, dict(wanted), progress
         self.paused = progress.paused
         self.given_up = False
+        self.restarts = 0
         self._kept = self._due = False
         self.broken: dict[str, Broken] = {}
         self.border: dict[str, int] | None = None
@@ -241,10 +248,17 @@ def asked(recipients: Iterable[Recipient]) -> Iterator[tuple[str, Wanted]]:
 
 
 class Noted:
-    """The file in which it is noted how far a carrier is."""
+    """The file in which it is noted how far a carrier is.
+
+    Attributes
+    ----------
+    owed : bool
+        Whether that could not be noted, or the topics not be told: it is, before anything else is carried.
+    """
 
     def __init__(self, file: Path, state: Carried) -> None:
         self.file = file
+        self.owed = self._gone = False
         self._lock = threading.Lock()
         write_json(file, state)
         self._state = state
@@ -253,17 +267,39 @@ class Noted:
         """It is there now, and these with it; whatever their sinks lack is noted as well."""
         with self._lock:
             state = Carried(dict(at), {one.name: one.stands() for one in recipients})
-            if state != self._state:
+            if state != self._state and not self._gone:
                 write_json(self.file, state)
                 self._state = state
+
+    def settle(self, mark: Bookmark, recipients: Sequence[Recipient], changed: bool = True) -> bool:
+        """Note what has changed, and then let the topics go on; False where there is no room for that now.
+
+        What is damaged raises.
+        """
+        told, self.owed = self.owed, True
+        try:
+            if changed or told:
+                self.write(mark.at, recipients)
+            mark.release()
+        except ConnectorError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            if not told:
+                names = ", ".join(one.name for one in recipients)
+                _log.warning("the sinks of %s get nothing more until it can be noted what they have: %s", names, error)
+            return False
+        self.owed = False
+        return True
 
     def beside(self) -> Path:
         """A file for another carrier."""
         return self.file.with_name(f"{uuid.uuid4().hex}.json")
 
     def forget(self) -> None:
-        """Have it no more."""
-        self.file.unlink(missing_ok=True)
+        """Have it no more: who has gone goes on nowhere."""
+        with self._lock:
+            self._gone = True
+            self.file.unlink(missing_ok=True)
 
 
 class Pass:

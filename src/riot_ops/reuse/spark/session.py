@@ -6,12 +6,15 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from py4j.protocol import Py4JError
+
 from riot_ops.core.buffering import check_trigger
+from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.checks import check_count, check_seconds
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.runtime.spark.adapters import usual_fuse
-from riot_ops.runtime.spark.check import check_session, is_connect, refuse_connect
+from riot_ops.runtime.spark.check import check_session, is_connect, is_stopped, refuse_connect
 from riot_ops.runtime.spark.parcels import packed_sink, packed_source
 from riot_ops.runtime.spark.query import cause_of, is_active
 from riot_ops.runtime.spark.runner import staged
@@ -91,6 +94,11 @@ class SparkBackend(FragmentsBackend):
         options = Options(partitions, max_records, queue_bytes)
         super().__init__(self._started, folder, options, fuse, behind_bytes, patience_s, tries, max_queries, join)
 
+    @property
+    def error(self) -> ConnectorError | None:
+        """Set where its Spark is gone: nothing runs any more, and another one over the folder goes on."""
+        return ConnectorError("Spark is gone, and all queries with it") if is_stopped(self._spark) else None
+
     def _started(self, fragment: Fragment, options: Options) -> Running:
         reader, processors, end = fragment.parts(options)
         spark, label = self._spark, f"riot_ops_{uuid.uuid4().hex}"
@@ -123,5 +131,8 @@ class _Query:
             self._streaming.stop()
 
     def failure(self) -> str | None:
-        error = self._streaming.exception()
+        try:
+            error = self._streaming.exception()
+        except (Py4JError, OSError):
+            return "Spark is gone"
         return None if error is None else cause_of(str(error))[1]
