@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow.parquet as pq
 import pytest
+from paho.mqtt.publish import multiple
 
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.command.reuse_ends import made_source
+from riot_ops.connectors import MqttSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError
+from riot_ops.reuse import ReuseManager, SparkBackend
 from riot_ops.runtime.merging import merged
 from riot_ops.streams.city import CitySource
 from riot_ops.streams.pace import paced
@@ -80,6 +85,42 @@ def test_a_subscription_that_another_reads_as_another_log_is_refused(tmp_path):
         ) as e:
             server.answer({"do": "submit", "dataflows": [{"dataflow": two.to_dict(), "sources": both, "sinks": {}}]})
         assert "apart from the source 'in' of 'ada'" in str(e.value) and server.manager.canonical() == before
+
+
+@pytest.mark.spark
+@pytest.mark.integration
+def test_queries_on_spark_over_a_subscription_become_one(spark, mosquitto, tmp_path):
+    """What reads it now has ended before what goes on with it begins: a spool has one owner."""
+    source = MqttSource(
+        url=mosquitto.url, topics=("one/#",), client_id="become one", spool=str(tmp_path / "spool"), messages=60
+    )
+    source.open()  # the session begins; Spark's own process continues it
+    source.close()
+    source = dataclasses.replace(source)
+
+    def publish(*numbers):
+        host, _, port = mosquitto.url.removeprefix("mqtt://").partition(":")
+        multiple([("one/a", str(n).encode(), 1, False) for n in numbers], host, int(port))
+
+    manager = ReuseManager(SparkBackend(spark, tmp_path / "back", partitions=2, join=False, tries=0))
+    sinks = {name: ro.MemorySink() for name in ("ada", "bob")}
+    for name, sink in sinks.items():
+        flow = ro.Dataflow(name)
+        stream = flow.source("in", schema=source.schema)
+        flow.sink("out", stream if name == "ada" else stream.to(t.NoOp(), id="in2"))
+        manager.submit(flow, source, sink)
+    assert manager.stats()["queries"] == 2
+    publish(*range(30))
+    until(lambda: manager.stats()["rows"] == {"ada": 30, "bob": 30}, 60)
+    manager.defragment()
+    assert manager.stats()["queries"] == 1
+    publish(*range(30, 60))
+    assert manager.backend.wait(90)
+    assert manager.stats()["failed"] == {} and manager.stats()["restarts"] == {}
+    for name, stream in (("ada", "in"), ("bob", "in2")):
+        got = sinks[name].table(stream)["payload"].to_pylist()
+        assert sorted(map(int, got)) == list(range(60))
+    manager.close()
 
 
 def test_what_is_wrapped_or_merged_uses_up_what_is_in_it(tmp_path):

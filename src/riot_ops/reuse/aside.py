@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from riot_ops.core.source import Offset, Source, WrappedSource
 
@@ -27,6 +28,10 @@ class Aside(WrappedSource):
         self._error: BaseException | None = None
         self._looking = self._closed = False
         self._quick = True  # whether the last look was
+
+    def __reduce__(self) -> tuple[Callable[[Source], Source], tuple[Source]]:
+        """In a query on Spark, where nobody else waits, it is the source itself."""
+        return _itself, (self.source,)
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         if self._thread is None:
@@ -66,3 +71,7 @@ class Aside(WrappedSource):
             self._closed, late = True, self._looking
         if not late:
             self.source.close()
+
+
+def _itself(source: Source) -> Source:
+    return source
