@@ -26,7 +26,7 @@ OPTIONS = {
     "distinct": {"field": 1},
     "statistics": {"field": "month_id"},
 }
-words = st.lists(st.text("abA .,ü\t\r\v", max_size=12).filter(lambda line: not line.endswith("\r")), max_size=12)
+words = st.lists(st.text("abA .,ü\t\r\v\0", max_size=12).filter(lambda line: not line.endswith("\r")), max_size=12)
 numbers = st.lists(
     st.lists(st.integers(-9, 9).map(str) | st.sampled_from(["1e15", "0.1", "-.5", "x", "", "1e-9"]), max_size=4).map(
         ",".join

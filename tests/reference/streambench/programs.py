@@ -52,7 +52,7 @@ def grep(lines, *, text="ihiza", invert=False):
 def wordcount(lines):
     totals = {}
     for number, line in enumerate(lines):
-        for word in filter(None, re.split("[ \t\n\r\v\f\0]+", line)):
+        for word in filter(None, re.split("[ \t\n\r\v\f]+", line)):
             totals[word] = totals.get(word, 0) + 1
             yield number, word, totals[word]
 

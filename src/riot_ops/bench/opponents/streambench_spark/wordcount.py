@@ -15,7 +15,7 @@ from riot_ops.bench.opponents.streambench_spark.form import Form, by_arrow, per_
 __all__ = ["FORMS"]
 
 #: What stands between words.
-SPACE = r"[ \t\n\r\x0B\f\x00]+"
+SPACE = r"[ \t\n\r\x0B\f]+"
 
 
 class PerWord(StatefulProcessor):
@@ -44,7 +44,7 @@ def _expressions(lines: Any) -> Any:
 
 
 def _udf(lines: Any, *, arrow: bool | None = None) -> Any:
-    words = re.compile(r"[^ \t\n\r\x0B\f\x00]+").findall
+    words = re.compile(r"[^ \t\n\r\x0B\f]+").findall
     # a lambda, since Spark asks for a signature
     split = f.udf(lambda line: words(line), "array<string>", useArrow=arrow)  # noqa: PLW0108
     return lines.select(f.explode(split("value")).alias("word")).groupBy("word").count()
