@@ -147,9 +147,26 @@ def test_a_network_of_ones_own(tmp_path):
         threat(model=str(path), training=100)
     with pytest.raises(ConfigError, match="training = -1"):
         threat(training=-1)
+    with pytest.raises(ModelError):
+        threat(model="").run(source)
     other = models.fit_network(x, [CLASSES[i] for i in label], FEATURES, "threat", epochs=2)
     with pytest.raises(ModelError, match="has the classes dos, normal, scan"):
         threat(model=other.to_json())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"size": "nonsense"}, "size = 'nonsense' needs from_packets = True; without, it must be '2s'"),
+        ({"delay": "-3s"}, "delay = '-3s' needs from_packets = True; without, it must be '0s'"),
+        ({"seed": 7}, "seed = 7 needs training > 0; without, it must be 1"),
+        ({"from_packets": True, "size": "nonsense"}, "size.*'nonsense'"),
+        ({"from_packets": True, "delay": "-3s"}, "delay.*-3s"),
+    ],
+)
+def test_options_that_nothing_reads_are_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        threat(**options)
 
 
 def test_a_network_that_is_trained_when_the_dataflow_is_built():

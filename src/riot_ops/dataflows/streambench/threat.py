@@ -91,10 +91,18 @@ def threat(
     check_arguments(threat, locals())
     if training and model is not None:
         raise ConfigError(f"model = {model!r} is trained already; it goes without training = {training!r}")
-    network = model or (trained(training, seed) if training else shipped())
+    for name, value, usual, used, where in (
+        ("seed", seed, 1, training, "training > 0"),
+        ("size", size, "2s", from_packets, "from_packets = True"),
+        ("delay", delay, "0s", from_packets, "from_packets = True"),
+    ):
+        if value != usual and not used:
+            raise ConfigError(f"{name} = {value!r} needs {where}; without, it must be {usual!r}")
+    if model is None:
+        model = trained(training, seed) if training else shipped()
     flow = Dataflow("threat")
     vectors = _from_packets(flow, labels, size, delay) if from_packets else _from_lines(flow, labels)
-    judge = t.NeuralNetworkClassify(inputs=FEATURES, classes=CLASSES, model=network, probability=True)
+    judge = t.NeuralNetworkClassify(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
     kept = (*KEY, "class", "class_index", "class_probability", *(("label",) if labels else ()))
     threats = vectors.to(judge, id="judge").to(t.Project(fields=kept), id="threats")
     return flow.sink("threats_sink", threats)
