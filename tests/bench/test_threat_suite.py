@@ -318,6 +318,25 @@ def test_what_is_killed_and_what_is_done_then(monkeypatch: pytest.MonkeyPatch) -
     assert [done for _, done, _ in asked[1:]] == [["crash worker-1"], ["kill worker-1"]]
 
 
+def test_the_quick_form_runs_at_half_of_the_most_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A micro-batch takes 0.2 s by itself, and 400,000 messages a second: small ones tell a fraction of what can be."""
+
+    class Flow:
+        def start(self, _: object, source: int, *, max_records: int = 0, **__: Any) -> Flow:
+            self.streaming = max_records
+            return self
+
+        def wait(self, _: float) -> None:
+            pass
+
+    monkeypatch.setattr(threat_cluster, "dataflows", SimpleNamespace(threat=Flow))
+    monkeypatch.setattr(threat_cluster, "stream", lambda messages: messages)
+    monkeypatch.setattr(threat_cluster, "durations", lambda messages: [0.2 + messages / 400_000] * 4)
+    for sizes in (threat_failure.QUICK, threat_failure.FULL):
+        assert threat_cluster._half_of_most(None, sizes) == pytest.approx(100_000 / 0.45 / 2)
+        assert sizes.told == " in micro-batches of 100,000 messages"
+
+
 @pytest.mark.parametrize("then", [{"a"}, {"a", "c"}, {"a", "c", "d"}])
 def test_a_failure_is_noticed_also_where_another_executor_comes_at_once(
     monkeypatch: pytest.MonkeyPatch, then: set[str]
@@ -361,7 +380,8 @@ def test_what_is_lost_comes_back(where: str, run: str) -> None:
     job = [sys.executable, "-c", JOB.format(run)]
     done = subprocess.run(job, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    measures = map(Measure.from_json, done.stdout.splitlines())
+    measures = [Measure.from_json(line) for line in done.stdout.splitlines()]
+    assert "half of the most in micro-batches of 5,000 messages" in measures[0].against
     found = {one.measure.removeprefix(f"threat/failure/{where}/"): one.value for one in measures}
     assert found["lost"] == found["doubled"] == 0
     assert 0 <= found["detection"] < 30

@@ -96,7 +96,7 @@ def lost_driver(sizes: Sizes = FULL) -> Iterator[Measure]:
 
 def _half_of_most(spark: Any, sizes: Sizes) -> float:
     """Half of the messages per second that can be done, where messages are there beforehand."""
-    flow, most = dataflows.threat(), sizes.spark_peak // 4
+    flow, most = dataflows.threat(), sizes.spark_batch
     flow.start(spark, stream(most), sinks=Discard(), partitions=NODES).wait(LATE_S)
     query = flow.start(spark, stream(sizes.spark_peak), sinks=Discard(), max_records=most, partitions=NODES)
     query.wait(LATE_S)
@@ -140,5 +140,5 @@ def _run(
         begun, found = opened.stat().st_mtime, base / "out" / "threats"
         run = Analysed.of(commits_of(found), begun)
         lost, doubled = lost_and_doubled_of([found], messages)
-    told = f"{how}; {rate:,.0f} messages/s, half of the most"
+    told = f"{how}; {rate:,.0f} messages/s, half of the most{sizes.told}"
     yield from figures(where, run, (begun, failed, noticed), (lost, doubled, messages), sizes, told)
