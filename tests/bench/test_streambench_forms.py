@@ -31,6 +31,7 @@ def lines_of(name: str, folder: Path, messages: int = 600) -> Path:
     source = generate(application(name).inputs["lines"], messages=messages, records=250, dirt=True)
     path = folder / "lines.txt"
     write(source, path)
+    path.write_text(path.read_text().replace(" ", " a\0b ", 1))  # NUL is a part of a word
     texts = path.read_text().split("\n")[:-1]
     (folder / "numbered").mkdir()
     each = messages // FILES
@@ -63,12 +64,22 @@ def test_what_results_come_to() -> None:
     nothing = {"count": 0, "min": None, "max": None, "sum": None, "mean": None}
     assert settled("statistics", [nothing]) == settled("statistics", []) == []
     assert settled("statistics", [nothing, rows[0], nothing]) == [(2, 1.0, 2.0, 3.0, 1.5)]
-    assert settled("distinct", [{"value": "a"}, {"value": "b"}, {"value": "a"}]) == [("a",), ("b",), ("a",)]
+    assert settled("distinct", [{"value": "a"}, {"value": "b"}, {"value": "a"}]) == [("a",), ("b",), ("a",), (3,)]
+
+
+def test_the_size_is_a_result_of_distinct_count() -> None:
+    """Where values alone are put out it is how many there are."""
+    right, wrong = ([{"value": "b", "count": n}, {"value": "a", "count": 1}] for n in (2, 1))
+    alone = pa.table({"value": ["a", "b"], "count": [1, 2], "seq": [0, 1]})
+    found = [digest(settled("distinct", rows)) for rows in (right, alone, [{"value": "a"}, {"value": "b"}], wrong)]
+    assert found[0] == found[1] == found[2] != found[3]
+    assert settled("distinct", []) == []
 
 
 def test_programs_that_are_named_are_run() -> None:
     usual = ("identity", "wordcount")
-    assert chosen(tuple(PROGRAMS), usual) == ["identity", "wordcount"]
+    assert chosen((), usual) == ["identity", "wordcount"]
+    assert chosen(tuple(PROGRAMS), usual) == list(PROGRAMS), "all of them are more than six"
     assert chosen(["grep", "wordcount"], usual) == ["grep", "wordcount"]
     assert chosen(["grep", "identity", "grep"], usual) == ["grep", "identity"]
 

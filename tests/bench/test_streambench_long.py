@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import subprocess
@@ -44,6 +45,7 @@ from riot_ops.bench.streambench_runs import flow_of
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.dataflows import application, wordcount
+from riot_ops.measure.processes import Usage
 from riot_ops.streams.pace import Paced
 
 # -- formulas ----------------------------------------------------------------------------------------
@@ -149,6 +151,10 @@ def test_what_a_folder_holds_is_held_against_a_run_in_process(name: str, tmp_pat
     assert (lost > 0, doubled) == (True, 0)
     if PROGRAMS[name].key is None:
         assert wanted.difference([*whole, whole[0].slice(0, 3)]) == (0, 3)
+    if name == "distinct":
+        at = whole[0].schema.get_field_index("count")
+        stays = [one.set_column(at, one.schema.field(at), pa.array([1] * one.num_rows)) for one in whole]
+        assert wanted.difference(stays) == (1, 1), "a size that is not told is lost"
 
 
 def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,20 +166,33 @@ def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch
     for scale in (0.5, 1.0, 50.0):
         assert list(streambench_faults.faults(True, ["grep"], scale, sizes)) == []
     assert limits == [30.0, 30.0, 1500.0]
+    limits.clear()
+    noted = lambda *of, **_: limits.append(of[3]) or streambench_knobs.Run((1.0,), 40, (1.0,))  # noqa: E731
+    for name in ("spark_session", "agreed", "proved"):
+        monkeypatch.setattr(streambench_recipients, name, lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(streambench_recipients, "packed", noted)
+    for scale in (0.5, 20.0):
+        few = streambench_recipients.Sizes(4, 1, ("grep",), 30.0)
+        assert list(streambench_recipients.recipients(True, ["grep"], scale, few))
+    assert limits == [30.0] * 4 + [600.0] * 4
 
 
 @pytest.mark.parametrize(
-    ("named", "lost"), [(tuple(PROGRAMS), ["grep", "sample"]), (("distinct", "grep", "distinct"), ["distinct", "grep"])]
+    ("named", "lost"), [((), ["grep", "sample"]), (("distinct", "grep", "distinct"), ["distinct", "grep"])]
 )
 def test_faults_are_of_the_programs_that_are_named(
     named: tuple[str, ...], lost: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    dead: list[str] = []
     monkeypatch.setattr(streambench_faults, "Cluster", lambda _: contextlib.nullcontext(SimpleNamespace(url="")))
     monkeypatch.setattr(streambench_faults, "cluster_session", lambda *_: contextlib.nullcontext(None))
     monkeypatch.setattr(streambench_faults, "_lost_worker", lambda *of: asked.append(of[2]) or iter(()))
-    assert list(streambench_faults.faults(True, named, 1.0, replace(SMALL, programs=("grep", "sample")))) == []
-    assert asked == lost
+    monkeypatch.setattr(streambench_faults, "_crashed_executor", lambda *of: dead.append(of[1]) or iter(()))
+    monkeypatch.setattr(streambench_faults, "_lost_driver", lambda *of: dead.append(of[0]) or iter(()))
+    sizes = replace(SMALL, programs=("grep", "sample"), crashing=("grep", "wordcount"))
+    assert list(streambench_faults.faults(True, named, 1.0, sizes)) == []
+    assert (asked, dead) == (lost, ["grep", "grep"])
 
 
 #: Lines, micro-batches and repetitions of runs that are none.
@@ -185,9 +204,9 @@ def test_what_a_failure_costs_is_told_where_no_result_is_lost_or_doubled(
     difference: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = write_numbered("searches", tmp_path / "lines", 5, 40)
-    seconds = {"warm": 1.0, "whole": 1.0, "failing": 4.0, "fewer": 3.0}
+    seconds = {"warm-0": 1.0, "whole": 1.0, "failing": 4.0, "fewer": 3.0}
 
-    def run(_: Any, name: str, some: Any, at: Path, sizes: Any, strike: Any = None) -> Any:
+    def run(_: Any, name: str, some: Any, at: Path, sizes: Any, strike: Any = None, parts: int = 1) -> Any:
         return streambench_faults.Outcome((seconds[at.name],) * 4, some.batch, at / "out")
 
     class Held:
@@ -201,6 +220,7 @@ def test_what_a_failure_costs_is_told_where_no_result_is_lost_or_doubled(
     monkeypatch.setattr(streambench_faults, "_run", run)
     monkeypatch.setattr(streambench_faults, "Expected", Held)
     monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
+    monkeypatch.setattr(streambench_faults, "cold", lambda _: [])
     monkeypatch.setattr(
         streambench_faults, "lost_driver", lambda *_: streambench_driver.Restarted(tmp_path / "out", 2.0)
     )
@@ -217,6 +237,49 @@ def test_what_a_failure_costs_is_told_where_no_result_is_lost_or_doubled(
         rate = {name: 1 / s for name, s in seconds.items()}
         assert worker[2].values == pytest.approx((rate["failing"] / ((rate["whole"] + rate["fewer"]) / 2),) * 2)
         assert (worker[3].values, crash[3].values) == ((2.0, 2.0), (4.0, 4.0))
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_executors_are_warm_before_a_run_without_failure(
+    left: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The new one may get nothing to do in the first runs: there are more, until it has."""
+    data = write_numbered("searches", tmp_path / "lines", 5, 40)
+    done: list[str] = []
+
+    def run(_: Any, name: str, some: Any, at: Path, sizes: Any, strike: Any = None, parts: int = 1) -> Any:
+        what = at.name.partition("-")[0]
+        done.append(what)
+        assert (parts, some.total) == ((2, 80) if what == "warm" else (1, 200))
+        return streambench_faults.Outcome((1.0,) * 4, some.batch, at / "out")
+
+    def cold(_: Any) -> list[str]:
+        warm = itertools.takewhile("warm".__eq__, reversed(done))
+        return ["3"] if len(list(warm)) <= left else []
+
+    nodes = SimpleNamespace(pids={"worker-0": 1}, add=lambda: done.append("add"))
+    monkeypatch.setattr(streambench_faults, "_run", run)
+    monkeypatch.setattr(streambench_faults, "cold", cold)
+    monkeypatch.setattr(streambench_faults, "Expected", lambda *_: SimpleNamespace(difference=lambda _: (0, 0)))
+    monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
+    assert list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, SMALL))  # type: ignore[arg-type]
+    warm = ["warm"] * (left + 1)
+    assert done == [*warm, "whole", "failing", "fewer", "add"] * 2
+    done.clear()
+    assert list(streambench_faults._crashed_executor(None, "grep", data, tmp_path, SMALL))
+    assert done == [*warm, "whole", "failing"] * 2
+    monkeypatch.setattr(streambench_faults, "cold", lambda _: ["3", "4"])
+    with pytest.raises(RiotError, match="grep on a cluster: the executors 3, 4 have done no task in 10 runs"):
+        streambench_faults._warm(None, "grep", data, tmp_path, SMALL)
+
+
+def test_executors_that_have_done_no_task() -> None:
+    every = {"driver": 0, "0": 7, "1": 0}
+    told = [SimpleNamespace(id=lambda i=i: i, completedTasks=lambda n=n: n) for i, n in every.items()]
+    found = SimpleNamespace(size=lambda: len(told), apply=told.__getitem__)
+    store = SimpleNamespace(executorList=lambda active: found if active else None)
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store)))
+    assert cluster.cold(SimpleNamespace(sparkContext=context)) == ["1"]
 
 
 @pytest.mark.parametrize("fails", [1, 2])
@@ -607,6 +670,56 @@ def test_rates_too_low_for_a_mark_in_each_slot_are_refused(rate: float, scale: f
         next(streambench_durability.durability(True, ["wordcount"], scale, rate=[10_000.0, rate], seconds=9.0))
 
 
+def test_the_time_that_was_asked_for_is_over_before_a_run_ends() -> None:
+    def done(left: float, *queries: tuple[bool, int]) -> bool:
+        running = {
+            float(n): (SimpleNamespace(active=active), SimpleNamespace(delays=dict.fromkeys(range(marks), 0.1)))
+            for n, (active, marks) in enumerate(queries)
+        }
+        return streambench_durability._done(running, 20.0, left)  # type: ignore[arg-type]
+
+    assert not done(0.1, (True, 2), (True, 2))
+    assert not done(0.1, (False, 2), (False, 2)), "it is over when it says"
+    assert done(0.0, (True, 2), (True, 2))
+    assert not done(-1.0, (True, 1), (True, 2)), "a mark is to come"
+    assert done(-1.0, (False, 1), (True, 2))
+    assert not done(5.0, (False, 1), (True, 2)), "the other one goes on"
+    assert done(5.0, (False, 1), (False, 2)), "for two days nothing would come"
+
+
+@pytest.mark.parametrize(("samples", "told"), [((18.0,), None), ((10.0, 18.0), 0.0)])
+def test_a_run_is_as_long_as_it_says(
+    samples: tuple[float, ...], told: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seen = [0.0], Seen()
+    seen.delays = {0: 0.5}
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    clock = SimpleNamespace(time=lambda: now[0], monotonic=lambda: now[0], sleep=sleep)
+    summary, streaming = SimpleNamespace(messages=7), SimpleNamespace(recentProgress=[])
+    query = SimpleNamespace(active=True, stop=list, poll=list, summary=summary, streaming=streaming)
+    usage = Usage(np.array(samples), np.ones(len(samples)), np.full(len(samples), 1e6))
+    tree = SimpleNamespace(usage=lambda: usage)
+    monkeypatch.setattr(streambench_durability, "time", clock)
+    monkeypatch.setattr(streambench_durability, "spark_session", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(streambench_durability, "ProcessTree", lambda **_: contextlib.nullcontext(tree))
+    monkeypatch.setattr(streambench_durability, "_start", lambda *_: (query, seen))
+    found = {m.measure: m for m in streambench_durability.durability(True, (), rate=[60.0], seconds=19.0)}
+    assert now[0] == pytest.approx(19.0, abs=0.2)
+    one = found["streambench/durability/60/availability"]
+    assert (one.value, "1 marks in 19 s" in one.against) == (100.0, True)
+    slope = found["streambench/durability/memory-slope"]
+    assert (slope.value == told, slope.met) == ((True, True) if told is not None else (False, None))
+    assert ("too few samples for a slope: 1 of 2" in slope.against) == math.isnan(slope.value) == (told is None)
+    query.active = False
+    for delays, ended in (({0: 0.5}, False), ({}, True)):
+        seen.delays = delays
+        [first, *_] = streambench_durability._figures("at", query, seen, 19.0)
+        assert ("; the query ended before" in first.against) == ended
+
+
 @pytest.fixture
 def alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The suites take the session of all tests."""
@@ -661,7 +774,11 @@ def test_all_programs_that_are_named_are_measured(suite: Any, monkeypatch: pytes
     monkeypatch.setattr(suite, "packed", lambda *_, **__: run)
     usual = replace(suite.QUICK, lines=40, programs=("wordcount", "grep"))
     run_suite = getattr(suite, suite.__name__.rpartition("_")[2])
-    for named, wanted in ((("distinct", "grep"), ["distinct", "grep"]), (tuple(PROGRAMS), ["wordcount", "grep"])):
+    for named, wanted in (
+        (("distinct", "grep"), ["distinct", "grep"]),
+        (tuple(PROGRAMS), list(PROGRAMS)),
+        ((), ["wordcount", "grep"]),
+    ):
         proved.clear()
         sizes = replace(usual, most=40, search_s=0.0) if suite is streambench_saturation else usual
         assert list(run_suite(True, named, 1.0, sizes))

@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import itertools
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 
 from riot_ops.bench import (
     registry,
+    sparks,
     streambench,
     streambench_cost,
     streambench_durability,
@@ -201,26 +201,65 @@ def test_time_at_a_batch_counts_by_its_records(monkeypatch: pytest.MonkeyPatch) 
     assert batches.mean == (30 * 1.0 + 10 * 5.0) / 40
 
 
-def test_a_watch_begins_anew_behind_the_first_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[list[float]] = [[], [], [1.0], [1.0, 2.0]]
-    monkeypatch.setattr(streambench_cost, "durations", lambda of: told[of])
-    with Watch() as watch:
-        until = time.process_time() + 0.3
-        while time.process_time() < until:
-            pass
-        for number in range(4):
-            watch(number)
-            assert watch.anew == (number > 1)
-    assert watch.cost.seconds < 0.2
+def test_a_watch_is_from_a_micro_batch_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds 5 to 11, in which the fourth, fifth and sixth were done; the second was behind the first too soon."""
+    told: list[int | None] = [None, None, 1, 1, 2, 4, 4, 5, 5]
+    now = [0.0]
+
+    def burnt(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(streambench_cost.ProcessTree, "spent", lambda _: 2 * now[0])
+    monkeypatch.setattr(streambench_cost.time, "perf_counter", lambda: now[0])
+    with Watch(5) as watch:
+        burnt(3.0)
+        for last in told:
+            burnt(1.0)
+            watch(SimpleNamespace(lastProgress=None if last is None else {"batchId": last}))
+        burnt(9.0)
+    assert (watch.cost.seconds, watch.cost.cores, watch.cost.parts) == (6.0, 2.0, 3)
     assert 1e6 < watch.cost.memory < 1e12
-    run = Run((1.0, 1.0), 100, cost=Cost(0.5, 1.0, 1.0))
-    assert run.line_us == 2500.0
+    run = Run((1.0,) * 6, 100, cost=watch.cost)
+    assert run.line_us == 20_000.0
     assert math.isnan(Run((1.0,), 100).line_us)
     assert streambench_runs._cost(run, watch) is watch.cost
     stopped = Run((1.0, 1.0), 100, saturated=True)
     assert streambench_runs._cost(stopped, watch) is None
-    assert streambench_runs._cost(run, Watch()) is None
-    assert streambench_runs._cost(Run((1.0,), 100), Watch()) is not None
+    assert streambench_runs._cost(Run((1.0,) * 7, 100), watch) is None, "more than half was not seen"
+    with Watch(5) as watch:
+        watch(SimpleNamespace(lastProgress={"batchId": 4}))
+    assert streambench_runs._cost(Run((1.0,), 100), watch) is None
+    with Watch() as watch:
+        burnt(4.0)
+    assert (watch.cost.seconds, watch.cost.cores, watch.cost.parts) == (8.0, 2.0, 1), "of what is no query all counts"
+
+
+def test_a_query_in_plain_pyspark_is_watched_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its last micro-batch ends between two looks."""
+    seen: list[int] = []
+    left = [True, False]
+    query = SimpleNamespace(lastProgress={"batchId": 0}, recentProgress=[])
+
+    def ended(_: float) -> bool:
+        if left.pop():
+            query.lastProgress = {"batchId": 3}
+            return True
+        return False
+
+    class Writer:
+        def __getattr__(self, _: str) -> Any:
+            return lambda *_, **__: self
+
+        def start(self) -> Any:
+            return query
+
+    query.awaitTermination = ended
+
+    def watch(of: Any) -> None:
+        seen.append(sparks.finished(of))
+
+    sparks.timed_query(SimpleNamespace(writeStream=Writer()), tmp_path, watch=watch)
+    assert seen == [1, 4]
 
 
 # -- the performance suite ---------------------------------------------------------------------------
@@ -331,6 +370,25 @@ def test_of_what_was_stopped_itself_no_ratio_is_told(theirs: bool, met: bool | N
     finished = replace(found, value=5.0, lower_bound=False, values=())
     several = Measure.of_runs([finished, found, finished])
     assert (several.value, several.known, several.met) == (5.0, (5.0, 5.0), True)
+
+
+def test_limits_grow_with_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, float]] = []
+    monkeypatch.setattr(streambench_performance, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
+    monkeypatch.setattr(streambench_performance, "agreed", lambda *_, **__: "")
+    monkeypatch.setattr(streambench_performance, "_of_form", lambda *_: iter(()))
+
+    def compared(*given: Any) -> Any:
+        asked.append((given[-1].limit_s, given[-1].large_limit_s))
+        return iter(())
+
+    monkeypatch.setattr(streambench_performance, "_compared", compared)
+    sizes = replace(streambench_performance.QUICK, lines=40, large=80, written=40, limit_s=15.0, large_limit_s=45.0)
+    for scale in (0.5, 1.0, 3.0):
+        assert list(streambench_performance.performance(True, ["grep"], scale, sizes))
+    assert asked == [(15.0, 45.0), (15.0, 45.0), (45.0, 135.0)]
+    full = streambench_performance.FULL
+    assert full.limit_s == full.large_limit_s == 600.0
 
 
 @pytest.mark.parametrize(("spent", "told"), [(1.0, True), (0.0, False)])
@@ -444,7 +502,7 @@ def test_options_reach_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [("faults", True, ["grep", "identity"], 2.5)]
     asked.clear()
     assert len(list(streambench.measures())) == 2
-    assert asked == [(name, False, tuple(PROGRAMS), 1.0) for name in ("performance", "faults")]
+    assert asked == [(name, False, (), 1.0) for name in ("performance", "faults")]
 
 
 def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.runtime.spark.session import LIGHT
 from riot_ops.testing.services import free_port
 
-__all__ = ["Cluster", "addresses", "cluster_session", "crashing", "kill_executor", "wait_for_executors"]
+__all__ = ["Cluster", "addresses", "cluster_session", "cold", "crashing", "kill_executor", "wait_for_executors"]
 
 #: A process that is told to end has so many seconds.
 GRACE_S = 5.0
@@ -234,6 +234,13 @@ def addresses(spark: Any) -> set[str]:
     """Those of a session's driver and executors; who comes in the place of another has one of its own."""
     status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 (no public word)
     return set(status.keySet().mkString(" ").split())
+
+
+def cold(spark: Any) -> list[str]:
+    """The executors of a session that have not done any task, by the names that Spark gives them."""
+    found = spark.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 (no public word)
+    every = [found.apply(number) for number in range(found.size())]
+    return [one.id() for one in every if one.id() != "driver" and not one.completedTasks()]
 
 
 def wait_for_executors(spark: Any, count: int, limit_s: float = START_S) -> None:

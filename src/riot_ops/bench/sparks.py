@@ -20,6 +20,7 @@ from riot_ops.core.errors import RiotError
 __all__ = [
     "Rate",
     "durations",
+    "finished",
     "folder",
     "intervals",
     "micro_batches",
@@ -69,7 +70,17 @@ def spark_session(
 
 def progress(streaming: Any) -> list[dict[str, Any]]:
     """What Spark reports on each micro-batch of a query."""
-    return [p if isinstance(p, dict) else json.loads(p.json) for p in streaming.recentProgress]
+    return [_as_dict(p) for p in streaming.recentProgress]
+
+
+def finished(streaming: Any) -> int:
+    """How many micro-batches of a query are through: the last one tells, while all are a hundred calls of the JVM."""
+    last = streaming.lastProgress
+    return 0 if last is None else 1 + int(_as_dict(last)["batchId"])
+
+
+def _as_dict(told: Any) -> dict[str, Any]:
+    return told if isinstance(told, dict) else json.loads(told.json)
 
 
 def micro_batches(streaming: Any) -> list[tuple[float, float]]:
@@ -105,7 +116,7 @@ def timed_query(
     """Run a streaming DataFrame to its end.
 
     Returns the seconds of each finished micro-batch, and those spent in an unfinished one where the
-    limit ran out. Meanwhile ``watch`` is called with the query every tenth of a second. Raises
+    limit ran out. Meanwhile ``watch`` is called with the query every tenth of a second, and at the end. Raises
     :class:`RiotError` where the query fails.
     """
     from py4j.protocol import Py4JError
@@ -140,6 +151,8 @@ def _timed(
             query.stop()
             done = durations(query)
             return done, time.monotonic() - begun - sum(done)
+    if watch is not None:
+        watch(query)
     return durations(query), None
 
 

@@ -21,7 +21,7 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 
 __all__ = ["EXPERIMENTS", "measures"]
 
-#: The suites by name: each takes whether it is quick, the programs, and by how much the records are more.
+#: The suites by name: each takes whether it is quick, which programs are named, and by how much the records are more.
 SUITES: Mapping[str, Callable[..., Iterator[Measure]]] = {
     "performance": performance,
     "saturation": saturation,
@@ -80,7 +80,7 @@ def measures(
         check_rates(rate or FULL.rates, scale)
     own = {"rate": rate, "seconds": seconds}
     for name, run in SUITES.items() if suite is None else [(suite, SUITES[suite])]:
-        for one in run(quick, program or tuple(PROGRAMS), scale, **(own if name == "durability" else {})):
+        for one in run(quick, program, scale, **(own if name == "durability" else {})):
             yield one if one.published is not None else replace(one, published=published(one.measure))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-from riot_ops.bench.sparks import durations
+from riot_ops.bench.sparks import finished
 from riot_ops.measure.processes import ProcessTree
 
 __all__ = ["Cost", "Watch"]
@@ -25,6 +26,8 @@ class Cost:
         How many were busy in the mean.
     memory : float
         Bytes, at most.
+    parts : int
+        Micro-batches or repetitions in which these seconds were spent.
 
     Examples
     --------
@@ -35,6 +38,7 @@ class Cost:
     seconds: float = math.nan
     cores: float = math.nan
     memory: float = math.nan
+    parts: int = 1
 
     def __str__(self) -> str:
         return f"{self.cores:.1f} cores busy, {self.memory / 2**20:,.0f} MiB at most"
@@ -43,7 +47,13 @@ class Cost:
 class Watch:
     """Watches this process and all that it started, from the beginning of the ``with`` to its end.
 
-    Called with a query it begins anew when the first micro-batch of that is through, within which everything starts.
+    Called with a query again and again it begins when the first micro-batch of that is seen to be through, within which
+    everything starts, and ends when the last one is: what a query does then is none of it.
+
+    Parameters
+    ----------
+    batches : int, optional
+        So many micro-batches count, with the first.
 
     Examples
     --------
@@ -53,25 +63,30 @@ class Watch:
     (True, True)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, batches: int = sys.maxsize) -> None:
         self.cost = Cost()
-        self.anew = False
+        self.batches = batches
+        self._first, self._last = 0, 0
         self._tree = ProcessTree(every_s=1.0)
 
     def __enter__(self) -> Self:
         self._tree.start()
-        self._begin()
+        self._begin = self._end = self._look()
         return self
 
     def __call__(self, streaming: Any) -> None:
-        if not self.anew and durations(streaming):
-            self.anew = True
-            self._begin()
+        if (through := min(finished(streaming), self.batches)) > self._last:
+            self._end, self._last = self._look(), through
+            if not self._first:
+                self._begin, self._first = self._end, through
 
     def __exit__(self, *_: object) -> None:
-        spent, wall = self._tree.spent() - self._spent, time.perf_counter() - self._begun
+        if not self._last:  # of what is no query all counts
+            self._end, self._last = self._look(), 1
         self._tree.stop()
-        self.cost = Cost(spent, spent / wall, float(self._tree.usage().memory.max(initial=0.0)))
+        spent, wall = (after - before for before, after in zip(self._begin, self._end, strict=True))
+        memory = float(self._tree.usage().memory.max(initial=0.0))
+        self.cost = Cost(spent, spent / wall if wall else math.nan, memory, self._last - self._first)
 
-    def _begin(self) -> None:
-        self._spent, self._begun = self._tree.spent(), time.perf_counter()
+    def _look(self) -> tuple[float, float]:
+        return self._tree.spent(), time.perf_counter()

@@ -127,7 +127,7 @@ def durability(
     Parameters
     ----------
     programs : sequence of str
-        Nothing is done without ``wordcount``.
+        Where some are named, nothing is done without ``wordcount``.
     scale : float, default 1
         Times the rates.
     rate : sequence of float, > 0, optional
@@ -137,25 +137,28 @@ def durability(
     """
     sizes = sizes or (QUICK if quick else FULL)
     sizes = Sizes(tuple(rate) or sizes.rates, sizes.seconds if seconds is None else seconds)
-    if "wordcount" not in programs:
+    if programs and "wordcount" not in programs:
         return
     check_rates(sizes.rates, scale)
     with spark_session(2) as spark, ExitStack() as stack, ProcessTree(every_s=1.0) as tree:
         running = {each: _start(spark, each * scale, sizes.seconds) for each in sizes.rates}
         for query, _ in running.values():
             stack.callback(query.stop)
-        begun, until = time.time(), time.monotonic() + sizes.seconds + LIMIT_S
-        while time.monotonic() < until and not _done(running, sizes.seconds):
+        begun, until = time.time(), time.monotonic() + sizes.seconds
+        while (left := until - time.monotonic()) > -LIMIT_S and not _done(running, sizes.seconds, left):
             time.sleep(0.1)
             for query, _ in running.values():
                 query.poll()
         usage = tree.usage().between(begun + SETTLING * sizes.seconds, begun + sizes.seconds)
         for each, (query, seen) in running.items():
             yield from _figures(f"streambench/durability/{plain(each * scale)}", query, seen, sizes.seconds)
-    if usage.times.size > 1:
-        grown = slope(usage.times.tolist(), usage.memory.tolist())
-        how = f"memory of all processes, both queries, {np.mean(usage.memory) / 2**20:,.0f} MiB in the mean"
-        yield Measure("streambench/durability/memory-slope", grown, "%/min", how, LEAK, at_most=True)
+    at, how, n = "streambench/durability/memory-slope", "memory of all processes, both queries", usage.times.size
+    if n < 2:
+        yield Measure(at, math.nan, "%/min", f"{how}; too few samples for a slope: {n} of 2")
+        return
+    grown = slope(usage.times.tolist(), usage.memory.tolist())
+    how += f", {np.mean(usage.memory) / 2**20:,.0f} MiB in the mean"
+    yield Measure(at, grown, "%/min", how, LEAK, at_most=True)
 
 
 def check_rates(rates: Sequence[float] = FULL.rates, scale: float = 1.0) -> None:
@@ -188,16 +191,19 @@ def _slots(seconds: float) -> int:
     return max(1, int(seconds // SLOT_S))
 
 
-def _done(running: dict[float, tuple[Any, Seen]], seconds: float) -> bool:
-    """Whether all marks are there, or nothing runs any more."""
-    return all(len(seen.delays) >= _slots(seconds) or not query.active for query, seen in running.values())
+def _done(running: dict[float, tuple[Any, Seen]], seconds: float, left: float) -> bool:
+    """Whether no mark is to come behind the time, or before it marks are missing and nothing runs any more."""
+    missing = [query.active for query, seen in running.values() if len(seen.delays) < _slots(seconds)]
+    if left > 0:
+        return bool(missing) and not any(query.active for query, _ in running.values())
+    return not any(missing)
 
 
 def _figures(at: str, query: Any, seen: Seen, seconds: float) -> Iterator[Measure]:
     slots = _slots(seconds)
     delays = [seen.delays.get(number) for number in range(slots)]
     share = availability(delays, LIMIT_S)
-    ended = "" if query.active else "; the query ended before"
+    ended = "; the query ended before" if None in delays and not query.active else ""
     how = f"packed word count, {slots} marks in {seconds:g} s, each to be seen within {LIMIT_S:g} s{ended}"
     yield Measure(f"{at}/availability", share, "%", how, 100)
     known = tuple(1000 * delay for delay in delays if delay is not None)

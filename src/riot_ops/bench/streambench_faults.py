@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from riot_ops.bench.cluster import Cluster, cluster_session, crashing, kill_executor, wait_for_executors
+from riot_ops.bench.cluster import Cluster, cluster_session, cold, crashing, kill_executor, wait_for_executors
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import durations, folder
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
@@ -24,6 +24,8 @@ __all__ = ["Sizes", "faults"]
 
 #: Workers, of one core each, and in how many parts the source is read: half as many.
 NODES, RECEPTION = 2, 1
+#: Executors must have done a task within so many runs.
+WARM_RUNS = 10
 #: What the paper found on Spark where a worker is lost, and how many results were.
 TPF, LPF, LOST = 1.0, 1.0, 0.0
 
@@ -87,7 +89,7 @@ def faults(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Size
         with Cluster(NODES) as cluster, cluster_session(cluster.url, NODES) as spark:
             for name in names:
                 yield from _once_more(partial(_lost_worker, spark, cluster, name), data(name), base / "runs", sizes)
-        crashed = [name for name in sizes.crashing if name in programs]
+        crashed = [name for name in sizes.crashing if name in names]
         if crashed:
             with cluster_session(crashing(NODES), NODES) as spark:
                 for name in crashed:
@@ -113,10 +115,10 @@ def _lost_worker(
 ) -> Iterator[Measure]:
     """Without failure on N, with one, and without failure on the N − 1 that are left; then there are N again."""
     wanted = Expected(name, data)
-    _run(spark, name, data.first(2), base / name / "warm", sizes)
     tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
     for number in range(sizes.repetitions):
         at = base / name / str(number)
+        _warm(spark, name, data, at, sizes)
         whole = _run(spark, name, data, at / "whole", sizes)
         victim = list(cluster.pids)[-1]
         failing = _run(spark, name, data, at / "failing", sizes, lambda: cluster.kill(victim))  # noqa: B023
@@ -141,10 +143,10 @@ def _lost_worker(
 def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
     """An executor crashes half way, and Spark starts another one: there is only the run without failure beside it."""
     wanted = Expected(name, data)
-    _run(spark, name, data.first(2), base / name / "warm", sizes)
     tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
     for number in range(sizes.repetitions):
         at = base / name / str(number)
+        _warm(spark, name, data, at, sizes)
         whole = _run(spark, name, data, at / "whole", sizes)
         failing = _run(spark, name, data, at / "failing", sizes, lambda: kill_executor(spark))
         wait_for_executors(spark, NODES)
@@ -182,6 +184,18 @@ def _held(at: str, differences: list[tuple[int, int]], published: float | None =
     yield Measure(f"{at}/doubled", doubled, "results", how, 0, at_most=True)
 
 
+def _warm(spark: Any, name: str, data: NumberedLines, at: Path, sizes: Sizes) -> None:
+    """Run a program until each executor has done tasks of it: the first of a new one take seconds.
+
+    The source has a part for each, since all that reads a single one may go to those that are warm.
+    """
+    for number in range(WARM_RUNS):
+        _run(spark, name, data.first(2), at / f"warm-{number}", sizes, parts=NODES)
+        if not (left := cold(spark)):
+            return
+    raise RiotError(f"{name} on a cluster: the executors {', '.join(left)} have done no task in {WARM_RUNS} runs")
+
+
 def _run(
     spark: Any,
     name: str,
@@ -189,9 +203,10 @@ def _run(
     at: Path,
     sizes: Sizes,
     strike: Callable[[], Any] | None = None,
+    parts: int = RECEPTION,
 ) -> Outcome:
     """Run a program over the lines, strike when half of the micro-batches are done, and tell where its results are."""
-    query = flow_of(name).start(spark, data.source(RECEPTION), out=at / "out", max_records=data.batch, partitions=NODES)
+    query = flow_of(name).start(spark, data.source(parts), out=at / "out", max_records=data.batch, partitions=NODES)
     half, struck = 1 + (data.total // data.batch - 1) // 2, False
 
     def watch(_: Any) -> None:

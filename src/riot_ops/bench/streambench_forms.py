@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops.bench.opponents.streambench_spark.form import Form
 
-__all__ = ["PROGRAMS", "Program", "chosen", "collected", "digest", "forms", "settled"]
+__all__ = ["PROGRAMS", "Program", "chosen", "collected", "digest", "forms", "latest", "settled"]
 
 Row = tuple[Any, ...]
 
@@ -32,11 +32,19 @@ class Program:
     key : tuple of str or None
         The fields that tell a key of which only the last record counts, that with the highest ``count``; None: all
         records count.
+    sized : bool
+        Whether the highest ``count`` is a result of its own; what puts out values alone leaves it to be counted.
     """
 
     stream: str
     fields: tuple[str, ...]
     key: tuple[str, ...] | None = None
+    sized: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """What is to be known of a record."""
+        return [*self.fields, *(["count"] if self.sized else [])]
 
 
 #: The programs of StreamBench by name.
@@ -46,20 +54,18 @@ PROGRAMS = {
     "projection": Program("values", ("seq", "value")),
     "grep": Program("matches", ("seq", "payload")),
     "wordcount": Program("counts", ("word", "count"), ("word",)),
-    "distinct": Program("sizes", ("value",)),
+    "distinct": Program("sizes", ("value",), sized=True),
     "statistics": Program("figures", ("count", "min", "max", "sum", "mean"), ()),
 }
 
 
 def chosen(named: Sequence[str], usual: Sequence[str]) -> list[str]:
-    """The programs of a suite: those that are named, once each; where all are, which is if none is, its usual ones.
+    """The programs of a suite: those that are named, once each; where none is, its usual ones.
 
-    >>> chosen(["grep", "identity", "grep"], ["identity"]), chosen(list(PROGRAMS), ["identity"])
+    >>> chosen(["grep", "identity", "grep"], ["identity"]), chosen((), ["identity"])
     (['grep', 'identity'], ['identity'])
     """
-    if set(named) == set(PROGRAMS):
-        return list(usual)
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys(named or usual))
 
 
 def forms(name: str) -> Mapping[str, Form]:
@@ -68,30 +74,41 @@ def forms(name: str) -> Mapping[str, Form]:
     return found
 
 
+def latest(name: str, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records of a program that count: all, or of those of a key that with the highest count.
+
+    None is left where that is 0, which Spark's aggregations of nothing put out.
+    """
+    key = PROGRAMS[name].key
+    if key is None:
+        return list(rows)
+    last: dict[Any, Mapping[str, Any]] = {}
+    for row in rows:
+        of = tuple(row[field] for field in key)
+        if row["count"] and (of not in last or row["count"] >= last[of]["count"]):
+            last[of] = row
+    return list(last.values())
+
+
 def settled(name: str, rows: pa.Table | Iterable[Mapping[str, Any]]) -> list[Row]:
     """What the records of a program come to, those of a dataflow or those of Spark, in no order.
 
     Lines are texts without their ends. Of the records of a key, which may come after every record or with every
-    micro-batch, the one with the highest count is left, and none where that is 0, which Spark's aggregations of
-    nothing put out.
+    micro-batch, one is left, see :func:`latest`. How many values there are stands behind them where that is a result.
 
     >>> settled("wordcount", [{"word": "a", "count": 1}, {"word": "a", "count": 3}, {"word": "a", "count": 2}])
     [('a', 3)]
+    >>> settled("distinct", [{"value": "a", "count": 1}, {"value": "b", "count": 2}])
+    [('a',), ('b',), (2,)]
     """
     one = PROGRAMS[name]
     if isinstance(rows, pa.Table):
-        rows = rows.select(list(one.fields)).to_pylist()
-    last: dict[Any, Row] = {}
-    counts: dict[Any, int] = {}
-    for number, row in enumerate(rows):
-        key = number if one.key is None else tuple(row[name] for name in one.key)
-        count = 0 if one.key is None else row["count"]
-        if one.key is not None and not count:
-            continue
-        if count >= counts.get(key, 0):
-            counts[key] = count
-            last[key] = tuple(_text(row[name if name in row else "value"]) for name in one.fields)
-    return list(last.values())
+        rows = rows.select(one.columns).to_pylist()
+    records = latest(name, rows)
+    found = [tuple(_text(row[field if field in row else "value"]) for field in one.fields) for row in records]
+    if one.sized and records:
+        found.append((max(row.get("count", len(records)) for row in records),))
+    return found
 
 
 def _text(value: Any) -> Any:

@@ -17,6 +17,7 @@ from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import durations, folder, spark_session
 from riot_ops.bench.streambench_data import NumberedLines, write_numbered
 from riot_ops.bench.streambench_factorial import factorial
+from riot_ops.bench.streambench_forms import PROGRAMS, chosen
 from riot_ops.bench.streambench_formulas import pareto
 from riot_ops.bench.streambench_runs import IN_MEMORY, Run, agreed, flow_of, on_spark, packed, proved
 from riot_ops.core.buffering import Buffering
@@ -70,7 +71,7 @@ FULL = Sizes(
     triggers=("0 seconds", "0.5 seconds", "1 second", "5 seconds", "20 seconds"),
     rate=20_000.0,
     seconds=60.0,
-    limit_s=300.0,
+    limit_s=600.0,
     together=("wordcount", "identity"),
     levels=(2, 8),
     repetitions=3,
@@ -154,6 +155,7 @@ def knobs(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes
     sizes = sizes or (QUICK if quick else FULL)
     limit_s = sizes.limit_s * max(1.0, scale)
     sizes = replace(sizes, each=max(4, int(sizes.each * scale)), rate=sizes.rate * scale, limit_s=limit_s)
+    programs = chosen(programs, tuple(PROGRAMS))
     name = "wordcount" if "wordcount" in programs else programs[0]
     points: dict[str, tuple[float, float]] = {}
     with folder() as base, spark_session(2) as spark:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,8 @@ FULL = Sizes(
     proved=10,
     streamed=True,
     repetitions=5,
-    limit_s=120.0,
-    large_limit_s=120.0,
+    limit_s=600.0,
+    large_limit_s=600.0,
     cluster=tuple(PROGRAMS),
     without=(),
 )
@@ -105,9 +105,11 @@ def performance(
     Parameters
     ----------
     scale : float, default 1
-        Times the lines of each scale.
+        Times the lines of each scale, and above 1 the limits of a run.
     """
     sizes = sizes or (QUICK if quick else FULL)
+    longer = max(1.0, scale)
+    sizes = replace(sizes, limit_s=sizes.limit_s * longer, large_limit_s=sizes.large_limit_s * longer)
     order = chosen(programs, tuple(PROGRAMS))
     random.Random(1).shuffle(order)  # noqa: S311
     made: dict[tuple[str, int], tuple[NumberedLines, float]] = {}

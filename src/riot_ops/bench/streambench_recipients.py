@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from riot_ops.bench.measure import Measure, median
 from riot_ops.bench.sparks import folder, spark_session
@@ -31,7 +31,7 @@ class Sizes:
     limit_s: float
 
 
-FULL = Sizes(100_000, 10, tuple(PROGRAMS), 300.0)
+FULL = Sizes(100_000, 10, tuple(PROGRAMS), 600.0)
 QUICK = Sizes(50_000, 3, ("identity", "wordcount", "statistics"), 30.0)
 
 
@@ -43,9 +43,10 @@ def recipients(
     Parameters
     ----------
     scale : float, default 1
-        Times the lines of a micro-batch.
+        Times the lines of a micro-batch, and above 1 the limit of a run.
     """
     sizes = sizes or (QUICK if quick else FULL)
+    sizes = replace(sizes, limit_s=sizes.limit_s * max(1.0, scale))
     batch = max(NODES, int(sizes.lines * scale) // NODES * NODES)
     cores = min(NODES, available())
     crowded = f", on {cores} cores" if cores < NODES else ""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riot_ops.bench.streambench_data import NumberedLines
-from riot_ops.bench.streambench_forms import PROGRAMS, settled
+from riot_ops.bench.streambench_forms import PROGRAMS, latest, settled
 from riot_ops.bench.streambench_formulas import lost_and_doubled
 from riot_ops.bench.streambench_runs import flow_of
 from riot_ops.core.sink import CallbackSink, ParquetSink
@@ -61,9 +61,9 @@ class Expected:
 
     def __init__(self, name: str, data: NumberedLines) -> None:
         self.name, one = name, PROGRAMS[name]
-        self._fields = list(one.fields)
+        self._columns = one.columns
         self._numbers = Numbers(data.total) if "seq" in one.fields else None
-        self._rows: list[Any] = []
+        self._records: list[Any] = []
 
         def take(stream: str, batch: pa.RecordBatch) -> None:
             if stream != one.stream:
@@ -71,7 +71,7 @@ class Expected:
             if self._numbers is not None:
                 self._numbers.want(*self._part(batch))
             else:
-                self._rows = settled(name, [*self._named(), *batch.select(self._fields).to_pylist()])
+                self._records = latest(name, [*self._records, *batch.select(self._columns).to_pylist()])
 
         flow_of(name).run(data.source(), sinks=CallbackSink(take))
 
@@ -79,15 +79,12 @@ class Expected:
         """Results that are lost and doubled in what a run put out."""
         if self._numbers is not None:
             return self._numbers.difference(map(self._part, batches))
-        found = (row for batch in batches for row in batch.select(self._fields).to_pylist())
-        return lost_and_doubled(self._rows, settled(self.name, found))
+        found = (row for batch in batches for row in batch.select(self._columns).to_pylist())
+        return lost_and_doubled(settled(self.name, self._records), settled(self.name, found))
 
     def _part(self, batch: pa.RecordBatch) -> tuple[Any, list[Any]]:
-        seq, value = (batch.column(name) for name in self._fields)
+        seq, value = (batch.column(name) for name in self._columns)
         return seq.to_numpy(zero_copy_only=False), value.to_pylist()
-
-    def _named(self) -> Iterator[dict[str, Any]]:
-        return (dict(zip(self._fields, row, strict=True)) for row in self._rows)
 
 
 def written(name: str, out: Path) -> Iterator[pa.RecordBatch]:

@@ -67,7 +67,8 @@ class Run:
     span_s : float
         From the beginning of the first of these micro-batches to the end of the last.
     cost : Cost or None
-        Of these micro-batches or repetitions; None: of a run that was stopped.
+        Of these micro-batches or repetitions, or of most of them; None: of a run that was stopped, or of which too few
+        were seen to tell.
 
     Examples
     --------
@@ -86,7 +87,7 @@ class Run:
     @property
     def line_us(self) -> float:
         """Processor time per line (µs)."""
-        return math.nan if self.cost is None else 1e6 * self.cost.seconds / (self.lines * len(self.spent))
+        return math.nan if self.cost is None else 1e6 * self.cost.seconds / (self.lines * self.cost.parts)
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -142,7 +143,8 @@ def in_process(name: str, form: str, data: NumberedLines, repetitions: int) -> R
         for _ in range(repetitions):
             once()
         seconds = time.process_time() - before
-    return Run(tuple(spent[1:]), data.total, tuple(latency[1:]), cost=replace(watch.cost, seconds=seconds))
+    cost = replace(watch.cost, seconds=seconds, parts=repetitions)
+    return Run(tuple(spent[1:]), data.total, tuple(latency[1:]), cost=cost)
 
 
 class Batches:
@@ -181,7 +183,7 @@ def _opponent(name: str, form: str, data: NumberedLines, noted: Callable[[Any], 
 def packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **options: Any) -> Run:
     """The library on Spark, over micro-batches; the options are those of ``start``."""
     given = {"source": data.source(), "sinks": Discard(), "max_records": data.batch, **options}
-    with Watch() as watch:
+    with Watch(data.total // given["max_records"]) as watch:
         query = flow_of(name).start(spark, **given)
         begun, unfinished = time.monotonic(), None
         query.wait(limit_s, lambda query: watch(query.streaming))
@@ -211,15 +213,15 @@ def on_spark(
     given = forms(name)[form]
     with folder() as base, _provider(spark, store or ("" if given.python else IN_MEMORY)):
         frame = given.build(data.frame(spark, base, files=files))
-        with Watch() as watch:
+        with Watch(data.total // (files * data.each)) as watch:
             done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode, watch=watch)
     run = _of_batches(done, unfinished, data.total, files * data.each)
     return replace(run, cost=_cost(run, watch))
 
 
 def _cost(run: Run, watch: Watch) -> Cost | None:
-    """What its micro-batches took; the first counts where it is the only one."""
-    known = not run.saturated and (watch.anew or len(run.spent) == 1)
+    """What its micro-batches took, where half of those that count were watched from end to end."""
+    known = not run.saturated and 2 * watch.cost.parts >= len(run.spent)
     return watch.cost if known else None
 
 
