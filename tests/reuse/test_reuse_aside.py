@@ -65,6 +65,18 @@ def test_who_reads_an_iterator_that_waits_waits_alone():
     manager.close()
 
 
+@pytest.mark.parametrize("merging", ["number", "sequence"])
+def test_sources_that_come_together_may_be_iterators(merging):
+    made = ro.Dataflow("a", merging=merging)
+    made.sink("out", ro.merge(*(made.source(name, schema={"value": "double"}) for name in ("one", "two"))))
+    manager, sink = ReuseManager(LocalBackend(7, epoch_s=0)), ro.MemorySink()
+    manager.submit(made, {"one": iter(ROWS), "two": ROWS[:50]}, sink)
+    manager.backend.run()
+    assert manager.stats()["failed"] == {}
+    assert values(sink, "one") == VALUES and values(sink, "two") == VALUES[:50]
+    manager.close()
+
+
 @pytest.mark.parametrize("come", [False, True])
 def test_an_iterator_is_closed_also_while_it_waits(come):
     made = Waiting()

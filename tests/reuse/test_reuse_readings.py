@@ -9,6 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.connectors.mqtt.source import MqttSource
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.source import Source, row_splits
 from riot_ops.reuse import LocalBackend, Request, ReuseManager, SparkBackend
@@ -303,3 +304,22 @@ def test_the_figures_count_what_is_read(life):
         "4 sources are read in place of 6",
         "4 sources are read in place of 8",
     ]
+
+
+@pytest.mark.parametrize("merging", ["arrival", "number", "sequence"])
+def test_the_first_message_has_the_number_that_its_source_gives_it(merging):
+    flow = ro.Dataflow("a", merging=merging)
+    for name in ("one", "two"):
+        flow.source(name, schema={"value": "double"})
+    flow.sink("out", ro.merge(flow.stream("one"), flow.stream("two")))
+    rows = [{"value": float(i)} for i in range(5)]
+    numbered = ro.MemorySource([{"seq": None, "value": -1.0}, *({"seq": 100 + i, **row} for i, row in enumerate(rows))])
+    manager = ReuseManager(LocalBackend())
+    assert manager.submit(flow, {"one": numbered, "two": rows}, ro.MemorySink()).first == {"one": 100, "two": 0}
+    assert manager.pause("a") == {"one": 100, "two": 0}
+    manager.close()
+
+
+def test_a_subscription_begins_with_what_its_spool_has(tmp_path):
+    source = MqttSource(url="memory://begins", topics=["#"], client_id="me", spool=str(tmp_path))
+    assert Gated(source, tmp_path / "gate").number({"seq": 7}) == source.number({"seq": 7}) == 7

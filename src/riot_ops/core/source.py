@@ -134,6 +134,10 @@ class Source(ABC):
         """Number of records in the range, if known without reading."""
         return None
 
+    def number(self, offset: Offset) -> int:
+        """The ``seq`` of the next message at an offset, or a smaller number where only reading tells."""
+        return 0
+
     def commit(self, end: Offset) -> None:
         """Everything before the offset has been processed and will not be read again."""
 
@@ -223,11 +227,19 @@ class WrappedSource(Source):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         return self.source.read(split)
 
+    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+        if type(self).read is not WrappedSource.read:  # what is read is the part that changes
+            return super().inputs(name, split)
+        return self.source.inputs(name, split)  # which may be several
+
     def waits(self) -> bool:
         return self.source.waits()
 
     def count(self, start: Offset, end: Offset) -> int | None:
         return self.source.count(start, end)
+
+    def number(self, offset: Offset) -> int:
+        return self.source.number(offset)
 
     def commit(self, end: Offset) -> None:
         self.source.commit(end)

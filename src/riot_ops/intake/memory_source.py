@@ -69,3 +69,7 @@ class MemorySource(Source):
 
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["row"] - start["row"])
+
+    def number(self, offset: Offset) -> int:
+        left = self._table.column("seq").slice(offset["row"]).drop_null()
+        return int(left[0].as_py()) if len(left) else 0

@@ -56,7 +56,7 @@ class Reading:
     def __init__(self, name: str, members: Mapping[str, Source], merging: str) -> None:
         if merging == "arrival":
             members = {name: members[name]}
-        self.name = name
+        self.name, self._members = name, members
         [source] = merged(Graph("reading", merging=merging), members).values()
         self.source = Aside(source) if source.lingers or not source.replayable else source
         self.offset: Offset | None = None
@@ -72,7 +72,10 @@ class Reading:
     def open(self) -> Offset:
         """Where it stands; at first that is its beginning."""
         if self.offset is None:
-            self.offset = self.source.initial()
+            at = self.source.initial()
+            offsets = at if len(self._members) > 1 else dict.fromkeys(self._members, at)
+            self.next = {member: source.number(offsets[member]) for member, source in self._members.items()}
+            self.offset = at
         return self.offset
 
     def steps(self) -> set[str]:

@@ -145,8 +145,5 @@ class Throttled(WrappedSource):
             return start
         return self.source.latest(start, limit)
 
-    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
-        return self.source.inputs(name, split)
-
     def waits(self) -> bool:
         return True

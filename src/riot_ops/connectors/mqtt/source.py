@@ -248,6 +248,9 @@ class MqttSource(MqttConnection, Source):
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["seq"] - start["seq"])
 
+    def number(self, offset: Offset) -> int:
+        return int(offset["seq"])
+
     def commit(self, end: Offset) -> None:
         known = _RECEIVERS.get(self.spool)
         if known is not None:
