@@ -142,6 +142,20 @@ def test_a_function_is_the_name_and_version_given_for_it():
     )
 
 
+def test_a_function_that_is_written_anew_under_its_name_is_another(monkeypatch):
+    def written(result):
+        def again(row):
+            return result
+
+        again.__qualname__ = "again"  # as at the top of this module
+        monkeypatch.setitem(globals(), "again", again)
+        return ro.map(again)
+
+    one, other = written({"value": 1.0}), written({"value": 2.0})
+    assert other.to_dict()["function"] == f"{__name__}:again"
+    assert mark(one) == mark(one) != mark(other)
+
+
 def test_a_function_with_a_version_is_the_same_after_a_detour_by_json():
     task = ro.map(dict, name="copy", version="2024-1")
     assert task.to_dict()["revision"] == "2024-1" and "revision" not in ro.map(dict).to_dict()

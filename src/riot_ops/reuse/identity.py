@@ -186,8 +186,9 @@ def _spread(edge: Edge) -> list[Any]:
 def _task(task: Operator) -> Any:
     state = task.__getstate__()
     parameters = _parameters(task)
-    if "function" in parameters and (revision := state.get("revision")) is not None:
-        parameters["function"] = [state.get("label"), revision]
+    if callable(function := state.get("function")):
+        revision = state.get("revision")  # without it not even the name counts: what has it may be written anew
+        parameters["function"] = alone(function) if revision is None else [state.get("label"), revision]
     if infinite := [*_infinite([*state.values()])]:  # JSON has one null for all of them
         parameters["infinite"] = infinite
     fields = dataclasses.fields(task)
