@@ -9,7 +9,7 @@ is written: whoever goes on begins further back, and nothing is lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -147,7 +147,7 @@ class Keeping:
             offsets[name] = one.offset
             readers = {member: sorted(steps) for member, steps in one.readers.items()}
             moment.readings[name] = ReadingKept(readers, dict(one.next), one.rows)
-        self._pending = Saved(self._saved.epoch + 1, False, offsets, {}, state), moment, there, then
+        self._pending = Saved(0, False, offsets, {}, state), moment, there, then
         return waited(self.settle, until, POLL_SECONDS)
 
     def settle(self) -> bool:
@@ -159,11 +159,24 @@ class Keeping:
         moment.dataflows = {name: place for name, place in places.items() if place is not None}
         if len(moment.dataflows) < len(places):
             return False
-        saved.flow = msgspec.to_builtins(moment)
-        self._checkpoint.write(saved)
-        self._saved, self.moment, self._pending = saved, moment, None
+        self._write(saved, moment)
+        self._pending = None
         then()
         return True
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Have no dataflow of these names kept: whoever has had them is gone, and others come."""
+        for name in names:
+            if self._pending is not None:
+                self._pending[2].pop(name, None)
+            if name in self.moment.dataflows:
+                left = {other: place for other, place in self.moment.dataflows.items() if other != name}
+                self._write(msgspec.structs.replace(self._saved), msgspec.structs.replace(self.moment, dataflows=left))
+
+    def _write(self, saved: Saved, moment: Moment) -> None:
+        saved.epoch, saved.flow = self._saved.epoch + 1, msgspec.to_builtins(moment)
+        self._checkpoint.write(saved)
+        self._saved, self.moment = saved, moment
 
     def close(self) -> None:
         """Let another have the folder."""

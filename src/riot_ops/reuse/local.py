@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.backend import Coming
@@ -23,6 +23,7 @@ from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
 from riot_ops.reuse.limits import Limits
 from riot_ops.reuse.missing import missing_steps
 from riot_ops.reuse.needs import Needs
+from riot_ops.reuse.opening import Opened, begun
 from riot_ops.reuse.outlet import Outlet, Stood
 from riot_ops.reuse.outlets import Outlets
 from riot_ops.reuse.placing import placed_steps
@@ -33,9 +34,6 @@ from riot_ops.reuse.turning import Turning, waited
 from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["LocalBackend"]
-
-#: What has been opened for dataflows that come: readings by key, and of each which it needs, and its outlet.
-Begun = tuple[dict[str, Reading], list[Wanted], list[Outlet]]
 
 
 class LocalBackend(Turning):
@@ -96,6 +94,8 @@ class LocalBackend(Turning):
         self.reads: Reads = "once" if folder is None else "again"
         self._again: list[Coming] | None = None
         self._snapshots: dict[str, bytes] = {}  # of steps that have seen nothing since
+        #: By step that cannot be made again, but lacks no record yet, the state that it had.
+        self._absent: dict[str, bytes | None] = {}
         #: By running step: the sources above it.
         self._origins: dict[str, frozenset[str]] = {}
         self._needs = Needs()
@@ -117,12 +117,13 @@ class LocalBackend(Turning):
             self._again += coming
             return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
         # before anybody waits: it may take long
-        with self._begun(coming) as begun, self.between():
-            firsts = self._extend(coming, begun)
+        with begun(coming, self._readings, self._outlets) as opened, self.between():
+            firsts = self._extend(coming, opened)
             try:
                 if self._engine.broken:  # what they share may have failed while their sinks began
                     self._deliver(self._engine.process({}))
                 if self._keeping is not None:
+                    self._keeping.forget(one.name for one, _ in coming)
                     self._commit()
             except BaseException:
                 for one, _ in reversed(coming):
@@ -130,34 +131,16 @@ class LocalBackend(Turning):
                 raise
             return firsts
 
-    @contextmanager
-    def _begun(self, coming: Sequence[Coming], places: Mapping[str, Stood] | None = None) -> Iterator[Begun]:
-        """Open sources and sinks of dataflows, which may go on where they stood; let go of them where that is it."""
-        outlets: list[Outlet] = []
-        fresh: dict[str, Reading] = {}
-        kept = None if places is None else {} if self._keeping is None else self._keeping.readings()
-        try:
-            fresh, wanted = self._readings.begun(coming, (one.submission for one in self._outlets.of.values()), kept)
-            for _, submission in coming:
-                outlets.append(self._outlets.begun(submission, None if places is None else places[submission.name]))
-            yield fresh, wanted, outlets
-        except BaseException:
-            for outlet in outlets:
-                if self._outlets.of.get(outlet.submission.name) is not outlet:
-                    outlet.delivery.halt()
-            for key, reading in fresh.items():
-                if self._readings.of.get(key) is not reading:
-                    reading.close()
-            raise
-
-    def _extend(self, coming: Sequence[Coming], begun: Begun) -> list[dict[str, int]]:
+    def _extend(self, coming: Sequence[Coming], opened: Opened) -> list[dict[str, int]]:
         """Have dataflows with what has been opened for them."""
-        fresh, wanted, outlets = begun
+        fresh, wanted, outlets = opened
         with ExitStack() as undo:
             found = []
             for (addition, submission), needs, outlet in zip(coming, wanted, outlets, strict=True):
                 steps = placed_steps(submission.flow, addition.placed)
                 new = {step.id for step in addition.new}
+                if known := new & self._origins.keys():
+                    raise ConfigError(f"the step {min(known)} is another manager's; each needs a back end of its own")
                 added = {s.id: s for s, n, _ in steps if addition.placed[n] in new and not self._engine.has(s.id)}
                 self._engine.extend(list(added.values()))
                 undo.callback(self._engine.drop, added)
@@ -199,6 +182,7 @@ class LocalBackend(Turning):
             self._engine.drop({step.id for step in self._engine.steps if step.id not in self._needs})
             self._engine.resting = (self._engine.resting - stopped) | removal.rested
             self._engine.broken = {s: e for s, e in (self._engine.broken or {}).items() if s in self._needs}
+            self._absent = {s: state for s, state in self._absent.items() if s in self._needs}
             self._flushed -= stopped
             self._readings.drop(removal.name, stopped)
 
@@ -241,30 +225,37 @@ class LocalBackend(Turning):
                 yield
             finally:
                 self._again = None
-            self._take_up(again)
+            try:
+                self._take_up(again)
+            except BaseException:
+                self._outlets.halt()  # what is kept of them stays as it is
+                raise
 
     def _take_up(self, again: list[Coming]) -> None:
         """Let all go on that was kept; what was not begins."""
         keeping, names = self._keeping, [submission.name for _, submission in again]
         places = {name: Stood(None) if keeping is None else keeping.dataflow(name) for name in names}
-        with self._begun(again, places) as begun:
-            self._extend(again, begun)
-        self._break({} if keeping is None else keeping.moment.broken)
+        kept = {} if keeping is None else keeping.readings()
+        with begun(again, self._readings, self._outlets, places, kept) as opened:
+            self._extend(again, opened)
+        self._break({} if keeping is None else keeping.moment.broken, {} if keeping is None else keeping.state)
         if keeping is None:
             return
-        kept = keeping.moment
+        moment = keeping.moment
         self._engine.restore(keeping.state)
         for reading in self._readings.of.values():
             keeping.place(reading)
-        self._taken = {step: n for step, n in kept.taken.items() if step in self._origins}
-        self._flushed = {*kept.flushed} & self._origins.keys()
-        self._messages, self._spared = kept.messages, kept.spared
+        self._taken = {step: n for step, n in moment.taken.items() if step in self._origins}
+        self._flushed = {*moment.flushed} & self._origins.keys()
+        self._messages, self._spared = moment.messages, moment.spared
         self._commit()
         self._moved = False  # all is as it was kept
 
-    def _break(self, before: Mapping[str, str]) -> None:
+    def _break(self, before: Mapping[str, str], state: Mapping[str, bytes]) -> None:
         """Steps that failed before, or cannot be made again, give nothing, and whom it concerns is told."""
-        broken = {**before, **missing_steps(self._engine.steps)}
+        missing = missing_steps(self._engine.steps)
+        self._absent = {step: state.get(step) for step in missing.keys() - before.keys()}
+        broken = {**missing, **before}
         self._engine.broken = {step: FailedBeforeError(broken[step]) for step in broken if self._engine.has(step)}
         self._engine.resting |= self._engine.broken.keys()
         self._deliver({})
@@ -319,6 +310,9 @@ class LocalBackend(Turning):
         for inputs in reading.read(self.batch_size, whole=self._keeping is not None):
             self._deliver(self._engine.process(inputs))
         self._messages += reading.rows - rows
+        if reading.rows > rows:
+            lack = {step for step in self._absent if not self._origins[step].isdisjoint(reading.steps())}
+            self._absent = {step: state for step, state in self._absent.items() if step not in lack}
         if reading.ended:
             self._end()
         if reading.failure is not None:
@@ -365,17 +359,18 @@ class LocalBackend(Turning):
         self._outlets.commit()
         self._committed = time.monotonic()
         stood = self._readings.stood(kept=self._keeping is not None)
-        if self._keeping is None:
+        if self._keeping is None or not self._outlets.of:  # what is kept may be of those who are to be taken up
             self._readings.forget(stood)
             return True
         for step, known in self._engine.states.items():
             if step not in self._snapshots:
                 self._snapshots[step] = known.snapshot("full")
-        failed = self._readings.failed()
+        failed = self._readings.failed() | self._absent.keys()  # whose records can still come
         broken = {step: told(error) for step, error in (self._engine.broken or {}).items() if step not in failed}
         taken, flushed = dict(self._taken), sorted(self._flushed)
         moment = Moment(FORMAT, {}, {}, broken, taken, flushed, self._messages, self._spared)
         state = {step: self._snapshots[step] for step in self._engine.states}
+        state |= {step: had for step, had in self._absent.items() if had is not None}
         marks = {name: outlet.mark() for name, outlet in self._outlets.of.items()}
         return self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood), wait_s)
 

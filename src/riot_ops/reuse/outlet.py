@@ -98,6 +98,8 @@ class Outlet:
         self._after: list[Callable[[], None]] = []
         self._moved = 0.0
         self._listed = self._over = self._halted = False
+        #: Whether records have come since the last commit.
+        self._begun = False
 
     @property
     def failures(self) -> list[Exception]:
@@ -122,6 +124,7 @@ class Outlet:
         """Add records of a stream, which has the dataflow's own name."""
         if not self.paused:
             for batch in batches:
+                self._begun = True
                 if self.apart:
                     self._queue(stream, batch)
                 else:
@@ -134,8 +137,10 @@ class Outlet:
         self.write(ERRORS_STREAM, [batch.set_column(column, batch.schema.field(column), names)])
 
     def commit(self) -> None:
-        """End an epoch: what was written so far can be seen."""
-        self._do(self.delivery.commit)
+        """End an epoch: what was written so far can be seen. One in which nothing has come goes on."""
+        if self._begun:
+            self._begun = False
+            self._do(self.delivery.commit)
 
     def stop(self, error: Exception) -> None:
         """A step has failed: nothing more comes of it."""

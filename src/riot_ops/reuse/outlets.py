@@ -116,6 +116,7 @@ class Outlets:
     def halt(self) -> None:
         """Let go of all: others go on."""
         for outlet in self.of.values():
+            outlet.leave()
             outlet.halt()
         self.of = {}
         self.end()

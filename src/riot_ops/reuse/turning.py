@@ -63,6 +63,8 @@ class Turning(ABC):
         with self.looking():
             if self._broken is not None:
                 raise self._broken
+            if self._stop.is_set():
+                raise StateError("it is closed, and nothing moves any more; go on with a new back end and manager")
             yield
 
     @contextmanager
