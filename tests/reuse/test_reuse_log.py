@@ -214,10 +214,11 @@ def did(do, name, state="committed"):
 )
 def test_what_a_log_comes_to(actions, names, paused, woken, outcome):
     found = past(actions)
-    steps = [s for a in actions if a["do"] == "submit" and a["state"] in ("enacted", "committed")
-             for s in ("in.0", f"out.{a['what'][0]['name']}")]  # fmt: skip
+    came_about = "enacted", "committed"
+    steps, begun = ([s for a in actions if a["do"] == "submit" and (a["state"] in came_about) == come
+                     for s in ("in.0", f"out.{a['what'][0]['name']}")] for come in (True, False))  # fmt: skip
     wanted = {name: came(name)["what"][0] for name in names}
-    assert found == Past(wanted, steps, paused, woken, outcome)
+    assert found == Past(wanted, steps, paused, woken, outcome, begun)
     assert list(found.dataflows) == names
 
 

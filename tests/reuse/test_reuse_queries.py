@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -315,6 +316,29 @@ def test_too_many_queries_become_one(opened):
     assert manager.backend.wait(10)
     for place, sink in enumerate(sinks.values()):
         assert values(sink, "t1") == [float(i) for i in range(place, 51)]
+
+
+def test_ctrl_c_while_queries_become_one_leaves_who_has_come(opened, monkeypatch):
+    manager, source, go = opened(max_queries=1)
+    sinks = [ro.MemorySink(), ro.MemorySink()]
+    manager.submit(dataflow("ada", (0, 300)), source, sinks[0])
+    tried = []
+
+    def interrupted(*given):
+        tried.append(given)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # as the first has no effect yet
+
+    monkeypatch.setattr(manager.backend, "_replaced", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        manager.submit(dataflow("bob", (0, 300), (0, 50)), source, sinks[1])
+    assert len(tried) == 1 and manager.names == ["ada", "bob"]
+    assert manager.backend.running() == {*manager._shared.steps}
+    monkeypatch.undo()
+    manager.submit(dataflow("cyd"), source, ro.MemorySink())
+    assert manager.stats()["fragments"] == 1, "it is tried again"
+    go()
+    assert manager.backend.wait(10) and len(values(sinks[1], "t1")) == 51
 
 
 def test_no_more_queries_become_one_than_it_takes(opened, tmp_path):

@@ -15,21 +15,18 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.interrupts import held_back
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
-from riot_ops.graph.diagram import mermaid, svg
-from riot_ops.graph.graph import Graph
 from riot_ops.reuse.backend import Backend, Coming, NullBackend, take_back
-from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.identity import Piece
 from riot_ops.reuse.log import ActionLog, Journal
 from riot_ops.reuse.missing import Rebind
 from riot_ops.reuse.past import past, shortened
-from riot_ops.reuse.picture import running_graph
-from riot_ops.reuse.reports import Explanation, Removed, Submitted, counted, explained, in_short, in_words
-from riot_ops.reuse.request import Checked, Request, checked
+from riot_ops.reuse.reports import Explanation, Removed, Submitted, explained
+from riot_ops.reuse.request import Checked, Request, checked, looked_at
 from riot_ops.reuse.saving import Savings
 from riot_ops.reuse.shared import Removal, Shared
+from riot_ops.reuse.shown import Shown
 from riot_ops.reuse.state import as_before, dataflows_of, state_of
-from riot_ops.reuse.submission import Submission, described, untouched
+from riot_ops.reuse.submission import described
 from riot_ops.reuse.warm import check_past
 
 __all__ = ["POLICIES", "ReuseManager"]
@@ -37,7 +34,7 @@ __all__ = ["POLICIES", "ReuseManager"]
 POLICIES = ("always", "stateless", "bounded_warm")
 
 
-class ReuseManager:
+class ReuseManager(Shown):
     """Runs dataflows of many users, and each distinct step of them once.
 
     Parameters
@@ -93,11 +90,12 @@ class ReuseManager:
         self.policy = policy
         self._shared = Shared()
         self._again = functions or {}, rebind, self.backend.reads
-        #: The dataflows in the order in which they came.
-        self._flows: dict[str, Submission] = {}
+        self._flows = {}
         self._lock = threading.RLock()
         self._journal = Journal()
-        if log is not None:
+        if log is None:
+            self._check_free(())
+        else:
             opened = ActionLog(local_path(log, "log"))
             try:
                 self._replay(opened)
@@ -154,6 +152,8 @@ class ReuseManager:
             See :mod:`riot_ops.reuse.errors`; nothing has changed.
         EnactError
             Where the back end failed; nothing has changed.
+        KeyboardInterrupt
+            When it is done, for a Ctrl-C since it began; a second one breaks it off.
         """
         choices: dict[str, Any] = {"on_slow": on_slow, "on_failure": on_failure, "flag_warm": flag_warm}
         return self.submit_all([Request(flow, sources, sinks, name=name, owner=owner, fold=fold, **choices)])[0]
@@ -181,15 +181,14 @@ class ReuseManager:
         requests = [*requests]
         moves = self.policy == "always" and not any(getattr(one, "flag_warm", False) for one in requests)
         with self._lock, ExitStack() as still:
-            asked = checked(requests, self._flows, self.backend.reads)  # which may take long
+            asked = self._asked(requests)  # which may take long
             if not moves:
                 still.enter_context(self.backend.between())
             coming = self._planned(requests, asked)
             if not coming:
                 return []
-            kept = self._journal.log is not None
-            what = [described(submission, addition.placed) for addition, submission in coming] if kept else None
-            with self._journal.acting("submit", what):
+            what = self._described(coming)
+            with held_back() as check, self._journal.acting("submit", what):
                 firsts = self.backend.extend(coming)
                 self._journal.enacted(lambda: take_back(self.backend, coming))
                 found = []
@@ -198,7 +197,8 @@ class ReuseManager:
                     group = self._shared.add(addition)
                     self._flows[submission.name] = submission
                     found.append(Submitted(**vars(answer), group=group, first=first))
-            return found
+        check()
+        return found
 
     def remove(self, name: str) -> Removed:
         """End a dataflow, and the steps that nobody else uses.
@@ -245,11 +245,12 @@ class ReuseManager:
 
     def defragment(self) -> None:
         """Have each group of steps that hang together run in one fragment."""
-        with self._lock:
+        with self._lock, held_back() as check:
             groups = [frozenset(group.steps) for _, group in sorted(self._shared.groups.items())]
             with self._journal.acting("defragment", None):
                 self.backend.defragment(groups)
                 self._journal.enacted()
+        check()
 
     def explain(
         self, flow: Dataflow, sources: Any = None, sinks: Any = None, *, fold: bool = False, flag_warm: bool = False
@@ -259,62 +260,9 @@ class ReuseManager:
             name = getattr(flow, "name", None)
             while name in self._flows:
                 name += "'"
-            asked = [Request(flow, untouched(flow, sources), sinks, name=name, fold=fold, flag_warm=flag_warm)]
+            asked = [looked_at(Request(flow, sources, sinks, name=name, fold=fold, flag_warm=flag_warm))]
             [(addition, _)] = self._planned(asked, checked(asked, self._flows, self.backend.reads))
             return explained(addition, self._shared)
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    @property
-    def names(self) -> list[str]:
-        """The dataflows that run, in the order in which they came."""
-        return list(self._flows)
-
-    def sink_map(self, name: str) -> dict[str, str]:
-        """By sink of a dataflow, the running step that feeds it."""
-        with self._lock:
-            self._known(name)
-            shared = self._shared
-            return {n: s for n, s in shared.placed[name].items() if shared.steps[s].piece.kind == "sink"}
-
-    def stats(self) -> dict[str, Any]:
-        """What runs, what it would be without sharing, and what the back end tells.
-
-        ``steps`` run in place of ``steps_alone``, ``sources`` are read in place of ``sources_alone``; ``distinct`` is
-        the number of different signatures; ``shares[k]`` steps are used by k dataflows.
-        """
-        with self._lock:
-            owners = {name: submission.owner for name, submission in self._flows.items()}
-            return {**counted(self._shared, owners), **self.backend.stats()}
-
-    def explain_sharing(self) -> str:
-        """What is saved, in words; with the rates since somebody looked last, where the back end counts."""
-        with self._lock:
-            stats = self.stats()
-            return in_words(stats, self._savings.look(self._shared, stats))
-
-    def diagram(self) -> str:
-        """The running steps, who uses them and what they do, in Mermaid's notation, and what is saved."""
-        return mermaid(*self._picture())
-
-    def svg(self) -> str:
-        """The same as an SVG picture."""
-        return svg(*self._picture())
-
-    _repr_svg_ = svg
-
-    def _picture(self) -> tuple[Graph, dict[str, str], str]:
-        with self._lock:
-            stats = self.stats()
-            saving = self._savings.look(self._shared, stats)
-            return *running_graph(self._shared, saving), in_short(stats, saving)
-
-    def __repr__(self) -> str:
-        return f"<ReuseManager: {len(self._flows)} dataflows, {len(self._shared.steps)} steps>"
-
-    def canonical(self) -> Any:
-        """All that runs, up to the ids of steps: what depends on the dataflows alone."""
-        return self._shared.canonical()
 
     # -- as data -----------------------------------------------------------------------------------
 
@@ -332,17 +280,19 @@ class ReuseManager:
             if not (coming := as_before(dataflows, self._shared, *self._again, whole=True)):
                 return
             books = copy.deepcopy(self._shared)  # which are empty
-            try:
-                with self._journal.acting("submit", dataflows):
-                    try:
-                        self._take_up(coming, [what["name"] for what in dataflows if what["paused"]])
-                    except BaseException:
-                        take_back(self.backend, coming)
-                        raise
-                    self._journal.enacted(lambda: take_back(self.backend, coming))
-            except BaseException:
-                self._shared, self._flows = books, {}
-                raise
+            with held_back() as check:
+                try:
+                    with self._journal.acting("submit", dataflows):
+                        try:
+                            self._take_up(coming, [what["name"] for what in dataflows if what["paused"]])
+                        except BaseException:
+                            take_back(self.backend, coming)
+                            raise
+                        self._journal.enacted(lambda: take_back(self.backend, coming))
+                except BaseException:
+                    self._shared, self._flows = books, {}
+                    raise
+        check()
 
     def _take_up(self, coming: Sequence[Coming], paused: Iterable[str]) -> None:
         """Have dataflows go on with the steps that they had."""
@@ -362,6 +312,7 @@ class ReuseManager:
     def _replay(self, log: ActionLog) -> None:
         """Bring books and back end to where the log ends."""
         before = past(log.actions)
+        self._check_free([*before.steps, *before.begun])
         self._shared.taken(before.steps)
         self._take_up(as_before(before.dataflows.values(), self._shared, *self._again), before.paused)
         if before.woken is not None:
@@ -380,9 +331,29 @@ class ReuseManager:
 
     # -- what actions have in common ---------------------------------------------------------------
 
-    def _known(self, name: str) -> None:
-        if name not in self._flows:
-            raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._flows)}")
+    def _check_free(self, known: Iterable[str]) -> None:
+        """Raise where the back end runs something else: steps with the ids of its own would be taken for these."""
+        others = self.backend.running()
+        if others and others.isdisjoint(known):
+            raise ConfigError(
+                f"the back end runs {len(others)} steps of another manager, such as {min(others)}: go on with that, "
+                "or use a back end of its own"
+            )
+
+    def _asked(self, requests: Sequence[Request]) -> Checked:
+        """What is asked for. Before the first record of an iterator is taken, all else that is refused has been."""
+        looked = [looked_at(one) for one in requests]
+        found = checked(looked, self._flows, self.backend.reads)
+        if all(one is given for one, given in zip(looked, requests, strict=True)):
+            return found
+        self._described(self._planned(looked, found))
+        return checked(requests, self._flows, self.backend.reads)
+
+    def _described(self, coming: Sequence[Coming]) -> list[dict[str, Any]] | None:
+        """Dataflows as the log keeps them, if there is one."""
+        if self._journal.log is None:
+            return None
+        return [described(submission, addition.placed) for addition, submission in coming]
 
     def _planned(self, requests: Sequence[Request], found: Checked) -> list[Coming]:
         """All further checks, and what would change."""

@@ -31,6 +31,8 @@ class Past:
         One that was about to go on, and may rest still.
     outcome : str, optional
         What has become of the action that was under way, if one was.
+    begun : list of str
+        The steps of dataflows that were about to come, and have not.
     """
 
     dataflows: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class Past:
     paused: list[str] = field(default_factory=list)
     woken: str | None = None
     outcome: str | None = None
+    begun: list[str] = field(default_factory=list)
 
 
 def shortened(state: Mapping[str, Any], steps: Sequence[str]) -> list[tuple[str, Any]]:
@@ -69,6 +72,8 @@ def past(actions: Sequence[Mapping[str, Any]]) -> Past:
         if under_way:
             found.outcome = "committed" if done else "reverted"
         if not done:
+            if do == "submit":
+                found.begun += [step for one in what for step in one["placed"].values()]
             continue
         if do == "submit":
             found.dataflows.update({one["name"]: one for one in what})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, short
@@ -11,10 +11,10 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.reuse.checks import check_graph, check_twins
 from riot_ops.reuse.errors import DuplicateNameError
 from riot_ops.reuse.identity import Piece
-from riot_ops.reuse.submission import CHOICES, Reads, Submission, submitted
+from riot_ops.reuse.submission import CHOICES, Reads, Submission, submitted, untouched
 from riot_ops.reuse.warm import flagged
 
-__all__ = ["Checked", "Request", "checked"]
+__all__ = ["Checked", "Request", "checked", "looked_at"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,12 @@ class Request:
 
 #: By name, what is asked for and its steps.
 Checked = dict[str, tuple[Submission, Mapping[str, Piece]]]
+
+
+def looked_at(request: Request) -> Request:
+    """The same where one only looks, and takes nothing of an iterator."""
+    sources = untouched(request.flow, request.sources) if isinstance(request, Request) else None
+    return request if sources is None or sources is request.sources else replace(request, sources=sources)
 
 
 def checked(requests: Iterable[Request], running: Collection[str], reads: Reads) -> Checked:
