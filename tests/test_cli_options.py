@@ -464,6 +464,7 @@ def test_what_is_asked_of_a_manager(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["remove", "pause", "resume", "list", "show", "stats", "defragment", "stop"])
 def test_the_folder_of_a_manager(command, tmp_path, monkeypatch):
     folders = []
-    monkeypatch.setattr(cli_reuse, "asked", lambda folder, request: folders.append(folder) or 1 / 0)
+    for name in ("asked", "stopped"):
+        monkeypatch.setattr(cli_reuse, name, lambda folder, what: folders.append(folder) or 1 / 0)
     invoked("reuse", command, *(["x"] if command in ("remove", "pause", "resume") else []), "--dir", tmp_path)
     assert folders == [tmp_path]

@@ -35,7 +35,10 @@ def test_a_checksum_knows_rows_and_their_number() -> None:
     assert Checksum.of(rows).like(Checksum.of(rows[::-1]))
     near = [*rows[:2], ("b", 2, 0.25 + 1e-12)]
     assert Checksum.of(rows).like(Checksum.of(near))
-    for other in (rows[:2], [*rows[:2], ("b", 3, 0.25)], [*rows[:2], ("b", 2, 0.2501)], [*rows[:2], ("b", 2, 1)], []):
+    swapped = [[("a", 1, 0.25), ("b", 2, 0.5), ("b", 2, 0.25)]]
+    assert not Checksum.of([("a", 0.5, 0.25)]).like(Checksum.of([("a", 0.25, 0.5)]))
+    changed = [("b", 3, 0.25)], [("b", 2, 0.2501)], [("b", 2, 1)]
+    for other in (rows[:2], [], *swapped, *([*rows[:2], *one] for one in changed)):
         assert not Checksum.of(rows).like(Checksum.of(other))
 
 

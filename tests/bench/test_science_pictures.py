@@ -155,6 +155,10 @@ def test_micro_batches_have_an_interval_within_their_run() -> None:
     assert sure(replace(one, sample=(1.0, 2.0)))[2:4] == (1, False)
     assert sure(replace(one, sample=(1.0, math.nan, 2.0, 3.0)))[2:4] == (3, True)
     assert sure(Measure.of_runs([one, one]))[2:4] == (2, False), "parts of one run say nothing of several"
+    repeated = Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))
+    twice = sure(Measure.of_runs([repeated, repeated]))
+    assert twice.known and twice[2:4] == (6, True), "but the repetitions of two are more than those of one"
+    assert sure(Measure.of_runs([repeated] * 3))[2:4] == (3, False)
     assert sure(Measure.of_runs([one])) == sure(one)
 
 

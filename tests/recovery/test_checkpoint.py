@@ -16,7 +16,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError, StateError
-from riot_ops.core.sink import CallbackSink, ParquetSink
+from riot_ops.core.sink import CallbackSink, Fan, ParquetSink
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.claim import LOCK, Claim
 from tests.recovery import job
@@ -273,6 +273,26 @@ def test_an_interruption_while_an_epoch_ends_is_told_as_such(tmp_path, monkeypat
     monkeypatch.undo()
     flow().run(rows(10), sinks=sink, **options)
     assert numbers(tmp_path / "out") == list(range(10))
+
+
+@pytest.mark.parametrize("at", ["finish", "commit"])
+def test_an_interruption_while_an_epoch_ends_without_a_checkpoint(tmp_path, monkeypatch, at):
+    """What was read has been processed, and can be seen."""
+    of = ParquetSink if at == "commit" else Fan
+    real, calls = getattr(of, at), []
+
+    def interrupted(self, *given):
+        calls.append(given)
+        if len(calls) == 2:
+            real(self, *given)
+            raise KeyboardInterrupt
+        return real(self, *given)
+
+    monkeypatch.setattr(of, at, interrupted)
+    options = {"epoch_rows": 3, "batch_size": 3, "cores": 1}
+    with pytest.raises(KeyboardInterrupt):
+        flow().run(rows(10), sinks=ParquetSink(tmp_path / "out"), **options)
+    assert numbers(tmp_path / "out") == list(range(6))
 
 
 def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):

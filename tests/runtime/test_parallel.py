@@ -229,10 +229,19 @@ def test_what_may_run_twice_at_once():
     assert [s.id for s in lower(flow) if not reentrant(s)] == ["in->routed", "published"]
 
 
-@pytest.mark.parametrize("cores", [0, -1])
-def test_cores_are_one_or_more(cores):
-    with pytest.raises(ConfigError, match=f"cores must be >= 1, got {cores}"):
-        ro.Dataflow("none").run([], cores=cores)
+@pytest.mark.parametrize("name", ["cores", "batch_size", "epoch_rows"])
+@pytest.mark.parametrize(("value", "allowed"), [(0, ">= 1"), (-1, ">= 1"), (2.5, "a whole number"), ("3", "a whole")])
+def test_what_is_counted_is_one_or_more(name, value, allowed):
+    with pytest.raises(ConfigError, match=f"{name} must be {allowed}.*, got {value!r}"):
+        ro.Dataflow("none").run([], **{name: value})
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), 2e9, "3", None])
+def test_an_epoch_is_a_time_that_one_can_wait(value):
+    with pytest.raises(
+        ConfigError, match=f"epoch_s must be >= 0 and at most .* seconds, got {value!r}".replace("+", ".")
+    ):
+        ro.Dataflow("none").run([], epoch_s=value)
 
 
 # -- state -----------------------------------------------------------------------------------------

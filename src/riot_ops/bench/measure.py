@@ -127,7 +127,8 @@ class Measure:
         """One figure of several runs: the median, and all values; what else there is to say is the last run's.
 
         Of what is strict the worst counts: a median would hide the runs in which it does not hold. What parts of one
-        run came to says nothing of several. The figure is a lower bound where that of any run is.
+        run came to says nothing of several, but of two: their repetitions are then told as such parts. The figure is
+        a lower bound where that of any run is.
 
         >>> found = Measure.of_runs([Measure("x", v, "ms", load=((0.0, 1.0),)) for v in (3.0, 9.0, 4.0)])
         >>> found.value, found.values, len(found.load)
@@ -149,12 +150,15 @@ class Measure:
         if runs[-1].strict:
             one = max if runs[-1].at_most else min
         value = one(known) if known else math.nan
+        sample = runs[-1].sample if len(values) == 1 else ()
+        if whole and len(runs) == 2:
+            sample = tuple(v for run in runs for v in run.values)
         return replace(
             runs[-1],
             value=value if math.isfinite(value) else math.nan,
             values=values if len(values) > 1 else (),
             load=load,
-            sample=runs[-1].sample if len(values) == 1 else (),
+            sample=sample,
             lower_bound=any(run.lower_bound for run in runs),
         )
 

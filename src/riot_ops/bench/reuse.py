@@ -218,7 +218,7 @@ EXPERIMENTS = (
             _figures(load),
             seconds,
         )
-        for load, seconds in (("riot", (15.0, 240.0)), ("opmw", (25.0, 600.0)))
+        for load, seconds in (("riot", (15.0, 60.0)), ("opmw", (25.0, 300.0)))
     ),
     Experiment(
         "reuse/spark",
@@ -240,7 +240,7 @@ EXPERIMENTS = (
             )
             for walk in TRACES
         ),
-        (102.0, 2900.0),
+        (102.0, 2450.0),
     ),
     Experiment(
         "reuse/many",

@@ -99,7 +99,7 @@ EXPERIMENTS = (
         "before any figure is told. The paper had 5 to 50 million records: on Spark Identity was more than 2.5 times "
         "as fast as word count, in a later one four times, and latency about a second, whatever the scale, but that of "
         "statistics five times that of identity.",
-        (190, 2400),
+        (190, 1900),
         Figure(
             "streambench-forms",
             "StreamBench: forms of each program",
@@ -159,7 +159,7 @@ EXPERIMENTS = (
         "as many until one takes longer than its limit; and lines at a steady rate, higher and higher until "
         "micro-batches no longer keep up. Then by halves, to a tenth. The paper's Spark was saturated by 50 million "
         "records of statistics.",
-        (70, 1500),
+        (70, 1240),
         Figure(
             "streambench-saturation",
             "StreamBench: the most lines of a micro-batch",
@@ -191,7 +191,7 @@ EXPERIMENTS = (
         "A worker of Spark's own standalone cluster is killed half way. TPF is the throughput of that run by the mean "
         "of those without failure on all workers and on one less, LPF the same of the latency; results are held "
         "against those in process. The paper found on Spark a TPF from 0.9 to 1.17, and an LPF of about 1.",
-        (65, 2400),
+        (65, 1700),
         Figure(
             "streambench-faults",
             "StreamBench: penalty of a lost worker",

@@ -216,7 +216,7 @@ EXPERIMENTS = (
         "Flows that are there before the run are judged as fast as possible, in process and on Spark. The paper found "
         "one core of Storm at least half as fast again as the others, Flink linear, and Spark and Storm saturated from "
         "six and four cores on; up to 15 times between native engines and Spark's micro-batches.",
-        (30, 300),
+        (30, 110),
         Figure(
             "threat-throughput",
             "Threat detection: throughput",
@@ -232,7 +232,7 @@ EXPERIMENTS = (
         "Messages come at half of the rate that can be done. In process, a run with a checkpoint is killed and started "
         "again; on Spark, a worker is killed and another one started, in the full form an executor, a node for good, "
         "and the driver. The paper lost nothing on Spark, 12.8 % on Flink and 22.2 % on Storm.",
-        (115, 900),
+        (115, 1060),
         Figure(
             "threat-failure",
             "Threat detection: messages analysed",
@@ -249,6 +249,6 @@ EXPERIMENTS = (
         "acknowledgement or replay do: what was under way when the process was killed is lost. The seconds of the "
         "stream that are lost hang on how often results are written, their share on how long messages come; the 22.2 % "
         "that the paper found on Storm are of a lost worker among eight machines, over a time that it does not tell.",
-        (30, 140),
+        (30, 200),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from riot_ops.reuse.checks import check_count, check_seconds
+from riot_ops.core.checks import check_count, check_seconds
 
 __all__ = ["Limits"]
 

@@ -13,11 +13,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.backend import Coming
-from riot_ops.reuse.checks import check_count, check_seconds
 from riot_ops.reuse.errors import FailedBeforeError, told
 from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
 from riot_ops.reuse.limits import Limits

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering, as_buffering
+from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import Fan, Sink
@@ -120,11 +121,12 @@ def run(
     probe : Probe, optional
         Measures the run, see :class:`riot_ops.Probe`.
     """
-    if batch_size is not None and batch_size < 1:
-        raise ConfigError(f"batch_size must be >= 1, got {batch_size}")
+    for name, number in (("batch_size", batch_size), ("cores", cores)):
+        if number is not None:
+            check_count(name, number)
+    check_count("epoch_rows", epoch_rows)
+    check_seconds("epoch_s", epoch_s, zero=True)
     given = None if buffering is None else as_buffering(buffering)
-    if cores is not None and cores < 1:
-        raise ConfigError(f"cores must be >= 1, got {cores}")
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
     bound = bind_sources(flow, source, again=None if checkpoint is None else "a run with a checkpoint")
@@ -214,6 +216,8 @@ class _Job:
             half = self.halfway or self.torn or self.closing
             if self.closed or (half and self.checkpoint is not None):  # then it will be read again
                 self.writer.abort()
+            elif self.message is not None:
+                self._commit(self.message)  # which may be asked for again
             else:
                 self._close_epoch()  # what was read has been processed: keep it
             raise
@@ -318,12 +322,16 @@ class _Job:
         self.epoch_started = time.time()
         self.epoch_count = 0
         self.closing = self.closed = False
+        self.message: Any = None
 
     def _close_epoch(self) -> None:
         self._collect()
         self.closing = True
         self.writer.count(self.engine.counts())
-        message = self.writer.finish()
+        self.message = self.writer.finish()
+        self._commit(self.message)
+
+    def _commit(self, message: Any) -> None:
         for name, sink in self.sinks.items():
             sink.commit(self.epoch, [message["sinks"][name]])
             if self.checkpoint is not None:

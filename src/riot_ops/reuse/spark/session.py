@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from py4j.protocol import Py4JError
 
 from riot_ops.core.buffering import check_trigger
+from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConnectorError
-from riot_ops.reuse.checks import check_count, check_seconds
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
 from riot_ops.runtime.spark.adapters import usual_fuse
