@@ -5,8 +5,6 @@ Anything with Arrow's C interface is taken by it, so that no library of frames i
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,13 +14,13 @@ import pyarrow as pa
 from riot_ops.core.casting import FAILURES, Problem, cast, castable, from_values
 from riot_ops.core.dead_letters import json_text
 from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.intake.ahead import Ahead
 from riot_ops.intake.step import bare, from_records, marked
 
-__all__ = ["GROUP", "KINDS", "Numbering", "as_table", "check_names", "grouped", "is_frame", "one_batch"]
+__all__ = ["GROUP", "KINDS", "Numbering", "as_table", "awaited", "check_names", "grouped", "is_frame", "one_batch"]
 
-#: Most dicts that become one batch, and how long a batch waits for them.
+#: Most dicts that become one batch.
 GROUP = 8192
-GROUP_SECONDS = 0.1
 
 KINDS = "an Arrow table or record batch, a pandas or Polars frame, a list of dicts"
 
@@ -88,20 +86,29 @@ def check_names(source: str, names: Iterable[str], schema: pa.Schema) -> None:
             )
 
 
-def grouped(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Dicts that come one after the other, as batches; none waits long for more."""
-    waiting = iter(records)
-    for first in waiting:
-        until = time.monotonic() + GROUP_SECONDS
-        group = [first]
-        for record in itertools.islice(waiting, GROUP - 1):
-            group.append(record)
-            if time.monotonic() > until:
-                break
-        for i, record in enumerate(group):
-            if not isinstance(record, Mapping):
-                raise ConfigError(f"an iterator of records must give dicts, got {short(record)} in place {i}")
-        yield from_records(group, schema)
+def grouped(
+    records: Iterator[Mapping[str, Any]], schema: pa.Schema, first: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Dicts that come one after the other, behind the first ones, as batches; one is empty where no more have come."""
+    ahead = Ahead(records, GROUP // 2, first)  # as many come while these are worked on
+    try:
+        while (group := ahead.take()) is not None:
+            for i, record in enumerate(group):
+                if not isinstance(record, Mapping):
+                    raise ConfigError(f"an iterator of records must give dicts, got {short(record)} in place {i}")
+            yield from_records(group, schema)
+    finally:
+        ahead.close()
+
+
+def awaited(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches as they come; one is empty where the next has not come yet."""
+    ahead = Ahead(iter(batches), 4)  # to change threads for each takes longer than to read it
+    try:
+        while (group := ahead.take()) is not None:
+            yield from group or [bare(0)]
+    finally:
+        ahead.close()
 
 
 class Numbering:

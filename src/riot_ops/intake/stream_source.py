@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Offset, Source, Split, row_splits
+from riot_ops.intake.ahead import WAIT_SECONDS
 from riot_ops.intake.inputs import Numbering
 
 __all__ = ["StreamSource"]
 
 #: Rows that are made available at once where nobody says how many; they are held until they are read.
 MOST_ROWS = 1 << 20
-#: How long rows that are there wait for more.
-WAIT_SECONDS = 0.1
 
 
 class StreamSource(Source):
@@ -27,7 +26,7 @@ class StreamSource(Source):
     Parameters
     ----------
     opened : function
-        Gives the batches from a row on.
+        Gives the batches from a row on; of what can be opened once, an empty one where no more have come yet.
     schema : pyarrow.Schema
         The fields, ``seq`` or not.
     replayable : bool, default True
@@ -71,7 +70,7 @@ class StreamSource(Source):
 
     def finished(self, offset: Offset) -> bool:
         if self._batches is None:
-            return self.latest(offset, 1) == offset
+            self.latest(offset, 1)
         return bool(self._over and offset["row"] >= self._end)
 
     def waits(self) -> bool:
@@ -108,7 +107,7 @@ class StreamSource(Source):
         self._begun = True
         number = Numbering(row)
         for batch in self._opened(row):
-            if batch.num_rows:
+            if batch.num_rows or not self.replayable:
                 first = number.rows
                 yield first, number(batch)
 
@@ -132,6 +131,8 @@ class StreamSource(Source):
             following = next(self._batches, None)
             if following is None:
                 self._over = True
+                return
+            if not following[1].num_rows:
                 return
             self._held.append(following)
             self._end += following[1].num_rows

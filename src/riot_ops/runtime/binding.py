@@ -16,7 +16,7 @@ from riot_ops.core.sink import MemorySink, ParquetSink, Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.intake.inputs import KINDS, check_names, grouped, is_frame
+from riot_ops.intake.inputs import KINDS, awaited, check_names, grouped, is_frame
 from riot_ops.intake.memory_source import MemorySource
 from riot_ops.intake.step import check_types
 from riot_ops.intake.stream_source import StreamSource
@@ -85,7 +85,7 @@ def _as_source(name: str, given: Any, schema: pa.Schema) -> Source:
         return MemorySource(given, schema)
     if hasattr(given, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(given)
-        return StreamSource(lambda _: iter(reader), reader.schema, replayable=False)
+        return StreamSource(lambda _: awaited(reader), reader.schema, replayable=False)
     if isinstance(given, Iterator):
         return _iterated(name, given, schema)
     raise ConfigError(
@@ -103,7 +103,7 @@ def _iterated(name: str, given: Iterator[Any], schema: pa.Schema) -> Source:
         check_names(name, map(str, first[0]), schema)
     if "seq" in schema.names and not (first and "seq" in first[0]):
         schema = schema.remove(schema.get_field_index("seq"))
-    return StreamSource(lambda _: grouped(itertools.chain(first, given), schema), schema, replayable=False)
+    return StreamSource(lambda _: grouped(given, schema, first), schema, replayable=False)
 
 
 def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
