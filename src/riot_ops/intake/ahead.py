@@ -11,7 +11,7 @@ __all__ = ["WAIT_SECONDS", "Ahead"]
 #: How long one waits for a group to become full, and at the end for an iterator that is at work.
 WAIT_SECONDS = 0.05
 #: The same where nothing had come the last time: others may have something.
-SILENT_SECONDS = 0.002
+SILENT_SECONDS = 0.01
 
 T = TypeVar("T")
 
