@@ -295,6 +295,35 @@ def test_an_interruption_while_an_epoch_ends_without_a_checkpoint(tmp_path, monk
     assert numbers(tmp_path / "out") == list(range(6))
 
 
+class Slow(ro.MemorySource):
+    """Gives a record at a time, so that epochs end between them."""
+
+    def latest(self, start, limit=None):
+        return super().latest(start, 1)
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["behind a commit", "before a commit"])
+def test_an_interruption_while_an_epoch_without_a_checkpoint_is_shown_leaves_it_whole(tmp_path, monkeypatch, before):
+    real, calls = ParquetSink.commit, []
+
+    def interrupted(self, *given):
+        calls.append(given)
+        if len(calls) == 3 and before:
+            raise KeyboardInterrupt
+        real(self, *given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ParquetSink, "commit", interrupted)
+    sinks = {"out": ParquetSink(tmp_path / "out"), "more": ParquetSink(tmp_path / "more")}
+    made = ro.Dataflow("two")
+    source = made.source("in", schema={"value": "double"})
+    made.sink("out", source).sink("more", source)
+    with pytest.raises(KeyboardInterrupt):
+        made.run(Slow(rows(10)), sinks=sinks, epoch_rows=3, buffering="immediate", cores=1)
+    assert [sorted(sink.table("in")["seq"].to_pylist()) for sink in sinks.values()] == [list(range(6))] * 2
+
+
 def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):
     seen = []
 
