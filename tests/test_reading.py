@@ -251,6 +251,26 @@ def test_a_file_is_never_held_as_a_whole(tmp_path, name):
     assert most < 40 << 20
 
 
+@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+def test_few_large_records_are_held_at_once(tmp_path, name):
+    """However many are asked for: 600 of 200 kB are 120 MB."""
+    texts = [bytes(97 + (i * j) % 23 for j in range(200)).decode() * 1000 for i in range(600)]
+    if name == "parquet":
+        pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", use_dictionary=False)
+    else:
+        (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts))
+    source = ro.read(tmp_path).declared(pa.schema({"text": pa.string()}))
+    before, most, at, found = pa.total_allocated_bytes(), 0, source.initial(), []
+    while not source.finished(at):
+        end = source.latest(at)
+        most = max(most, pa.total_allocated_bytes() - before)
+        for split in source.splits(at, end, 1):
+            found += [text for batch in source.read(split) for text in batch.column("text").to_pylist()]
+        at = end
+    assert found == texts
+    assert most < 100 << 20
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

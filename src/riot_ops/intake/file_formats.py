@@ -22,9 +22,12 @@ from riot_ops.intake.step import from_records, marked
 __all__ = ["Csv", "FileFormat", "JsonLines", "Parquet", "failing"]
 
 BLOCK_BYTES = 4 << 20
-BATCH_ROWS = 65_536
+#: Most rows of a batch, and bytes, more or less.
+BATCH_ROWS, BATCH_BYTES = 65_536, 32 << 20
 #: Lines of JSON that are looked at for the names of fields.
 LOOK_LINES = 1000
+#: What a line says, what is wrong with it, and its text.
+_Line = tuple[Mapping[str, Any], Problem | None, str]
 
 
 @contextmanager
@@ -85,7 +88,10 @@ class Parquet(FileFormat):
             while groups and (rows := file.metadata.row_group(groups[0]).num_rows) <= row:
                 row -= rows
                 del groups[0]
-            for batch in file.iter_batches(BATCH_ROWS, groups, self.wanted):
+            told = [file.metadata.row_group(group) for group in groups]
+            widest = max((one.total_byte_size // max(one.num_rows, 1) for one in told), default=0)
+            rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(widest, 1)))
+            for batch in file.iter_batches(rows, groups, self.wanted):
                 skipped = min(row, batch.num_rows)
                 row -= skipped
                 yield batch.slice(skipped)
@@ -202,7 +208,7 @@ class JsonLines(FileFormat):
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
         schema = self.schema(path)
         lines = _lines(path)
-        while group := list(itertools.islice(lines, GROUP)):
+        while group := _group(lines):
             unread = {i: (problem, text) for i, (_, problem, text) in enumerate(group) if problem is not None}
             yield from_records([record for record, _, _ in group], schema, unread)
 
@@ -212,7 +218,18 @@ class JsonLines(FileFormat):
         return self.wanted if numbered else self.wanted.remove(self.wanted.get_field_index("seq"))
 
 
-def _lines(path: str) -> Iterator[tuple[Mapping[str, Any], Problem | None, str]]:
+def _group(lines: Iterator[_Line]) -> list[_Line]:
+    """The next lines: so many, or as many as make up a block."""
+    group, size = list[_Line](), 0
+    for line in itertools.islice(lines, GROUP):
+        group.append(line)
+        size += len(line[2])
+        if size >= BLOCK_BYTES:
+            break
+    return group
+
+
+def _lines(path: str) -> Iterator[_Line]:
     with pa.input_stream(path, compression="detect") as file, io.BufferedReader(file) as lines:
         for line in lines:
             if not line.strip():

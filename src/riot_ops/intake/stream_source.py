@@ -18,6 +18,8 @@ __all__ = ["StreamSource"]
 
 #: Rows that are made available at once where nobody says how many; they are held until they are read.
 MOST_ROWS = 1 << 20
+#: Bytes that are made available at once, more or less, however many rows are asked for.
+MOST_BYTES = 32 << 20
 
 
 class StreamSource(Source):
@@ -125,7 +127,8 @@ class StreamSource(Source):
         # one row more than asked for tells whether that is the end; an iterator may not have it for long
         until += int(self.replayable)
         deadline = time.monotonic() + WAIT_SECONDS
-        while self._end < until and not self._over:
+        size = 0
+        while self._end < until and not self._over and size < MOST_BYTES:
             if not self.replayable and self._end > start and time.monotonic() > deadline:
                 return
             following = next(self._batches, None)
@@ -136,3 +139,4 @@ class StreamSource(Source):
                 return
             self._held.append(following)
             self._end += following[1].num_rows
+            size += following[1].nbytes
