@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Other engines for `riot-ops bench engines`, each in an environment of its own: scripts/opponents.sh [bytewax] [flink] [pathway]
+# Other engines for `riot-ops bench engines`, each in an environment of its own: scripts/opponents.sh [bytewax] [flink] [pathway],
+# by default all of them.
 # They lie in $RIOT_OPS_ENGINES, by default ~/.cache/riot_ops/engines; some 50 MB for bytewax, 600 MB
 # for flink (and Java), 1.6 GB for pathway.
 set -euo pipefail
@@ -7,14 +8,20 @@ target=${RIOT_OPS_ENGINES:-$HOME/.cache/riot_ops/engines}
 python=${PYTHON:-python3}
 # what the programs need besides: riot_ops itself is taken from where it is
 needs=(numpy pyarrow msgspec mmh3 orjson)
-for engine in "${@:-bytewax}"; do
+[ $# -gt 0 ] || set -- bytewax flink pathway
+for engine; do
   case $engine in
     bytewax) package="bytewax>=0.21,<0.22" ;;
     flink) package="apache-flink>=2.0" ;;
     pathway) package="pathway>=0.33" ;;
     *) echo "unknown engine $engine; known are bytewax, flink and pathway" >&2; exit 2 ;;
   esac
+  there=$([ -e "$target/$engine" ] && echo yes || true)
   "$python" -m venv "$target/$engine"
-  "$target/$engine/bin/pip" install --quiet "$package" "${needs[@]}"
+  if ! "$target/$engine/bin/pip" install --quiet "$package" "${needs[@]}"; then
+    [ "$there" ] || rm -rf "${target:?}/$engine"
+    echo "$engine could not be installed" >&2
+    exit 1
+  fi
   echo "$engine: $target/$engine"
 done

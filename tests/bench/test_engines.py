@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     python.chmod(0o755)
     monkeypatch.setenv("RIOT_OPS_ENGINES", str(tmp_path / "ü"))
     monkeypatch.setattr(engines, "ENGINES", {"plain": "tests.bench.plain_engine", "none": "x"})
+    monkeypatch.setattr(engines, "PACKAGES", {"plain": "json"})
     return python
 
 
@@ -101,6 +103,35 @@ def test_engines_that_are_there_have_rows(there: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(engines, "ENGINES", {"plain": "tests.bench.no_engine"})
     with pytest.raises(RiotError, match=r"plain failed with wc: .*no_engine"):
         on_engine(there, "plain", "wc", files)
+
+
+def test_an_environment_without_its_engine_is_left_out(
+    there: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As pip leaves it where there is no network."""
+    monkeypatch.setattr(engines, "PACKAGES", {"plain": "no_such_engine"})
+    assert environments() == {}
+    assert "plain is left out: its package is not in" in caplog.text
+
+
+def test_an_engine_sees_riot_ops_and_nothing_that_is_beside_it(
+    there: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    beside = tmp_path / "site"
+    beside.mkdir()
+    (beside / "riot_ops").symlink_to(Path(engines.riot_ops.__file__).parent)
+    monkeypatch.setattr(engines.riot_ops, "__file__", str(beside / "riot_ops" / "__init__.py"))
+    seen: list[list[str]] = []
+
+    def run(command: list[str], env: dict[str, str], **_: object) -> SimpleNamespace:
+        seen.append(sorted(path.name for path in Path(env["PYTHONPATH"]).iterdir()))
+        return SimpleNamespace(returncode=0, stdout='{"count": 1, "exact": 1, "total": 1, "seconds": 1}')
+
+    monkeypatch.setattr(engines.subprocess, "run", run)
+    (beside / "numpy").mkdir()
+    for engine in ("plain", "riot_ops"):
+        on_engine(there, engine, "wc", [])
+    assert seen == [["riot_ops"], ["numpy", "riot_ops"]]
 
 
 def test_both_sides_are_timed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:

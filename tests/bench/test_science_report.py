@@ -95,6 +95,20 @@ def filled(folder: Path, plan: Sequence[Planned] = (RELAY, WORDS)) -> Store:
     return store
 
 
+def test_a_figure_that_the_form_shown_does_not_have(tmp_path: Path) -> None:
+    """A full run is shown though a quick one has more, which is told; a picture of what is not shown goes."""
+    store = filled(tmp_path, [RELAY])
+    files.write(store, [RELAY])
+    picture, another = tmp_path / "pictures" / "made_up-relay-size.png", tmp_path / "pictures" / "mine.png"
+    another.touch()
+    assert picture.exists()
+    stored(store, RELAY, quick=False)  # nothing that the figure is of
+    [result] = store.shown([RELAY])
+    assert tables.state(result).startswith("done; the quick form alone has Rate by size")
+    files.write(store, [RELAY])
+    assert not picture.exists() and another.exists()
+
+
 def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     store = filled(tmp_path / "ü")
     stored(store, COUNTS, state="failed")
@@ -165,7 +179,7 @@ def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -
     rows = [row for row in page.rows if len(row) == 7][1:]
     assert list(map(form_of, rows)) == [
         (micro.key, "done", "full"),
-        ("made_up/relay", "done", "full"),
+        ("made_up/relay", "done; the quick form alone has Rate by size", "full"),
         ("made_up/words", "done; in the full form failed: why", "quick"),
         ("made_up/silent", "not run", ""),
         ("made_up/gone", "done", "quick"),

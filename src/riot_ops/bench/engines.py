@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,16 +30,30 @@ __all__ = ["ENGINES", "EXPERIMENTS", "PROGRAMS", "environments", "measures", "on
 _ROOM = "riot_ops.bench.opponents.engines"
 OURS = f"{_ROOM}.riot_ops_engine"
 ENGINES = {name: f"{_ROOM}.{name}_engine" for name in ("bytewax", "flink", "pathway")}
+#: The packages of engines that have another name.
+PACKAGES = {"flink": "pyflink"}
 #: What is included in the time of an engine that another's does not have.
 INCLUDED = {"flink": "; the start of its cluster and worker, which each job has, included"}
 FOLDER = "RIOT_OPS_ENGINES"
+#: Ends with 0 where a package is there.
+LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+
+_log = logging.getLogger("riot_ops")
 
 
 def environments() -> dict[str, Path]:
-    """The Python of each engine that is installed."""
+    """The Python of each engine that is installed; what is there without its engine is told, and left out."""
     base = Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "riot_ops" / "engines")
-    found = {name: base / name / "bin" / "python" for name in ENGINES}
-    return {name: python for name, python in found.items() if python.exists()}
+    found = {}
+    for name in ENGINES:
+        if not (python := base / name / "bin" / "python").exists():
+            continue
+        look = [str(python), "-c", LOOK, PACKAGES.get(name, name)]
+        if subprocess.run(look, capture_output=True, check=False).returncode:  # noqa: S603
+            _log.warning("%s is left out: its package is not in %s", name, base / name)
+        else:
+            found[name] = python
+    return found
 
 
 def measures(quick: bool = False, *, program: Sequence[str] = ()) -> Iterator[Measure]:
@@ -93,8 +109,11 @@ def _of(at: str, program: str, files: Sequence[Path], lines: int, repetitions: i
 def on_engine(python: Path, engine: str, program: str, files: Sequence[Path]) -> tuple[Checksum, float]:
     """Run a program twice on an engine: what its results come to, and the seconds of the second run."""
     command = [str(python), "-m", {"riot_ops": OURS, **ENGINES}[engine], program, *map(str, files)]
-    paths = {**os.environ, "PYTHONPATH": str(Path(riot_ops.__file__).parents[1])}
-    done = subprocess.run(command, env=paths, capture_output=True, text=True, check=False)  # noqa: S603
+    package = Path(riot_ops.__file__).parent
+    with tempfile.TemporaryDirectory() as alone:  # where riot_ops is, other packages may be, and the engine has its own
+        (Path(alone) / package.name).symlink_to(package)
+        paths = {**os.environ, "PYTHONPATH": str(package.parent) if engine == "riot_ops" else alone}
+        done = subprocess.run(command, env=paths, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise RiotError(f"{engine} failed with {program}: {done.stderr.strip()[-500:] or done.returncode}")
     found = json.loads(done.stdout.splitlines()[-1])

@@ -35,10 +35,11 @@ def write(store: Store, chosen: Sequence[Planned], title: str = TITLE) -> Path:
     for result in results:
         experiment = result.planned.experiment
         for figure in experiment.figures:
+            path = f"{PICTURES}/{_plain(f'{experiment.key}-{figure.key}')}.png"
             picture = draw(figure, result.measures)
             if picture is None:
+                (folder / path).unlink(missing_ok=True)  # of what was shown before
                 continue
-            path = f"{PICTURES}/{_plain(f'{experiment.key}-{figure.key}')}.png"
             _put(folder / path, picture.png)
             drawn.setdefault(experiment.key, []).append(picture)
             named.setdefault(experiment.key, []).append((path, figure.title, picture.note))

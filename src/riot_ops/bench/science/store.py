@@ -207,7 +207,9 @@ def _rather(full: Result, quick: Result) -> Result:
         return result.runs > 0, bool(result.measures), result.state != MISSING
 
     if worth(full) >= worth(quick):
-        return full
+        figures = full.planned.experiment.figures
+        newer = [one.title for one in figures if not one.points(full.measures) and one.points(quick.measures)]
+        return replace(full, besides=f"the quick form alone has {', '.join(newer)}") if newer else full
     return quick if full.state == MISSING else replace(quick, besides=f"in the full form {full.state}: {full.reason}")
 
 
