@@ -192,7 +192,7 @@ def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -
     assert "made_up/relay/local/50B" not in values
     assert (tmp_path / "riotbench.csv").exists()
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert r"| made\_up/relay | done | full |" in text
+    assert r"| made\_up/relay | done; the quick form alone has Rate by size | full |" in text
     assert r"| made\_up/gone | done | quick |" in text
 
 
