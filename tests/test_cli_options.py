@@ -67,6 +67,7 @@ RUN = {
     "--batch": ("10", "batch", 10),
     "--buffering": ("latency", "buffering", "latency"),
     "--trigger": ("2 seconds", "trigger", "2 seconds"),
+    "--target-s": ("0.5", "target_s", 0.5),
     "--ticks": ("t.csv", "ticks", "t.csv"),
     "--spans": ("4", "spans", 4),
     "--start": ("5", "start", 5),
@@ -253,17 +254,26 @@ def test_a_run_on_spark_has_its_options(tmp_path, monkeypatch):
             return SimpleNamespace(wait=lambda progress: None, summary="done")
 
     for options, wanted in (
-        ({}, (None, None, None, False, 100_000)),
+        ({}, (None, None, None, False, 100_000, None)),
+        ({"target_s": 2.0}, (None, None, None, False, 100_000, 2.0)),
         (
-            {"cores": 3, "trigger": "2 seconds", "buffering": "latency", "overwrite": True, "batch": 5},
-            (3, "2 seconds", "latency", True, 5),
+            {
+                "cores": 3,
+                "trigger": "2 seconds",
+                "buffering": "latency",
+                "overwrite": True,
+                "batch": 5,
+                "target_s": 0.5,
+            },
+            (3, "2 seconds", "latency", True, 5, 0.5),
         ),
     ):
         job = Job("stats", out=tmp_path / f"{len(options)}", checkpoint=tmp_path / "kept", **options)
         job.folder.mkdir()
         job._run_spark(Flow, "source", None, Console(quiet=True))
         given = kept.given
-        found = (kept_cores.pop(), *(given[n] for n in ("trigger", "buffering", "overwrite", "max_records")))
+        names = ("trigger", "buffering", "overwrite", "max_records", "target_s")
+        found = (kept_cores.pop(), *(given[n] for n in names))
         assert found == wanted
         assert (given["checkpoint"], given["out"], given["source"]) == (tmp_path / "kept", job.out, "source")
         assert job.summary == "done"
@@ -290,6 +300,8 @@ def test_stores_and_brokers_are_those_of_the_options(tmp_path):
         (["run", "flow.json", "--broker", "memory://b"], "--broker is not for flow.json"),
         (["run", "wc", "--curve", "city"], "--curve is not for word_count"),
         (["run", "stats", "--runner", "local", "--trigger", "1 second"], "--trigger is for --runner spark"),
+        (["run", "stats", "--runner", "local", "--target-s", "1"], "--target-s is for --runner spark, got 1.0;"),
+        (["run", "stats", "--target-s", "0"], "target_s must be a finite number of seconds > 0, got 0.0"),
         (["show", "KAL", "--format", "svg"], "--format is for applications, got 'svg' for KAL"),
         (["show", "KAL", "--stream", "fit"], "--stream is for applications, got 'fit' for KAL"),
         (["show", "KAL", "KAL"], "a second name is for applications, got 'KAL' for KAL"),

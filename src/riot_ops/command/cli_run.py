@@ -117,6 +117,9 @@ def run(
         str | None, _option(RUNNER, "throughput, latency or immediate: how records are gathered into batches.")
     ] = None,
     trigger: Annotated[str | None, _option(RUNNER, "Micro-batch interval on Spark, such as '1 second'.")] = None,
+    target_s: Annotated[
+        float | None, _option(RUNNER, "Seconds that a micro-batch should take: on Spark --batch then is the most.")
+    ] = None,
     ticks: Annotated[
         str | None,
         _option(
@@ -196,6 +199,7 @@ def run(
         batch=batch,
         buffering=buffering,
         trigger=trigger,
+        target_s=target_s,
         ticks=ticks,
         spans=spans,
         start=start,

@@ -26,7 +26,7 @@ from riot_ops.command.pictures import draw_sensor
 from riot_ops.command.progress import Progress, aside, interrupts_announced, stderr_to, warnings_shown
 from riot_ops.command.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
-from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_trigger
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, excerpt
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import MemorySink, ParquetSink
@@ -71,6 +71,7 @@ class Job:
     batch: int | None = None
     buffering: str | None = None
     trigger: str | None = None
+    target_s: float | None = None
     cores: int | None = None
     seed: int = 0
     plot: bool = True
@@ -83,7 +84,6 @@ class Job:
     spans: int | None = None
     start: int | None = None
     summary: Summary = field(default_factory=Summary)
-
     #: Streams that end in a sink.
     _ending: set[str] = field(default_factory=set, init=False, repr=False)
     #: How a run in process gathers records where nothing else is said, and options that are not for this kind of job.
@@ -125,8 +125,10 @@ class Job:
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
         check_trigger(self.trigger, AVAILABLE_NOW)
-        if self.trigger is not None and self.runner == "local":
-            raise ConfigError(f"--trigger is for --runner spark, got {self.trigger!r}; in process there is --buffering")
+        for option, value in (("trigger", self.trigger), ("target-s", self.target_s)):
+            if value is not None and self.runner == "local":
+                raise ConfigError(f"--{option} is for --runner spark, got {value!r}; in process there is --buffering")
+        check_target(self.target_s, self.batch or BATCH)
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (there is --runner local as well)", "spark")
         self.feed = self._feed()
@@ -335,6 +337,7 @@ class Job:
                 buffering=self.buffering,
                 overwrite=self.overwrite,
                 max_records=self.batch or BATCH,
+                target_s=self.target_s,
             )
             return spark, query
 

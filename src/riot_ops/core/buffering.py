@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -11,7 +13,7 @@ import msgspec
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.parameters import check_parameters
 
-__all__ = ["AVAILABLE_NOW", "Buffering", "as_buffering", "check_trigger"]
+__all__ = ["AVAILABLE_NOW", "Buffering", "as_buffering", "check_target", "check_trigger"]
 
 #: Batches that a queue has room for where its size is not given, and its least size in bytes.
 BATCHES, LEAST_QUEUE = 4, 1 << 16
@@ -150,3 +152,23 @@ def check_trigger(given: object, *others: str) -> None:
     if given is not None and not (isinstance(given, str) and (given in others or _INTERVAL.fullmatch(given))):
         texts = " or ".join(map(repr, ("1 second", *others)))
         raise ConfigError(f"trigger must be a text such as {texts}, got {short(given)}")
+
+
+def check_target(target_s: object, max_records: int | None, min_records: int | None = None) -> None:
+    """Raise unless the time that a micro-batch should take is one, and the bounds of its records are there and agree.
+
+    >>> check_target(0.5, 100)
+    >>> check_target(0.5, None)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: target_s = 0.5 needs max_records, with which the limit begins, got None
+    """
+    if target_s is None:
+        if min_records is not None:
+            raise ConfigError(f"min_records = {min_records} bounds what target_s sets, and that is None")
+        return
+    if not isinstance(target_s, Real) or isinstance(target_s, bool) or not 0 < float(target_s) < math.inf:
+        raise ConfigError(f"target_s must be a finite number of seconds > 0, got {short(target_s)}")
+    if max_records is None:
+        raise ConfigError(f"target_s = {float(target_s):g} needs max_records, with which the limit begins, got None")
+    if min_records is not None and min_records > max_records:
+        raise ConfigError(f"min_records must be <= max_records, got {min_records} and {max_records}")

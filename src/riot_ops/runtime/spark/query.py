@@ -41,6 +41,8 @@ class Query:
         Spark's own handle.
     summary : Summary
         Counts and latency so far; :meth:`poll` refreshes it.
+    micro_batches : list of dict
+        Of each micro-batch so far its number (``batch``), messages, and Spark's ``durations_ms``.
     """
 
     def __init__(
@@ -156,13 +158,20 @@ class Query:
         return [_as_dict(entry) for entry in self.streaming.recentProgress]
 
     def _count(self, progress: dict[str, Any]) -> None:
-        self.micro_batches.append({"batch": progress["batchId"], "durations_ms": progress["durationMs"]})
+        before = self.summary.messages
         described = progress["sources"]
         self._count_messages(self._told(described))
         self.summary.messages += sum(
             int(one["numInputRows"])
             for one, source in zip(described, self._sources.values(), strict=False)
             if not isinstance(source, Source)
+        )
+        self.micro_batches.append(
+            {
+                "batch": progress["batchId"],
+                "messages": self.summary.messages - before,
+                "durations_ms": progress["durationMs"],
+            }
         )
         self._count_records(self._metrics(progress["batchId"]))
 

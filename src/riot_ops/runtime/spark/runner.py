@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_target, check_trigger
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.source import Source
@@ -25,6 +25,7 @@ from riot_ops.runtime.spark.blocks import BLOCKS_DDL
 from riot_ops.runtime.spark.bounded import as_logs
 from riot_ops.runtime.spark.check import check_session, is_connect, refuse_connect
 from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
+from riot_ops.runtime.spark.pacing import Limit, Pace
 from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
 from riot_ops.runtime.spark.query import Query, is_active
 from riot_ops.runtime.spark.relay import Relay
@@ -57,6 +58,8 @@ def start(
     checkpoint: str | Path | None = None,
     trigger: str | None = None,
     max_records: int | None = None,
+    target_s: float | None = None,
+    min_records: int | None = None,
     partitions: int | None = None,
     order: str = "arrival",
     fuse: str = "auto",
@@ -84,6 +87,12 @@ def start(
         and end. By default bounded sources are read as fast as possible until they end.
     max_records : int, optional
         Most records per source and micro-batch.
+    target_s : float, seconds, optional
+        How long a micro-batch should take. From ``max_records`` on the number of records follows what micro-batches
+        took: ``records · target / time``, at most twice and at least half of the one before, and the same where that
+        took the target to within 20 %. By default the number is fixed. A streaming DataFrame has limits of its own.
+    min_records : int, optional
+        Fewest records that this comes to; by default a hundredth of ``max_records``.
     partitions : int, optional
         Parallelism; by default the session's ``spark.sql.shuffle.partitions``.
     order : "arrival" or "event_time"
@@ -107,9 +116,10 @@ def start(
     check_trigger(trigger, AVAILABLE_NOW)
     settings = {} if buffering is None else arrow_batches(as_buffering(buffering))
     buffering = as_buffering(buffering)
-    for name, number in (("max_records", max_records), ("partitions", partitions)):
+    for name, number in (("max_records", max_records), ("min_records", min_records), ("partitions", partitions)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} must be >= 1, got {number}")
+    check_target(target_s, max_records, min_records)
     refuse_connect(is_connect(spark), "flow.start")
     check_session(spark, keeps_state=any(isinstance(node.task, KeyedOperator) for node in flow.kind("task")))
     targets, routes = bind_sinks(flow, sinks, out)
@@ -126,6 +136,11 @@ def start(
         if probe is not None:
             bound, targets = probe.attach(flow, bound, targets, by_commit=True)
         bound = merged(flow, bound)
+        if target_s is not None and not any(isinstance(one, Source) for one in bound.values()):
+            raise ConfigError(
+                f"target_s = {target_s:g} is for sources of riot_ops; a streaming DataFrame has the limits of Spark's "
+                "source, such as maxOffsetsPerTrigger"
+            )
         known = kept.exists()
         first = kept.next_batch() if known else 0
         ends = kept.ends(first - 1, bound)
@@ -147,21 +162,24 @@ def start(
                 sink.recover(first)
         relays = {name: Relay(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process}
         outlet = Outlet(routes, {**targets, **relays})
-        builder = _Builder(
-            stages, spark, outlet, ARRIVAL if order == "arrival" else EVENT_TIME, partitions, buffering, max_records
-        )
         available_now = trigger == AVAILABLE_NOW or (trigger is None and _ends_by_itself(bound))
+        if trigger is None and not available_now:
+            trigger = buffering.trigger
+        note = None if available_now or trigger is None else temporary / "committed"
+        pace = None
+        if target_s is not None and max_records is not None:
+            pace = Pace(Limit(target_s, max_records, min_records), note)
+        order_by = ARRIVAL if order == "arrival" else EVENT_TIME
+        builder = _Builder(stages, spark, outlet, order_by, partitions, buffering, max_records, pace)
         with active(spark):
             frame = builder.build(bound)
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-            spark.dataSource.register(packed_sink(sink_name, Writer(outlet.sinks, str(temporary / "metrics"))))
+            spark.dataSource.register(packed_sink(sink_name, Writer(outlet.sinks, str(temporary / "metrics"), note)))
             writer = (
                 frame.writeStream.format(sink_name)
                 .option("checkpointLocation", kept.folder)
                 .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
             )
-            if trigger is None and not available_now:
-                trigger = buffering.trigger
             if available_now:
                 writer = writer.trigger(availableNow=True)
             elif trigger is not None:
@@ -205,6 +223,7 @@ class _Builder:
         partitions: int,
         buffering: Buffering,
         max_records: int | None,
+        pace: Pace | None,
     ) -> None:
         self._plan = stages
         self._spark = spark
@@ -213,6 +232,7 @@ class _Builder:
         self._partitions = partitions
         self._buffering = buffering
         self._max_records = max_records
+        self._pace = pace
         self._run = uuid.uuid4().hex
         self._labels = labels_of(stages, partitions)
 
@@ -253,5 +273,5 @@ class _Builder:
             self._partitions,
         )
         label = f"riot_ops_source_{uuid.uuid4().hex}"
-        self._spark.dataSource.register(packed_source(label, Reader(stage)))
+        self._spark.dataSource.register(packed_source(label, Reader(stage, self._pace)))
         return self._spark.readStream.format(label).load()

@@ -61,11 +61,15 @@ class _Written(WriterCommitMessage):
 
 
 class Writer:
-    """Spark's end of a query's sinks; ``metrics`` is the folder for counts and latency of each micro-batch."""
+    """Spark's end of a query's sinks; ``metrics`` is the folder for counts and latency of each micro-batch.
 
-    def __init__(self, sinks: Mapping[str, Sink], metrics: str) -> None:
+    ``note``, where it is given, is a file that is touched when a micro-batch is through.
+    """
+
+    def __init__(self, sinks: Mapping[str, Sink], metrics: str, note: Path | None = None) -> None:
         self._sinks = sinks
         self._metrics = metrics
+        self._note = note
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """What the writers of the stages told."""
@@ -89,6 +93,8 @@ class Writer:
         for name, sink in self._sinks.items():
             sink.commit(batch_id, [m["sinks"][name] for m in written])
         _write_metrics(Path(self._metrics), batch_id, written)
+        if self._note is not None:
+            self._note.touch()
 
 
 def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -> None:

@@ -19,6 +19,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
 from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
+from riot_ops.runtime.spark.pacing import Pace
 from riot_ops.runtime.spark.sink import Outlet, part_number
 from riot_ops.runtime.spark.stage import FLUSH, stage_zero
 
@@ -73,10 +74,15 @@ class Part(InputPartition):
 
 
 class Reader:
-    """What Spark asks a streaming source, under names of its own."""
+    """What Spark asks a streaming source, under names of its own.
 
-    def __init__(self, stage: SourceStage) -> None:
+    With a pace the limit of records follows what micro-batches take: Spark asks one and the same reader for the end
+    of each.
+    """
+
+    def __init__(self, stage: SourceStage, pace: Pace | None = None) -> None:
         self._stage = stage
+        self._pace = pace
 
     def initial_offset(self) -> dict[str, Any]:
         """Where a new query begins."""
@@ -94,7 +100,11 @@ class Reader:
     def latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
+        if self._pace is not None:
+            most = self._pace.next()
         at = self._stage.source.latest(start["at"], most)
+        if self._pace is not None and at != start["at"]:
+            self._pace.gave(self._stage.source.count(start["at"], at))
         return {"at": at, "ended": self._stage.source.finished(at)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
