@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_target, check_trigger
+from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.source import Source
@@ -117,8 +118,8 @@ def start(
     settings = {} if buffering is None else arrow_batches(as_buffering(buffering))
     buffering = as_buffering(buffering)
     for name, number in (("max_records", max_records), ("min_records", min_records), ("partitions", partitions)):
-        if number is not None and number < 1:
-            raise ConfigError(f"{name} must be >= 1, got {number}")
+        if number is not None:
+            check_count(name, number)
     check_target(target_s, max_records, min_records)
     refuse_connect(is_connect(spark), "flow.start")
     check_session(spark, keeps_state=any(isinstance(node.task, KeyedOperator) for node in flow.kind("task")))
