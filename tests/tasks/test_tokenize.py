@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.kernels.arrow import byte_spans
+from riot_ops.kernels.tokens import tokens
 from riot_ops.tasks.parse import tokenize
 
 PUNCTUATION = re.escape(string.punctuation)
@@ -87,6 +89,24 @@ def test_many_different_tokens_and_long_ones(prefix):
     )
     assert coded.to_pylist() == plain.to_pylist()
     assert plain["word"].to_pylist() == [word for text in column for word in text.split()]
+
+
+@given(st.lists(st.one_of(st.none(), st.text("aB \t", min_size=50, max_size=200)), max_size=5), st.booleans())
+def test_tokens_go_on_where_64_bytes_end(column, trim):
+    made = (
+        t.Tokenize(field="text", split="spaces", trim=trim)
+        .session()
+        .push_batch(pa.RecordBatch.from_pydict({"text": pa.array(column, pa.string())}))
+    )
+    assert made["word"].to_pylist() == [word for text in column for word in defined(text, split="spaces", trim=trim)]
+
+
+def test_numbers_of_many_different_tokens_take_no_more_room_than_the_text():
+    text = [" ".join(f"word{i * 8 + j}" for j in range(8)) for i in range(20_000)]
+    data, starts, ends, valid = byte_spans(pa.array(text))
+    found = tokens(data, starts, ends, valid, t.Tokenize(split="spaces")._table, coded=True)
+    assert found.offsets.size == 160_001
+    assert found.rows.base is not None and found.rows.base.size <= data.size
 
 
 def test_by_hand():

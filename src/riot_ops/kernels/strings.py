@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrow import byte_spans, readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.numbers import HIGH, byte, load8
+from riot_ops.kernels.masks import WIDTH, below64, equal64, first
+from riot_ops.kernels.numbers import HIGH, byte, load8, trailing_zeros
 
 __all__ = [
     "are",
@@ -27,10 +28,7 @@ __all__ = [
     "span_codes",
 ]
 
-_NOUGHT = np.uint64(0)
-#: A byte in each of eight.
-_ONES = np.uint64(0x0101010101010101)
-_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
+_NOUGHT, _ONE = np.uint64(0), np.uint64(1)
 
 #: Kinds of text with 32-bit offsets.
 _SHORT = (pa.string().id, pa.binary().id)
@@ -124,36 +122,39 @@ def span_codes(
 
 
 @kernel
-def _noughts(word: Any) -> Any:
-    """The highest bit of each byte that is 0, of eight in a number."""
-    return ~(((word & _SEVEN) + _SEVEN) | word | _SEVEN)
-
-
-@kernel
 def _contain(data: Any, starts: Any, ends: Any, valid: Any, part: Any, out: Any) -> None:
-    """Look for the first two bytes of the part at eight places at once, and for all of it where these are."""
-    apart = min(part.size, 2) - 1
-    first = np.uint64(part[0]) * _ONES
-    second = np.uint64(part[apart]) * _ONES
-    for i in range(out.size):
-        out[i] = False
-        if valid.size > 0 and not valid[i]:
-            continue
-        p = starts[i]
-        end = ends[i] - part.size + 1
-        while p < end and not out[i]:
-            if p + 9 > data.size or (
-                _noughts(load8(data, p) ^ first) & _noughts(load8(data, p + apart) ^ second) != _NOUGHT
-            ):
-                for q in range(p, min(p + 8, end)):
-                    if same_bytes(data, q, q + part.size, part, 0, part.size):
-                        out[i] = True
-                        break
-            p += 8
+    """Look for the first and the last byte of the part at 64 places at once, and for all of it where these are.
+
+    The texts lie one behind the other: a look goes on across their ends, and a find tells in which it is.
+    """
+    out[:] = False
+    apart = part.size - 1
+    i, p, stop = 0, starts[0], ends[-1] - apart
+    while p < stop:
+        if p + apart + WIDTH <= data.size:
+            found = equal64(data, p, part[0]) & equal64(data, p + apart, part[apart]) & first(stop - p)
+        else:
+            found = _NOUGHT
+            for k in range(min(WIDTH, stop - p)):
+                if data[p + k] == part[0] and data[p + k + apart] == part[apart]:
+                    found |= _ONE << np.uint64(k)
+        behind = p + WIDTH
+        while found != _NOUGHT:
+            q = p + np.int64(trailing_zeros(found))
+            found &= found - _ONE
+            while ends[i] <= q:
+                i += 1
+            if q + part.size > ends[i] or not (valid.size == 0 or valid[i]):
+                continue
+            if same_bytes(data, q, q + part.size, part, 0, part.size):
+                out[i] = True
+                found &= ~first(ends[i] - p)
+                behind = max(behind, ends[i])
+        p = behind
 
 
 def contain(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
-    """Which values of a text column have a text in them: for texts that are hardly there.
+    """Which values of a text column have a text in them.
 
     >>> contain(pa.array(["a,b", None, "abb", "b"]), "ab").tolist()
     [False, False, True, False]
@@ -161,7 +162,8 @@ def contain(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
     if not part:
         return np.asarray(column.is_valid())
     out = np.empty(len(column), np.bool_)
-    _contain(*byte_spans(column), readonly(np.frombuffer(part.encode(), np.uint8)), out)
+    if out.size:
+        _contain(*byte_spans(column), readonly(np.frombuffer(part.encode(), np.uint8)), out)
     return out
 
 
@@ -230,6 +232,20 @@ def are(column: pa.Array, name: str) -> npt.NDArray[np.bool_]:
 
 
 @kernel
+def _ascii(data: Any, p: Any, end: Any) -> Any:
+    """Whether bytes are all ASCII, as mostly all of a batch are."""
+    while p + WIDTH <= end:
+        if ~below64(data, p, 128) != _NOUGHT:
+            return False
+        p += WIDTH
+    while p < end:
+        if data[np.uint64(p)] >= 128:
+            return False
+        p += 1
+    return True
+
+
+@kernel
 def _not_ascii(data: Any, starts: Any, ends: Any, out: Any) -> None:
     for i in range(out.size):
         p = starts[i]
@@ -251,7 +267,8 @@ def not_ascii(column: pa.Array) -> npt.NDArray[np.bool_]:
     """
     data, starts, ends, _ = byte_spans(column)
     out = np.zeros(len(column), np.bool_)
-    _not_ascii(data, starts, ends, out[: starts.size])
+    if starts.size and not _ascii(data, starts[0], ends[-1]):
+        _not_ascii(data, starts, ends, out)
     return out
 
 
@@ -296,5 +313,7 @@ def not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
         column = column.dictionary_decode()
     spoiled = np.zeros(len(column), np.bool_)
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        _not_utf8(*byte_spans(column), spoiled)
+        data, starts, ends, valid = byte_spans(column)
+        if starts.size and not _ascii(data, starts[0], ends[-1]):
+            _not_utf8(data, starts, ends, valid, spoiled)
     return spoiled

@@ -19,7 +19,9 @@ __all__ = ["BETWEEN", "NO_TRIM", "Tokens", "tokens"]
 BETWEEN = 255
 NO_TRIM = np.empty(0, np.bool_)
 _ODD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
-_NOUGHT, _ONE, _BYTE = np.uint64(0), np.uint64(1), np.uint64(255)
+_NOUGHT, _ONE, _BYTE, _LAST = np.uint64(0), np.uint64(1), np.uint64(255), np.uint64(63)
+#: Kinds of bytes between tokens that are looked for one by one.
+FEW = 8
 #: Bits of the table of different tokens at first; places for each, so that few are not at the first one looked at.
 FEWEST_BITS, PLACES = 12, 4
 
@@ -65,6 +67,12 @@ def _copied(data: Any, p: Any, end: Any, table: Any, kept: Any, trim: Any, out: 
         size = 8 if edge == _NOUGHT else np.int64(trailing_zeros(edge))
         p += size
         o += size
+    return p, _trimmed(begin, kept, trim, out, o)
+
+
+@kernel(inline=True)
+def _trimmed(begin: Any, kept: Any, trim: Any, out: Any, o: Any) -> Any:
+    """Take off what is to be trimmed of a token in out; returns where it ends, at its begin where nothing is left."""
     if trim.size > 0:
         low = begin + kept
         while o > low and trim[out[np.uint64(o - 1)]]:
@@ -75,7 +83,7 @@ def _copied(data: Any, p: Any, end: Any, table: Any, kept: Any, trim: Any, out: 
         for j in range(o - q):
             out[np.uint64(low + j)] = out[np.uint64(q + j)]
         o = begin if q == o else o - (q - low)
-    return p, o
+    return o
 
 
 @kernel(inline=True)
@@ -158,6 +166,59 @@ def _tokens(
 
 
 @kernel
+def _between(
+    data: Any, starts: Any, ends: Any, valid: Any, table: Any, prefix: Any, trim: Any, at: Any, rows: Any, places: Any,
+    codes: Any, spans: Any, out: Any, hashes: Any, index: Any, shift: Any,
+) -> None:  # fmt: skip
+    """The same of tokens that stay as they are, between the few bytes of the table: 64 are looked at at once."""
+    i, n, known, o = at[0], at[1], at[2], at[3]
+    while i < starts.size and _fits(ends[i] - starts[i], n, known, rows, index):
+        place = 0
+        p = starts[i]
+        end = p if valid.size > 0 and not valid[i] else ends[i]
+        begin: Any = 0  # of the token that goes on, if one does
+        goes_on = _NOUGHT
+        while p < end or goes_on != _NOUGHT:
+            apart = ~first(end - p)
+            if p + WIDTH <= data.size:
+                for j in range(table.size):
+                    apart |= equal64(data, p, table[j])
+            else:
+                for j in range(end - p):
+                    for k in range(table.size):
+                        if data[np.uint64(p + j)] == table[k]:
+                            apart |= _ONE << np.uint64(j)
+            behind = ~apart << _ONE | goes_on
+            begins = ~apart & ~behind
+            stops = behind & apart
+            if goes_on == _NOUGHT:
+                begin = p + np.int64(trailing_zeros(begins))
+                begins &= begins - _ONE
+            goes_on = ~apart >> _LAST
+            while stops != _NOUGHT:
+                size = p + np.int64(trailing_zeros(stops)) - begin
+                stops &= stops - _ONE
+                for j in range(0, size, 8):
+                    q = begin + j
+                    store8(out, o + j, load8(data, q) if q + 8 <= data.size else word(data, q, data.size - q))
+                e = _trimmed(o, 0, trim, out, o + size)
+                if e > o:
+                    k = _number(out, o, e, known, spans, hashes, index, shift)
+                    u = np.uint64(n)
+                    rows[u], places[u], codes[u] = i, place, k
+                    n += 1
+                    place += 1
+                    if k == known:
+                        known += 1
+                        spans[np.uint64(known)] = o = e
+                begin = p + np.int64(trailing_zeros(begins))
+                begins &= begins - _ONE
+            p += WIDTH
+        i += 1
+    at[0], at[1], at[2], at[3] = i, n, known, o
+
+
+@kernel
 def _prefixed(
     data: Any, starts: Any, ends: Any, valid: Any, table: Any, prefix: Any, trim: Any, at: Any, rows: Any, places: Any,
     codes: Any, spans: Any, out: Any, hashes: Any, index: Any, shift: Any,
@@ -234,18 +295,22 @@ def tokens(
     room = 2 * starts.size + longest // 2 + 1 if prefix >= 0 else (size + starts.size) // 2 + 1
     rows, places, codes = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
     spans, hashes, out = np.zeros(1, np.int32), np.empty(0, np.uint64), np.empty(size + 8, np.uint8)
-    loop = _tokens if prefix < 0 else _prefixed
+    loop, between = _tokens if prefix < 0 else _prefixed, np.flatnonzero(table == BETWEEN)
+    if prefix < 0 and between.size <= FEW and np.count_nonzero(table == np.arange(256)) >= 256 - between.size:
+        loop, table = _between, between.astype(np.uint8)
     given = data, starts, ends, valid, readonly(table), np.uint8(max(prefix, 0)), readonly(trim), at
+    most = longest // 2 + 1
     while at[0] < starts.size:
+        room *= 2 if at[1] + most > room else 1
         rows, places, codes = (_longer(one, room) for one in (rows, places, codes))
         if coded:
-            bits = max(bits, int(PLACES * (at[2] + longest // 2 + 1)).bit_length())
+            bits = max(bits, int(PLACES * (at[2] + most)).bit_length())
         index, shift = np.full(1 << bits if coded else 0, -1, np.int32), np.uint64(64 - bits)
         different = (1 << bits) // PLACES if coded else room
         spans, hashes = _longer(spans, different + 1), _longer(hashes, different if coded else 0)
         _enter(hashes, at[2] if coded else 0, index, shift)
         loop(*given, rows, places, codes, spans, out, hashes, index, shift)
-        room, bits = 2 * room, bits + 1
+        bits += 1
     _, n, known, used = at.tolist()
     return Tokens(rows[:n], places[:n], codes[:n], spans[: known + 1], out[:used])
 
