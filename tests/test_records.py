@@ -15,6 +15,7 @@ import riot_ops as ro
 from riot_ops.command import cli
 from riot_ops.command.single_jobs import FlowJob
 from riot_ops.core.errors import ConfigError
+from riot_ops.intake.file_formats import JsonLines
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 #: The last record has a bad cell.
@@ -153,3 +154,10 @@ def test_a_time_unit_is_for_records_alone(tmp_path):
     (tmp_path / "flow.json").write_text(lines.to_json(), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"--time-unit is for records of a dataflow of one's own"):
         FlowJob(str(tmp_path / "flow.json"), runner="local", time_unit="ms")
+
+
+def test_few_large_lines_of_json_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr("riot_ops.intake.file_formats.BATCH_BYTES", 40)
+    path = tmp_path / "large.jsonl"
+    path.write_text('{"text": "0123456789", "a": 1}\n{"b": 2, "text": "0123456789"}\n{"c": 3}\n')
+    assert JsonLines().schema(str(path)).names == ["text", "a", "b"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from riot_ops.command.reuse_ends import end, made_sink, made_source
 from riot_ops.command.reuse_requests import requested
 from riot_ops.command.reuse_socket import Server, control_folder
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
-from riot_ops.core.paths import sync
+from riot_ops.core.paths import write_whole
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse import Backend, LocalBackend, Request, ReuseManager
 from riot_ops.runtime.claim import Claim
@@ -91,7 +90,7 @@ class ReuseServer:
             for path in {*self._kept.iterdir()} - wanted:  # of those that are gone
                 path.unlink()
             opened.callback(self.manager.close)
-            _write(self._control / BACKEND, backend)
+            write_whole(self._control / BACKEND, backend.encode())
             self._server = Server(self._control, self.answer)
             if isinstance(made, LocalBackend):
                 made.start()
@@ -233,7 +232,7 @@ class ReuseServer:
 
     def _keep(self, name: str, ends: Mapping[str, Any]) -> None:
         """Have what was submitted on disk: names of secrets stand in it, never these."""
-        _write(self._path(name), json.dumps({"name": name, **ends}))
+        write_whole(self._path(name), json.dumps({"name": name, **ends}).encode())
 
     def _known(self, name: str) -> dict[str, Any]:
         try:
@@ -269,15 +268,6 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
-
-
-def _write(path: Path, text: str) -> None:
-    """Have a file on disk, whole."""
-    hidden = path.with_suffix(".part")
-    hidden.write_text(text, encoding="utf-8")
-    sync(hidden)
-    os.replace(hidden, path)
-    sync(path.parent)
 
 
 def _file_name(name: str) -> str:

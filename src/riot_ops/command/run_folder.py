@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import write_whole
 
 __all__ = ["RunFolder"]
 
@@ -118,9 +118,7 @@ class RunFolder:
                 )
 
     def _write(self, manifest: dict[str, Any]) -> None:
-        temporary = self._folder / f".{MANIFEST}"
-        temporary.write_text(json.dumps({**manifest, "made": self._own}, indent=1), encoding="utf-8")
-        os.replace(temporary, self._folder / MANIFEST)
+        write_whole(self._folder / MANIFEST, json.dumps({**manifest, "made": self._own}, indent=1).encode())
 
 
 def _holds_something(folder: Path) -> bool:

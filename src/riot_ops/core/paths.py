@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["as_uri", "local_path", "make_folder", "scheme_of", "sync"]
+__all__ = ["as_uri", "local_path", "make_folder", "scheme_of", "sync", "write_whole"]
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -98,3 +99,23 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     with contextlib.suppress(PermissionError):  # one may write to a folder without being allowed to read it
         sync(folder.parent)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Have a small file appear whole, and on disk before it returns; one that is there is replaced.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder, "a"), b"some")
+    ...     write_whole(Path(folder, "a"), b"more")
+    ...     [path.name for path in Path(folder).iterdir()], Path(folder, "a").read_bytes()
+    (['a'], b'more')
+    """
+    hidden = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        hidden.write_bytes(data)
+        sync(hidden)
+        os.replace(hidden, path)
+    finally:
+        hidden.unlink(missing_ok=True)
+    sync(path.parent)

@@ -24,7 +24,7 @@ __all__ = ["Csv", "FileFormat", "JsonLines", "Parquet", "failing"]
 BLOCK_BYTES = 4 << 20
 #: Most rows of a batch, and bytes, more or less.
 BATCH_ROWS, BATCH_BYTES = 65_536, 32 << 20
-#: Lines of JSON that are looked at for the names of fields.
+#: Most lines of JSON that are looked at for the names of fields, of as many bytes as a batch.
 LOOK_LINES = 1000
 #: What a line says, what is wrong with it, and its text.
 _Line = tuple[Mapping[str, Any], Problem | None, str]
@@ -194,7 +194,8 @@ class JsonLines(FileFormat):
     wanted: pa.Schema | None = None
 
     def schema(self, path: str) -> pa.Schema:
-        records = [record for record, problem, _ in itertools.islice(_lines(path), LOOK_LINES) if problem is None]
+        looked = _group(_lines(path), LOOK_LINES, BATCH_BYTES)
+        records = [record for record, problem, _ in looked if problem is None]
         if self.wanted is None:
             names = dict.fromkeys(str(name) for record in records for name in record)
             return pa.schema([(name, type_of([record.get(name) for record in records])) for name in names])
@@ -218,13 +219,13 @@ class JsonLines(FileFormat):
         return self.wanted if numbered else self.wanted.remove(self.wanted.get_field_index("seq"))
 
 
-def _group(lines: Iterator[_Line]) -> list[_Line]:
-    """The next lines: so many, or as many as make up a block."""
-    group, size = list[_Line](), 0
-    for line in itertools.islice(lines, GROUP):
+def _group(lines: Iterator[_Line], rows: int = GROUP, size: int = BLOCK_BYTES) -> list[_Line]:
+    """The next lines: so many, or as many as make up so many bytes."""
+    group = list[_Line]()
+    for line in itertools.islice(lines, rows):
         group.append(line)
-        size += len(line[2])
-        if size >= BLOCK_BYTES:
+        size -= len(line[2])
+        if size <= 0:
             break
     return group
 

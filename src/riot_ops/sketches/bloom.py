@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.paths import local_path
+from riot_ops.core.paths import local_path, write_whole
 from riot_ops.kernels.arrow import NO_MASK, byte_spans, readonly
 from riot_ops.kernels.bloom import find_hashes, insert_hashes
 from riot_ops.kernels.hashing import hash_strings
@@ -190,15 +188,7 @@ class BloomFilter:
 
     def save(self, path: str | Path) -> None:
         """Write the portable form to a file, all or nothing."""
-        target = local_path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(self.to_bytes())
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(local_path(path), self.to_bytes())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from itertools import groupby
@@ -13,6 +12,7 @@ from riot_ops.bench.science.page import page
 from riot_ops.bench.science.plan import Planned, with_stored
 from riot_ops.bench.science.store import Store
 from riot_ops.bench.science.tables import to_csv, to_markdown
+from riot_ops.core.paths import write_whole
 
 __all__ = ["PAGE", "write"]
 
@@ -40,25 +40,15 @@ def write(store: Store, chosen: Sequence[Planned], title: str = TITLE) -> Path:
             if picture is None:
                 (folder / path).unlink(missing_ok=True)  # of what was shown before
                 continue
-            _put(folder / path, picture.png)
+            write_whole(folder / path, picture.png)
             drawn.setdefault(experiment.key, []).append(picture)
             named.setdefault(experiment.key, []).append((path, figure.title, picture.note))
     for suite, of_suite in groupby(results, key=lambda result: result.planned.suite):
-        _put(folder / f"{_plain(suite)}.csv", to_csv(of_suite).encode())
-    _put(folder / MARKDOWN, to_markdown(title, results, named).encode())
+        write_whole(folder / f"{_plain(suite)}.csv", to_csv(of_suite).encode())
+    write_whole(folder / MARKDOWN, to_markdown(title, results, named).encode())
     made = folder / PAGE
-    _put(made, page(title, results, drawn).encode())
+    write_whole(made, page(title, results, drawn).encode())
     return made
-
-
-def _put(path: Path, content: bytes) -> None:
-    """Write a file beside, then put it in its place."""
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        hidden.write_bytes(content)
-        os.replace(hidden, path)
-    finally:
-        hidden.unlink(missing_ok=True)
 
 
 def _plain(name: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 
 from riot_ops.connectors.mqtt.memory import Published, matches
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.paths import local_path, scheme_of
+from riot_ops.core.paths import local_path, scheme_of, write_whole
 
 __all__ = ["FolderBroker", "folder_of"]
 
@@ -54,7 +54,7 @@ class FolderBroker:
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{SUFFIX}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write(self.folder / name, msgspec.msgpack.encode(list(messages)))
+            write_whole(self.folder / name, msgspec.msgpack.encode(list(messages)))
         except OSError as error:
             raise ConnectorError(f"cannot publish to {self.folder}: {error}") from error
 
@@ -119,7 +119,7 @@ class FolderSession:
     def _save(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            _write(self._path, json.dumps(sorted(self._had)).encode())
+            write_whole(self._path, json.dumps(sorted(self._had)).encode())
         except OSError as error:
             raise ConnectorError(f"cannot keep the session {self._path}: {error}") from error
 
@@ -130,12 +130,3 @@ def folder_of(url: str) -> Path:
     if scheme_of(url) != "file" or not folder.is_absolute() or folder == Path("/"):
         raise ConfigError(f"url must be file:///folder, got the folder {folder}")
     return folder
-
-
-def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

@@ -143,7 +143,7 @@ class FragmentsBackend:
         try:
             for group in {*untidy(self._fragments, wanted, failed, self._where, self.max_queries)} - self._left_alone:
                 self.defragment([group])
-        except BaseException as error:  # of Spark, or a second Ctrl-C: dataflows have come or gone all the same
+        except (Exception, KeyboardInterrupt) as error:  # a second Ctrl-C: dataflows have come or gone all the same
             if not isinstance(error, ConnectorError | KeyboardInterrupt):  # which the next time may not come
                 self._left_alone.add(group)
             _log.warning("%d queries run, and could not become fewer or smaller: %s", len(self._fragments), error)

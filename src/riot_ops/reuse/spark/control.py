@@ -6,8 +6,6 @@ sees the same, and a new one alone makes a micro-batch.
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.paths import make_folder, sync
+from riot_ops.core.paths import make_folder, write_whole
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.intake.step import Intake
 
@@ -88,11 +86,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     """The same for any bytes."""
     try:
         make_folder(path.parent)
-        hidden = path.parent / f".{path.name}-{uuid.uuid4().hex}"
-        hidden.write_bytes(data)
-        sync(hidden)
-        os.replace(hidden, path)
-        sync(path.parent)
+        write_whole(path, data)
     except OSError as error:
         raise ConnectorError(f"{path} cannot be written: {error}; make room") from error
 
