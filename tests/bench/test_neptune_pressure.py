@@ -14,7 +14,15 @@ from riot_ops.bench import neptune_pressure, neptune_pressure_spark
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.neptune_messages import SAMPLES, Received, Relayed
 from riot_ops.bench.neptune_pressure import STEPS, Stairs, exponent
-from riot_ops.bench.neptune_pressure_spark import LEVELS, Climbed, Sleeping, batch_seconds, rates
+from riot_ops.bench.neptune_pressure_spark import (
+    LEVELS,
+    Climbed,
+    Settled,
+    Sleeping,
+    batch_seconds,
+    rates,
+    settled,
+)
 from riot_ops.core.errors import RiotError
 
 
@@ -154,7 +162,7 @@ def test_the_stage_sleeps_by_the_numbers_of_messages(monkeypatch):
 
     monkeypatch.setattr(neptune_pressure_spark, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     batch = pa.record_batch({"seq": [0, 1, 2, 3, 4, 6, 12, 99]})
-    assert Sleeping(2).serve(batch) is batch
+    assert Sleeping((2, 4, 6, 8, 10, 12, 14)).serve(batch) is batch
     assert slept == [1, 0.5, 2, 3]  # numbers 2, 3, 4 and 6; none where the steps are over
 
 
@@ -170,7 +178,19 @@ def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
         return Climbed(steps, [2 * s for s in STEPS[:-1]], Relayed(9, 1.0, 1.0, 0.0, 1.0, next(lost), 1))
 
     monkeypatch.setattr(neptune_pressure_spark, "spark_session", session)
+    twice = iter([2, 0, -1])
+    adapted = [
+        [Settled(300, 0.9), Settled(150, 1.0), Settled(90, 1.1), Settled(150, 0.9), Settled(300, 0.9)],
+        [Settled(300, 0.9), Settled(150, 1.0), Settled(180, 1.3), Settled(150, 0.9), Settled(300, 0.9)],
+        [Settled(300, 0.7), Settled(150, 1.0), Settled(180, 1.0), Settled(150, 0.9), Settled(100, 0.9)],
+    ]
+    runs = iter(adapted)
     monkeypatch.setattr(neptune_pressure_spark, "staircase", made_up)
+    monkeypatch.setattr(
+        neptune_pressure_spark,
+        "adaptive_staircase",
+        lambda session, most, target_s, hold_s: (next(runs), Relayed(9, 1.0, 1.0, 0.0, 1.0, next(twice), 0)),
+    )
     made = neptune_pressure_spark.backpressure_on_spark(False)
     found = {m.measure.removeprefix("neptune/backpressure/spark/"): m for m in made}
     assert (found["lost"].value, found["lost"].met) == (12, False)
@@ -178,3 +198,22 @@ def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
     assert found["exponent"].value == pytest.approx(-1)
     assert found["step-3/3ms"].value == pytest.approx(500 / 3)
     assert [found[f"step-{k + 1}/batch-seconds"].values for k in range(5)] == [(2 * s,) * 3 for s in STEPS[:-1]]
+    assert (found["adaptive/lost"].value, found["adaptive/lost"].met) == (3, False)
+    assert found["adaptive/step-3/batch-seconds"].values == (1.1, 1.3, 1.0)
+    assert found["adaptive/step-5/batch-messages"].values == (300, 300, 100)
+    error, fall = found["adaptive/duration-error"], found["adaptive/fall"]
+    assert (error.values, error.met) == (pytest.approx((0.1, 0.3, 0.3)), False)  # the target is a second
+    assert (fall.values, fall.met) == (pytest.approx((0.3, 0.6, 0.6)), False)
+
+
+def test_what_micro_batches_have_once_their_limit_has_settled():
+    """At each step ten messages, of which three may go by before the limit has settled."""
+    step = [(2, 9.0), (1, 9.0), (3, 1.0), (4, 2.0)]  # the last two begin behind three and six messages
+    taken = step * len(LEVELS)
+    assert settled(taken, [10] * len(LEVELS)) == [Settled(3.5, 1.5)] * 5
+    early = [(2, 9.0), (0, 9.0), (8, 1.0)]  # the last one begins before
+    with pytest.raises(RiotError, match="no micro-batch lies within step 3: it is too short for the target"):
+        settled([*step * 3, *early, *step * 3], [10] * len(LEVELS))
+    across = [*step[:2], (5, 1.0), (4, 8.0)]  # and here the last one ends with two messages of the next step
+    beyond = [(1, 9.0), (3, 2.0), (4, 2.0)]
+    assert settled([*step, *across, *beyond, *step * 4], [10] * len(LEVELS))[:2] == [Settled(5, 1.0), Settled(3.5, 2.0)]

@@ -120,7 +120,8 @@ EXPERIMENTS = (
         backpressure_on_spark,
         "The same behind a shuffle, with sleeps by the numbers of messages. Spark asks the source for the next "
         "micro-batch once it is done with the one before: nothing waits between two of them, and the service holds "
-        "what a micro-batch costs.",
+        "what a micro-batch costs. Then again with a limit of messages that follows a target for the time of a "
+        "micro-batch: it has to stay within 20 % of that at every step, and the messages have to fall.",
         (
             Figure(
                 "backpressure-spark",
@@ -129,8 +130,15 @@ EXPERIMENTS = (
                 "step: sleeps of 1, 2, 3, 2 and 1 ms",
                 "messages/s",
             ),
+            Figure(
+                "backpressure-spark-adaptive",
+                "Messages of a micro-batch that takes a given time, on Spark",
+                r"neptune/backpressure/spark/adaptive/step-(?P<x>\d+)/batch-messages",
+                "step: sleeps of 1, 2, 3, 2 and 1 ms",
+                "messages",
+            ),
         ),
-        (30.0, 120.0),
+        (55.0, 300.0),
     ),
     Experiment(
         "neptune/scaling",
