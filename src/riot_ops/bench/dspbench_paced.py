@@ -39,18 +39,29 @@ LOOK_S = 0.5
 REACH_MS = 50
 
 
-def paced(data: Lines, lines_per_s: float, seconds: float, *, alone: bool = False) -> Iterator[Measure]:
-    """Latency, CPU and memory at a rate, on one core or on all; over new lines, as times of old ones would go back."""
-    batch = data.each * PARTS
+def paced(data: Lines, together: float, alone: float, seconds: float) -> Iterator[Measure]:
+    """Latency, CPU and memory at a rate (lines/s) on all cores, and latency at another one on one core.
+
+    Over new lines, as times of old ones would go back; both over the same.
+    """
+    batch, sources = data.each * PARTS, len(feed(data).sources)
+
+    def needed(lines_per_s: float) -> int:
+        return batch * math.ceil(lines_per_s / sources * seconds / batch)
+
     with folder() as base:
-        each = lines_per_s / len(feed(data).sources)
-        lines = write_lines(data.application, base, batch * math.ceil(each * seconds / batch), batch)
-        files = {name: [str(file) for file in files] for name, files in lines.files.items()}
-        words = json.dumps([data.application.code, files, lines.each, lines_per_s, seconds, alone])
-        command = [*with_us(), sys.executable, "-m", __name__, words]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
+        lines = write_lines(data.application, base, needed(max(together, alone)), batch)
+        for rate, on_one in ((together, False), (alone, True)):
+            yield from _in_own_process(lines.first(needed(rate)), rate, seconds, on_one)
+
+
+def _in_own_process(lines: Lines, lines_per_s: float, seconds: float, alone: bool) -> Iterator[Measure]:
+    files = {name: [str(file) for file in files] for name, files in lines.files.items()}
+    words = json.dumps([lines.application.code, files, lines.each, lines_per_s, seconds, alone])
+    command = [*with_us(), sys.executable, "-m", __name__, words]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
     if done.returncode:
-        raise RiotError(f"{data.application.name} at {lines_per_s:,.0f} lines/s ended with {done.returncode}")
+        raise RiotError(f"{lines.application.name} at {lines_per_s:,.0f} lines/s ended with {done.returncode}")
     yield from map(Measure.from_json, done.stdout.splitlines())
 
 

@@ -35,8 +35,7 @@ def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measur
     yield Measure(f"{at}/local-all-cores", peak, "lines/s", f"{how}, {cores} cores")
     gain = median(b / a for a, b in zip(alone, together, strict=True))
     yield Measure(f"{at}/local-all-cores-vs-one", gain, "ratio", f"{how}, {cores} cores against one")
-    yield from paced(data, peak / 2, paced_s)
-    yield from paced(data, median(alone) / 2, paced_s, alone=True)
+    yield from paced(data, peak / 2, median(alone) / 2, paced_s)
 
 
 def spark_runs(spark: Any, data: Lines, batch: int, peak: float, quick: bool) -> Iterator[Measure]:

@@ -25,7 +25,7 @@ WARM = 2
 def measures(quick: bool = False) -> Iterator[Measure]:
     """The suite."""
     needs("this benchmark", "bench", "orjson", "psutil")
-    small, large, repetitions, limit_s = (20_000, 40_000, 1, 25.0) if quick else (100_000, 400_000, 3, 240.0)
+    small, large, repetitions, limit_s = (20_000, 40_000, 1, 18.0) if quick else (100_000, 400_000, 3, 240.0)
     with folder() as base:
         data = write_city(base / "city", 3 * large, 3 * large // EACH)
         local, plain = _in_process(base, data, small, large, repetitions)

@@ -222,8 +222,8 @@ EXPERIMENTS = (
         "count; the effect is that of the last setting against the first. Records per micro-batch, partitions, size "
         "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
         "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
-        "Trigger, records and partitions are combined besides.",
-        (155, 4500),
+        "Trigger, records and partitions are combined besides, in the full form.",
+        (125, 4500),
         Figure(
             "streambench-knobs-throughput",
             "StreamBench: throughput by setting",

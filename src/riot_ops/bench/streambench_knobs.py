@@ -50,8 +50,8 @@ SAID = {
 class Sizes:
     """How much is measured: lines of a file, files of a run; settings of the trigger, and its rate and time.
 
-    ``together`` are the programs for which trigger, records and partitions are combined, ``levels`` these records in
-    files. Each setting is run so many ``repetitions``.
+    ``together`` are the programs for which trigger, records and partitions are combined, which the quick form leaves
+    out, ``levels`` these records in files. Each setting is run so many ``repetitions``.
     """
 
     each: int
@@ -76,7 +76,7 @@ FULL = Sizes(
     levels=(2, 8),
     repetitions=3,
 )
-QUICK = Sizes(8_000, 16, ("0 seconds", "5 seconds"), 10_000.0, 12.0, 30.0, ("wordcount",), (2, 4), 1)
+QUICK = Sizes(8_000, 16, ("0 seconds", "5 seconds"), 10_000.0, 12.0, 30.0, (), (2, 4), 1)
 
 
 class Found(NamedTuple):

@@ -146,7 +146,9 @@ class Runner(ABC):
         feed = replace(feed, most=self.least)
         while True:
             report = self.run(feed, self.trial_s, {"rate": ENDLESS})
-            rate = report.read_rate(self.warm_s) or report.read_rate()
+            # A burst that is read and then waits tells no rate: all that was read, by the time until it was done, does.
+            whole = report.inputs / (time.time() - report.begin) if report.inputs else 0.0
+            rate = min(report.read_rate(self.warm_s) or whole, 2 * whole)
             most = min(self.most, max(1, int(rate * self.batch_s)))
             if most <= 2 * feed.most:
                 return feed, rate, self._sigma(feed, report)
