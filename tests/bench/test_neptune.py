@@ -581,8 +581,10 @@ def test_the_suite_is_known_and_its_figures_fit():
     assert [x for _, x, _ in figure.points(steps)] == ["1"]
     at = "neptune/backpressure/spark/step-2"
     steps = [Measure(f"{at}/2ms", 900.0, "messages/s"), Measure(f"{at}/batch-seconds", 1.0, "s")]
-    (figure,) = next(one for one in neptune.EXPERIMENTS if one.key == "neptune/backpressure/spark").figures
-    assert [(x, one.unit) for _, x, one in figure.points(steps)] == [("2", "messages/s")]
+    steps.append(Measure("neptune/backpressure/spark/adaptive/step-3/batch-messages", 300.0, "messages"))
+    climbed, adaptive = next(one for one in neptune.EXPERIMENTS if one.key == "neptune/backpressure/spark").figures
+    assert [(x, one.unit) for _, x, one in climbed.points(steps)] == [("2", "messages/s")]
+    assert [(x, one.unit) for _, x, one in adaptive.points(steps)] == [("3", "messages")]
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,7 @@ def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(found()) == set(made)
     assert found()["index.html"] == made["index.html"]
     refused.clear()
+    touched.clear()
     files.write(store, [WORDS], title="new")
     assert set(found()) == set(made)
     assert b"<title>new</title>" in found()["index.html"]

@@ -12,8 +12,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core import paths
 from riot_ops.reuse import ReuseManager, topic
-from riot_ops.reuse.spark import control
 from riot_ops.reuse.spark.source import APART
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_reuse_queries import ROWS, dataflow, until, values
@@ -33,7 +33,7 @@ class Disk:
     def __init__(self, monkeypatch, fails):
         self.fails, self.thread = fails, threading.current_thread()
         Disk.last = 0
-        for module in (control, topic):
+        for module in (paths, topic):
             monkeypatch.setattr(module, "sync", lambda path, real=module.sync: self.write(path, real))
 
     def write(self, path, real):
@@ -49,7 +49,7 @@ class Full:
 
     def __init__(self, monkeypatch, folder):
         self.folder, self.refused = folder, 0
-        for module in (control, topic):
+        for module in (paths, topic):
             monkeypatch.setattr(module, "sync", lambda path, real=module.sync: self.write(path, real))
 
     def write(self, path, real):

@@ -301,11 +301,11 @@ class KeyedOperator(Operator):
         return False
 
     def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        """Fewer records, which leave the state and the results that those of a batch do; None: as they are.
+        """Fewer records, which leave the state and the results that those of a batch do; None: all stay as they are.
 
         On Spark it is asked for them before records cross, so that less has to. Row i, in the order of ``seq``, is of
         key ``slots[i]`` of so many ``keys``. What the records stand for may be in a column that :meth:`update` knows
-        and takes away.
+        and takes away; what is left of several batches is asked for once more.
         """
         return None
 

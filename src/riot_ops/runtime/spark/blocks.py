@@ -8,7 +8,7 @@ arises; only the writer's message about it crosses, in a block addressed to the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from riot_ops.kernels.codes import decoded
 from riot_ops.kernels.derived import Derived
 from riot_ops.kernels.index import key_numbers
 from riot_ops.kernels.selection import whole
-from riot_ops.runtime.batches import aligned
+from riot_ops.runtime.batches import aligned, merged
 from riot_ops.runtime.spark.asking import questions
 from riot_ops.runtime.spark.buckets import by_bucket
 
@@ -52,6 +52,9 @@ SINK = -1
 
 #: A batch that is larger than a block is cut, but not into less than so many bytes, whatever a block is to have.
 LEAST_PART = 1 << 16
+
+#: Records that stand for others are kept back for the next ones up to so many.
+MOST_KEPT = 1 << 16
 
 #: Begins the stream of blocks that hold what was left at the end: it comes after all other records.
 LEFT_OVER = "+"
@@ -140,6 +143,46 @@ def bucket_labels(n: int, partitions: int) -> list[int]:
     return labels
 
 
+class _Kept:
+    """Records for a keyed task that stand for others: they are kept back, as those of the next batch may join them."""
+
+    def __init__(self, stage: Stage, key: Sequence[str], task: KeyedOperator) -> None:
+        self.stage = stage
+        self._key, self._task = key, task
+        self._batches: list[pa.RecordBatch] = []
+        self._stay = False  # whether records stay as they are
+
+    def take(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Take records; returns what is not kept any longer: all, where so many are left that it is not worth it."""
+        made = None if self._stay or not batch.num_rows else self._condensed(batch)
+        if made is None:
+            return [batch]
+        self._batches.append(decoded(made))
+        worth = 2 * made.num_rows <= batch.num_rows
+        rows = sum(one.num_rows for one in self._batches)
+        if worth and rows > MOST_KEPT:
+            self._batches = self.rest()
+            worth = 2 * self._batches[0].num_rows <= rows
+        if worth:
+            return []
+        found, self._batches = self._batches, []
+        return found
+
+    def rest(self) -> list[pa.RecordBatch]:
+        """What is kept, as one batch if there is any."""
+        if len(self._batches) < 2:
+            return self._batches
+        one = merged(self._batches)
+        made = self._condensed(one)
+        return [one if made is None else made]
+
+    def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        slots = key_numbers([batch.column(name) for name in self._key], batch.num_rows)
+        made = self._task.condensed(batch, slots, int(slots.max(initial=-1)) + 1)
+        self._stay = made is None
+        return made
+
+
 class Packer:
     """Collects what a stage puts out: packs it into blocks of a good size, or writes it.
 
@@ -164,6 +207,7 @@ class Packer:
         self.left_over = False  # whether what comes now is what was left at the end
         self.condensing = False  # whether records come in the order in which they are handled
         self.asking: Mapping[str, Asking] = {}  # who may be asked in place of being handed the records of a stream
+        self._kept: dict[tuple[int, str], _Kept] = {}  # by stage and stream
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
         self._first = float("inf")
@@ -184,8 +228,7 @@ class Packer:
                     continue
                 batch = self._learned(stream, given) if isinstance(given, Derived) else whole(given)
                 for stage in self._plan.readers(stream, self._stage):
-                    fewer = self._condensed(stage, stream, batch)
-                    yield from self._spread(stage, LEFT_OVER + stream if self.left_over else stream, fewer)
+                    yield from self._fewer(stage, stream, batch)
                 sink = self._plan.parts.get(stream, stream)
                 if sink in self._plan.sinks:
                     if self._writer is None:
@@ -200,6 +243,9 @@ class Packer:
 
     def close(self) -> Iterator[Block]:
         """The blocks that are not full, and the writer's message."""
+        for (_, name), kept in self._kept.items():
+            for batch in kept.rest():
+                yield from self._spread(kept.stage, name, batch)
         for key in list(self._held):
             yield self._block(*key)
         if self._writer is not None:
@@ -232,17 +278,17 @@ class Packer:
         labels = self._labels[asking.reader]
         return [Block(asking.reader, label, stream, 0, self._first, self._last, payload) for label in labels]
 
-    def _condensed(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records that cross to a stage: fewer, where all that reads them there can do with these."""
-        if not self.condensing or stream.endswith(AT_TIME) or len(stage.entries[stream]) > 1:
-            return batch
-        (step,) = (step for step in stage.steps if step.id in stage.entries[stream])
-        task = step.operator
-        if not isinstance(task, KeyedOperator) or type(task).condensed is KeyedOperator.condensed:
-            return batch
-        slots = key_numbers([batch.column(name) for name in step.key], batch.num_rows)
-        made = task.condensed(batch, slots, int(slots.max(initial=-1)) + 1)
-        return batch if made is None else made
+    def _fewer(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
+        """Records that cross to a stage: fewer, where what reads them there can do with these."""
+        name = LEFT_OVER + stream if self.left_over else stream
+        kept = self._kept.get((stage.index, name))
+        if kept is None and self.condensing and not stream.endswith(AT_TIME) and len(stage.entries[stream]) == 1:
+            (step,) = (step for step in stage.steps if step.id in stage.entries[stream])
+            task = step.operator
+            if isinstance(task, KeyedOperator) and type(task).condensed is not KeyedOperator.condensed:
+                kept = self._kept[stage.index, name] = _Kept(stage, step.key, task)
+        for one in [batch] if kept is None else kept.take(batch):
+            yield from self._spread(stage, name, one)
 
     def _sink_bucket(self) -> int:
         if self._bucket is not None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.latest import latest_rows
-from riot_ops.task import Case, KeyedTask, State, StateField, register, with_field
+from riot_ops.task import Case, KeyedTask, State, StateField, register, replace_column, with_field
 
 __all__ = ["RunningCount"]
 
@@ -111,10 +111,11 @@ class RunningCount(KeyedTask):
     def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         if not self.at_once or self.ttl is not None:  # which counts from each record on
             return None
-        last = latest_rows(slots, keys)
-        return batch.take(pa.array(last)).append_column(
-            RECORDS, pa.array(np.bincount(slots, minlength=keys)[slots[last]])
-        )
+        counts, last = np.bincount(slots, minlength=keys), latest_rows(slots, keys)
+        if RECORDS in batch.schema.names:
+            counts = np.zeros(keys, np.int64)
+            np.add.at(counts, slots, np.asarray(batch.column(RECORDS)))
+        return replace_column(batch.take(pa.array(last)), RECORDS, pa.array(counts[slots[last]]))
 
     def merge(self, state: State, other: State) -> State | None:
         return {"count": state["count"] + other["count"]}

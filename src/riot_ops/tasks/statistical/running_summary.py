@@ -32,18 +32,20 @@ PARTS = tuple(f"{name}@condensed" for name in ("least", "most", "high", "low"))
 def _condense(values: Any, slots: Any, last: Any, alone: Any, stands: Any, counts: Any, parts: Any) -> None:
     """Let each row stand for those of its key before it, as long as their sum is exact in two parts.
 
-    ``last`` is the row before, of each key. What is in ``counts`` and ``parts`` where a row is ``alone`` says nothing.
+    ``last`` is the row before, of each key. What is in ``counts`` and ``parts`` where a row is ``alone`` says nothing;
+    one that stands for several as it comes has there what it says of them.
     """
     for i in range(values.size):
         x = values[i]
-        some = not np.isnan(x)
         stands[i] = True
-        alone[i] = True
-        counts[i] = 1 if some else 0
-        parts[0, i] = x if some else np.inf
-        parts[1, i] = x if some else -np.inf
-        parts[2, i] = x if some else 0.0
-        parts[3, i] = 0.0
+        alone[i] = counts[i] == 0
+        if alone[i]:
+            some = not np.isnan(x)
+            counts[i] = 1 if some else 0
+            parts[0, i] = x if some else np.inf
+            parts[1, i] = x if some else -np.inf
+            parts[2, i] = x if some else 0.0
+            parts[3, i] = 0.0
         if np.isinf(x):  # which is rejected
             continue
         j = last[slots[i]]
@@ -52,7 +54,8 @@ def _condense(values: Any, slots: Any, last: Any, alone: Any, stands: Any, count
             continue
         high, rest = _two_sum(parts[2, j], parts[2, i])
         low, lost = _two_sum(parts[3, j], rest)
-        if lost != 0.0:  # NaN, too, where the sum is no double any more
+        low, lost_too = _two_sum(low, parts[3, i])
+        if lost != 0.0 or lost_too != 0.0:  # NaN, too, where the sum is no double any more
             continue
         stands[j] = False
         alone[i] = False
@@ -109,6 +112,13 @@ def _summarise(
             figures[1, i] = most[s] if some else np.nan
             figures[2, i] = total
             figures[3, i] = total / count[s] if some else np.nan
+
+
+def _told(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """For how many readings each row stands, and what it says of them; 0 where it stands for itself."""
+    if READINGS not in batch.schema.names:
+        return np.zeros(batch.num_rows, np.int64), np.zeros((4, batch.num_rows))
+    return int_column(batch.column(READINGS)).copy(), np.stack([np.asarray(batch.column(name)) for name in PARTS])
 
 
 @register
@@ -207,10 +217,8 @@ class RunningSummary(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
-        readings, parts = np.zeros(slots.size, np.int64), np.zeros((4, slots.size))
+        readings, parts = _told(batch)
         if READINGS in batch.schema.names:
-            readings = int_column(batch.column(READINGS))
-            parts = np.stack([np.asarray(batch.column(name)) for name in PARTS])
             batch = batch.drop_columns([READINGS, *PARTS])
         taken = np.arange(slots.size) if self.emit == "each" else latest_rows(slots, state["count"].size)
         wanted = np.zeros(slots.size, np.bool_)
@@ -231,14 +239,14 @@ class RunningSummary(KeyedTask):
             return None
         values, _ = float_column(batch.column(self.value))
         alone, stands = np.empty(slots.size, np.bool_), np.empty(slots.size, np.bool_)
-        counts, parts = np.empty(slots.size, np.int64), np.empty((4, slots.size))
+        counts, parts = _told(batch)
         with np.errstate(all="ignore"):  # beyond doubles
             _condense(values + 0.0, slots, np.full(keys, -1), alone, stands, counts, parts)
         counts[alone] = 0
         parts[:, alone] = 0.0  # which takes little room
-        batch = batch.filter(pa.array(stands)).append_column(READINGS, pa.array(counts[stands]))
+        batch = replace_column(batch.filter(pa.array(stands)), READINGS, pa.array(counts[stands]))
         for name, part in zip(PARTS, parts, strict=True):
-            batch = batch.append_column(name, pa.array(part[stands]))
+            batch = replace_column(batch, name, pa.array(part[stands]))
         return batch
 
     def merge(self, state: State, other: State) -> State | None:

@@ -185,7 +185,7 @@ class RunningTotals(KeyedTask):
         _condense(slots, np.full(keys, -1), stands, done)
         batch = batch.filter(pa.array(stands))
         for name, column in zip(self._columns(), done.reshape(-1, slots.size), strict=True):
-            batch = batch.append_column(name, pa.array(column[stands]))
+            batch = replace_column(batch, name, pa.array(column[stands]))
         return batch
 
     def _columns(self) -> list[str]:
