@@ -90,7 +90,7 @@ KALMAN = t.KalmanFilter(by=("obs_type",))
 
 
 @pytest.mark.parametrize("schema", [DDL, STRUCT, ARROW], ids=["ddl", "struct", "arrow"])
-def test_a_processor_in_sparks_own_tester(schema):
+def test_a_processor_in_sparks_own_tester(spark, schema):
     processor = KALMAN.stateful_processor(schema)
     assert processor.output_schema == STRUCT
     tester, reference = TwsTester(processor), Kalman()
@@ -104,7 +104,7 @@ def test_a_processor_in_sparks_own_tester(schema):
             assert got["value"].tolist() == pytest.approx([reference.push(key, row["value"])[0] for row in rows])
 
 
-def test_a_processor_orders_by_time_where_there_is_no_number():
+def test_a_processor_orders_by_time_where_there_is_no_number(spark):
     times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=s) for s in (2, 0, 1)]
     frame = pd.DataFrame({"event_time": times, "key": ["a"] * 3, "value": [3.0, 1.0, 2.0]})
     processor = t.KalmanFilter(by=("key",)).stateful_processor("event_time timestamp, key string, value double")
@@ -113,7 +113,7 @@ def test_a_processor_orders_by_time_where_there_is_no_number():
     assert got["value"].tolist() == pytest.approx([reference.push("a", v)[0] for v in (1.0, 2.0, 3.0)])
 
 
-def test_a_processor_leaves_rejected_rows_alone():
+def test_a_processor_leaves_rejected_rows_alone(spark):
     fields = f"{DDL}, _error string"
     tester = TwsTester(KALMAN.stateful_processor(fields))
     rows = [
