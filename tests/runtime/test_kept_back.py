@@ -79,6 +79,16 @@ def test_many_keys_are_not_kept_back(monkeypatch):
     assert [b.num_rows for b in kept.take(others)] == [7] and kept.rest() == []
 
 
+def test_large_records_are_not_kept_back():
+    kept = blocks._Kept(None, ("key",), KEYED[0])
+    large = [(f"{i // 2}" * 200_000, 0, None) for i in range(4)]
+    for _ in range(44):  # together more than may be kept, but always the same keys
+        assert kept.take(next(pieces_of(large, []))) == []
+    other = [(f"{i // 2}" * 200_000, 0, None) for i in range(200)]
+    (batch,) = kept.take(next(pieces_of(other, [])))
+    assert batch.num_rows == 100 and kept.rest() == []
+
+
 def test_a_task_that_puts_out_each_record_has_all_of_them():
     task = t.RunningCount(by="key")
     kept = blocks._Kept(None, ("key",), task)

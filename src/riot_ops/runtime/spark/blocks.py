@@ -53,8 +53,8 @@ SINK = -1
 #: A batch that is larger than a block is cut, but not into less than so many bytes, whatever a block is to have.
 LEAST_PART = 1 << 16
 
-#: Records that stand for others are kept back for the next ones up to so many.
-MOST_KEPT = 1 << 16
+#: Records that stand for others are kept back for the next ones, up to so many and so many bytes.
+MOST_KEPT, MOST_KEPT_BYTES = 1 << 16, 1 << 24
 
 #: Begins the stream of blocks that hold what was left at the end: it comes after all other records.
 LEFT_OVER = "+"
@@ -159,10 +159,11 @@ class _Kept:
             return [batch]
         self._batches.append(decoded(made))
         worth = 2 * made.num_rows <= batch.num_rows
-        rows = sum(one.num_rows for one in self._batches)
-        if worth and rows > MOST_KEPT:
+        rows, size = self._kept()
+        if worth and (rows > MOST_KEPT or size > MOST_KEPT_BYTES):
             self._batches = self.rest()
-            worth = 2 * self._batches[0].num_rows <= rows
+            left, size = self._kept()
+            worth = 2 * left <= rows and size <= MOST_KEPT_BYTES
         if worth:
             return []
         found, self._batches = self._batches, []
@@ -175,6 +176,10 @@ class _Kept:
         one = merged(self._batches)
         made = self._condensed(one)
         return [one if made is None else made]
+
+    def _kept(self) -> tuple[int, int]:
+        """Records, and their bytes."""
+        return sum(one.num_rows for one in self._batches), sum(one.get_total_buffer_size() for one in self._batches)
 
     def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         slots = key_numbers([batch.column(name) for name in self._key], batch.num_rows)
