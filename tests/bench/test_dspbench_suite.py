@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ OPPONENTS = [name for name in LINES if opponent(name) is not None]
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Measure], Path]:
     """The measures of word count in process, and the folder of the page."""
     out = tmp_path_factory.mktemp("dspbench")
-    return {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local", out=out)}, out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dspbench, "QUICK", replace(dspbench.QUICK, alone=True))
+        return {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local", out=out)}, out
 
 
 def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) -> None:
@@ -50,6 +53,12 @@ def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) 
     assert 0 < measures["dspbench/wc/local-latency-p50-one-core"].value <= on_one.value
     assert (on_one.reach, on_one.at_most, on_one.unit) == (50, True, "ms")
     assert measures["dspbench/wc/local-memory"].value > 50
+
+
+def test_half_of_the_peak_of_all_cores_alone(tmp_path: Path) -> None:
+    lines = write_lines(application("wc"), tmp_path, 400, 400)
+    found = [m.measure.removeprefix("dspbench/wc/local-") for m in paced(lines, 4000.0, None, 0.2)]
+    assert found == ["latency-p50", "latency-p95", "sink", "cpu", "memory"]
 
 
 def test_a_paced_run_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,13 +31,14 @@ REACH = {"wc": 10e6, "fd": 3e6, "sd": 8e6, "lp": 1e6, "vs": 0.5e6, "tm": 1e6}
 class Sizes:
     """How much is measured: lines of each source in a micro-batch, of which there are some; times that each is done.
 
-    ``paced_s``: seconds at half of the peak.
+    ``paced_s``: seconds at half of the peak; ``alone``: whether at that of one core as well.
     """
 
     batch: int
     batches: int
     repetitions: int
     paced_s: float
+    alone: bool
     limit_s: float
 
     @property
@@ -45,7 +46,7 @@ class Sizes:
         return self.batch * self.batches
 
 
-FULL, QUICK = Sizes(200_000, 4, 3, 6.0, 100.0), Sizes(50_000, 4, 1, 1.0, 30.0)
+FULL, QUICK = Sizes(200_000, 4, 3, 6.0, True, 100.0), Sizes(50_000, 4, 1, 1.0, False, 30.0)
 #: On Spark: micro-batches so large that what each costs, however little is in it, is no longer most of it.
 FULL_SPARK = replace(FULL, batch=4_000_000, batches=3, limit_s=400.0)
 #: The suites whose applications it measures.
@@ -86,7 +87,7 @@ def _parts(chosen: Sequence[Application], runner: str, quick: bool) -> Iterator[
         sizes = QUICK if quick else FULL
         for data, _ in _data(chosen, sizes):
             yield from in_process(data, sizes)
-            yield from local_runs(data, sizes.repetitions, sizes.paced_s)
+            yield from local_runs(data, sizes.repetitions, sizes.paced_s, sizes.alone)
             with one_core():
                 yield from operator_measures(data.first(sizes.batch))
     if runner != "local":

@@ -34,7 +34,7 @@ IN_PROCESS = (
         Figure("time", "Time of operators", _OF + "time-p50", "operator", "ns/record", log="y"),
         Figure("selectivity", "Selectivity of operators", _OF + "selectivity", "operator", "records/record", log="y"),
     ),
-    (190.0, 1200.0),
+    (125.0, 1200.0),
 )
 ON_SPARK = (
     "Applications on Spark beside the same in plain PySpark, in the same micro-batches. The paper has Storm above "
@@ -55,5 +55,5 @@ ON_SPARK = (
         Figure("cpu", f"CPU {_LATENCY}", _AT + "spark-cpu", "application", "cores"),
         Figure("cores", "Two cores against one", _AT + "spark-vs-one-core", "application", "ratio"),
     ),
-    (92.0, 4000.0),
+    (102.0, 4000.0),
 )

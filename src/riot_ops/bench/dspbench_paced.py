@@ -39,8 +39,8 @@ LOOK_S = 0.5
 REACH_MS = 50
 
 
-def paced(data: Lines, together: float, alone: float, seconds: float) -> Iterator[Measure]:
-    """Latency, CPU and memory at a rate (lines/s) on all cores, and latency at another one on one core.
+def paced(data: Lines, together: float, alone: float | None, seconds: float) -> Iterator[Measure]:
+    """Latency, CPU and memory at a rate (lines/s) on all cores, and latency at another one, if any, on one core.
 
     Over new lines, as times of old ones would go back; both over the same.
     """
@@ -50,12 +50,13 @@ def paced(data: Lines, together: float, alone: float, seconds: float) -> Iterato
         return batch * math.ceil(lines_per_s / sources * seconds / batch)
 
     with folder() as base:
-        lines = write_lines(data.application, base, needed(max(together, alone)), batch)
-        for rate, on_one in ((together, False), (alone, True)):
-            yield from _in_own_process(lines.first(needed(rate)), rate, seconds, on_one)
+        lines = write_lines(data.application, base, needed(max(together, alone or 0.0)), batch)
+        yield from _in_own_process(lines.first(needed(together)), together, seconds)
+        if alone is not None:
+            yield from _in_own_process(lines.first(needed(alone)), alone, seconds, alone=True)
 
 
-def _in_own_process(lines: Lines, lines_per_s: float, seconds: float, alone: bool) -> Iterator[Measure]:
+def _in_own_process(lines: Lines, lines_per_s: float, seconds: float, alone: bool = False) -> Iterator[Measure]:
     files = {name: [str(file) for file in files] for name, files in lines.files.items()}
     words = json.dumps([lines.application.code, files, lines.each, lines_per_s, seconds, alone])
     command = [*with_us(), sys.executable, "-m", __name__, words]

@@ -16,8 +16,8 @@ from riot_ops.runtime.parallel import available
 __all__ = ["local_runs", "spark_runs"]
 
 
-def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measure]:
-    """In process, on one core and on all, in turns; then at half of either peak for some seconds."""
+def local_runs(data: Lines, repetitions: int, paced_s: float, either: bool) -> Iterator[Measure]:
+    """In process, on one core and on all, in turns; then at half of the peak of all for some seconds, or of either."""
     one = data.application
     flow, at = one.builder(), f"dspbench/{one.code}"
     alone, together = list[float](), list[float]()
@@ -35,7 +35,7 @@ def local_runs(data: Lines, repetitions: int, paced_s: float) -> Iterator[Measur
     yield Measure(f"{at}/local-all-cores", peak, "lines/s", f"{how}, {cores} cores")
     gain = median(b / a for a, b in zip(alone, together, strict=True))
     yield Measure(f"{at}/local-all-cores-vs-one", gain, "ratio", f"{how}, {cores} cores against one")
-    yield from paced(data, peak / 2, median(alone) / 2, paced_s)
+    yield from paced(data, peak / 2, median(alone) / 2 if either else None, paced_s)
 
 
 def spark_runs(spark: Any, data: Lines, batch: int, peak: float, quick: bool) -> Iterator[Measure]:

@@ -51,7 +51,7 @@ EXPERIMENTS = (
         local,
         _ABOUT + " Here the stages are threads of one process, and batches are handed on without a copy.",
         (*_relay("local", "Relay in process"), *_buffers("local", "Relay in process", BY_SIZE)),
-        (18.0, 840.0),
+        (15.0, 840.0),
     ),
     Experiment(
         "neptune/relay/processes",
@@ -69,7 +69,7 @@ EXPERIMENTS = (
         _ABOUT + " Here the relay is a worker behind a shuffle, which counts the messages. What stands for a buffer is "
         "a block, in which messages cross between workers and the JVM, and at most a micro-batch: both are swept over.",
         (*_relay("spark", "Relay on Spark"), *_buffers("spark", "Relay on Spark", r"50B/(?P<series>[a-z-]+)-")),
-        (45.0, 190.0),
+        (51.0, 190.0),
     ),
     Experiment(
         "neptune/compression",
@@ -95,7 +95,7 @@ EXPERIMENTS = (
                 "bytes/message",
             ),
         ),
-        (18.0, 160.0),
+        (16.0, 160.0),
     ),
     Experiment(
         "neptune/backpressure",
@@ -170,7 +170,7 @@ EXPERIMENTS = (
                 "line",
             ),
         ),
-        (20.0, 280.0),
+        (26.0, 280.0),
     ),
 )
 

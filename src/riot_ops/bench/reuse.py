@@ -218,7 +218,7 @@ EXPERIMENTS = (
             _figures(load),
             seconds,
         )
-        for load, seconds in (("riot", (15.0, 60.0)), ("opmw", (25.0, 300.0)))
+        for load, seconds in (("riot", (13.0, 60.0)), ("opmw", (17.0, 300.0)))
     ),
     Experiment(
         "reuse/spark",
@@ -240,7 +240,7 @@ EXPERIMENTS = (
             )
             for walk in TRACES
         ),
-        (102.0, 2450.0),
+        (107.0, 2450.0),
     ),
     Experiment(
         "reuse/many",
@@ -249,6 +249,6 @@ EXPERIMENTS = (
         "Dataflows over one subscription of 500 messages per second, each a filter of its own and an average by "
         "sensor: how late their results are, and what memory each takes.",
         (),
-        (16.0, 300.0),
+        (12.0, 300.0),
     ),
 )

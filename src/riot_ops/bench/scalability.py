@@ -203,4 +203,4 @@ ABOUT = (
     "carries, so that an objective is kept: 95 % of the messages within the stated lag, and neither lag nor backlog "
     "growing."
 )
-EXPERIMENTS = (Experiment("scalability/local", "Scalability in process", _local, ABOUT, _figures("local"), (45, 440)),)
+EXPERIMENTS = (Experiment("scalability/local", "Scalability in process", _local, ABOUT, _figures("local"), (48, 440)),)

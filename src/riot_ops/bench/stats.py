@@ -161,6 +161,6 @@ EXPERIMENTS = (
         measures,
         "STATS over CITY from SenML text to Parquet, in process and on Spark, and the same written without riot_ops.",
         (Figure("rates", "Throughput", rf"stats/(?P<x>{_SIDES})", "side", "messages/s", log="y"),),
-        (100, 260),
+        (85, 260),
     ),
 )

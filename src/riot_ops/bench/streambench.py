@@ -99,7 +99,7 @@ EXPERIMENTS = (
         "before any figure is told. The paper had 5 to 50 million records: on Spark Identity was more than 2.5 times "
         "as fast as word count, in a later one four times, and latency about a second, whatever the scale, but that of "
         "statistics five times that of identity.",
-        (190, 1900),
+        (160, 1900),
         Figure(
             "streambench-forms",
             "StreamBench: forms of each program",
@@ -175,7 +175,7 @@ EXPERIMENTS = (
         "The source is read by one task, by half as many as there are partitions, and by as many; the packed form "
         "runs the steps without state in those tasks. On the paper's five nodes two recipients brought 1.8 times the "
         "throughput of one, and five 2.15 times that of two.",
-        (62, 420),
+        (72, 160),
         Figure(
             "streambench-recipients",
             "StreamBench: throughput by recipients",
@@ -191,7 +191,7 @@ EXPERIMENTS = (
         "A worker of Spark's own standalone cluster is killed half way. TPF is the throughput of that run by the mean "
         "of those without failure on all workers and on one less, LPF the same of the latency; results are held "
         "against those in process. The paper found on Spark a TPF from 0.9 to 1.17, and an LPF of about 1.",
-        (65, 1700),
+        (70, 1620),
         Figure(
             "streambench-faults",
             "StreamBench: penalty of a lost worker",
@@ -206,7 +206,7 @@ EXPERIMENTS = (
         "Word count at two steady rates, in two queries of one session. Every ten seconds a mark is in the stream, "
         "whose count must be there within thirty: the share of marks for which it is. The paper ran for two days, and "
         "found 100 % at both rates.",
-        (124, 1860),
+        (132, 1860),
         Figure(
             "streambench-durability",
             "StreamBench: availability",
@@ -223,7 +223,7 @@ EXPERIMENTS = (
         "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
         "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
         "Trigger, records and partitions are combined besides, in the full form.",
-        (125, 4500),
+        (112, 4500),
         Figure(
             "streambench-knobs-throughput",
             "StreamBench: throughput by setting",

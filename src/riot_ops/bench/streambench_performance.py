@@ -87,7 +87,9 @@ FULL = Sizes(
     cluster=tuple(PROGRAMS),
     without=(),
 )
-QUICK = Sizes((1,), 10_000, 3, 400_000, 3, 100_000, 1, False, 3, 15.0, 45.0, (), ("pickled",))
+QUICK = Sizes(
+    (1,), 10_000, 3, 400_000, 3, 100_000, 1, False, 3, 15.0, 45.0, (), ("pickled",), against=("expressions", "udf")
+)
 #: Executors of one core each, and what Spark gives them.
 EXECUTORS = 2
 CLUSTER = {

@@ -201,7 +201,7 @@ EXPERIMENTS = (
         "Threat detection: how right it is",
         "Networks of one hidden layer of 24 units, trained by scikit-learn on 7,000 generated flows, 80 % of them "
         "ordinary, and held against 3,000 others. The paper tells neither features nor network nor data.",
-        (10, 40),
+        (6, 40),
         Figure(
             "threat-classifier",
             "Threat detection: precision, recall and F1 by class",
@@ -232,7 +232,7 @@ EXPERIMENTS = (
         "Messages come at half of the rate that can be done. In process, a run with a checkpoint is killed and started "
         "again; on Spark, a worker is killed and another one started, in the full form an executor, a node for good, "
         "and the driver. The paper lost nothing on Spark, 12.8 % on Flink and 22.2 % on Storm.",
-        (115, 1060),
+        (121, 1060),
         Figure(
             "threat-failure",
             "Threat detection: messages analysed",
