@@ -115,6 +115,21 @@ def _number(out: Any, begin: Any, end: Any, known: Any, spans: Any, hashes: Any,
     return known
 
 
+@kernel(inline=True)
+def _entered(
+    out: Any, o: Any, e: Any, i: Any, place: Any, n: Any, known: Any, rows: Any, places: Any, codes: Any, spans: Any,
+    hashes: Any, index: Any, shift: Any,
+) -> Any:  # fmt: skip
+    """Enter token n, which is from o to e in out; returns where the next one goes, and how many are known."""
+    k = _number(out, o, e, known, spans, hashes, index, shift)
+    u = np.uint64(n)
+    rows[u], places[u], codes[u] = i, place, k
+    if k != known:
+        return o, known
+    spans[np.uint64(known + 1)] = e
+    return e, known + 1
+
+
 @kernel
 def _enter(hashes: Any, known: Any, index: Any, shift: Any) -> None:
     """Put tokens, of which there are so many, into an empty table."""
@@ -154,13 +169,9 @@ def _tokens(
                 continue
             p, e = _copied(data, p, end, table, 0, trim, out, o)
             if e > o:
-                k = _number(out, o, e, known, spans, hashes, index, shift)
-                rows[n], places[n], codes[n] = i, place, k
+                o, known = _entered(out, o, e, i, place, n, known, rows, places, codes, spans, hashes, index, shift)
                 n += 1
                 place += 1
-                if k == known:
-                    known += 1
-                    spans[known] = o = e
         i += 1
     at[0], at[1], at[2], at[3] = i, n, known, o
 
@@ -203,14 +214,9 @@ def _between(
                     store8(out, o + j, load8(data, q) if q + 8 <= data.size else word(data, q, data.size - q))
                 e = _trimmed(o, 0, trim, out, o + size)
                 if e > o:
-                    k = _number(out, o, e, known, spans, hashes, index, shift)
-                    u = np.uint64(n)
-                    rows[u], places[u], codes[u] = i, place, k
+                    o, known = _entered(out, o, e, i, place, n, known, rows, places, codes, spans, hashes, index, shift)
                     n += 1
                     place += 1
-                    if k == known:
-                        known += 1
-                        spans[np.uint64(known)] = o = e
                 begin = p + np.int64(trailing_zeros(begins))
                 begins &= begins - _ONE
             p += WIDTH
@@ -254,14 +260,9 @@ def _prefixed(
             before = i
             _, e = _copied(data, p, ends[i], table, 1, trim, out, o)
             if trim.size == 0 or e > o:
-                k = _number(out, o, e, known, spans, hashes, index, shift)
-                u = np.uint64(n)
-                rows[u], places[u], codes[u] = i, place, k
+                o, known = _entered(out, o, e, i, place, n, known, rows, places, codes, spans, hashes, index, shift)
                 n += 1
                 place += 1
-                if k == known:
-                    known += 1
-                    spans[np.uint64(known)] = o = e
         q += WIDTH
     at[0], at[1], at[2], at[3] = starts.size, n, known, o
 
