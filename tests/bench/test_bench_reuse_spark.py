@@ -194,20 +194,20 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
     for options in ({"at_once": 2}, {}, {"quick": True}, {"quick": True, "at_once": 2}):
         list(reuse.measures(trace=("seq",), backend="spark", **options))
     names = [flow.name for flow in riot21()]
-    assert [few for _, few, _, _ in asked] == [names[:2], names[:9], names[:9], names[:2]]
-    assert [(len(a), quick) for _, _, a, quick in asked] == [(4, False), (18, False), (18, True), (4, True)]
+    assert [few for _, few, _, _ in asked] == [names[:2], names[:12], names[:12], names[:2]]
+    assert [(len(a), quick) for _, _, a, quick in asked] == [(4, False), (24, False), (24, True), (4, True)]
     assert {name for name, *_ in asked} == {"reuse/riot/seq"}
     asked.clear()
     for quick in (False, True):
         list(reuse.measures(trace=("rw1",), backend="spark", quick=quick))
     full, quick = (actions for _, _, actions, _ in asked)
-    assert 16 < len(full) < 16 + 2 * 9 and 10 < len(quick) < len(full), "and all go in the end"
+    assert 16 < len(full) < 16 + 2 * 12 and 10 < len(quick) < len(full), "and all go in the end"
     there = set()
     most = 0
     for action in full:
         (there.add if action.op == "submit" else there.remove)(action.name)
         most = max(most, len(there))
-    assert most == 9 and len({action.name for action in full}) > 9
+    assert most == 12 and len({action.name for action in full}) > 12
 
 
 def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
@@ -230,12 +230,12 @@ def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
     spark, many = reuse.EXPERIMENTS[2:]
     assert [spark.key, many.key] == ["reuse/spark", "reuse/many"]
     [one] = spark.measures(False)
-    assert asked == [("reuse/spark", 9, ["seq", "rw1", "rw2"], False), ("reuse/spark/carried", 21)]
+    assert asked == [("reuse/spark", 12, ["seq", "rw1", "rw2"], False), ("reuse/spark/carried", 21)]
     assert [figure.points([one]) for figure in spark.figures] == [[("together-defragmented", "3", one)], [], []]
     assert not re.search(r"\d", "".join(figure.title for figure in spark.figures)), "it is of either form"
     asked.clear()
     assert len([*spark.measures(True)]) == 1 and asked == [("reuse/spark", 3, ["seq"], True)]
-    assert " 9 at once (3 in the quick form)" in spark.about
+    assert " 12 at once (3 in the quick form)" in spark.about
     asked.clear()
     assert [m.measure for m in many.measures(False)] == ["reuse/many/local/3000/p95-ms", "reuse/many/spark/300/p95-ms"]
     assert [m.measure for m in many.measures(True)] == ["reuse/many/local/300/p95-ms"]
@@ -247,9 +247,9 @@ def measured(spark, monkeypatch):
     """The measures of a small trace, in the session of all tests."""
     monkeypatch.setattr(reuse_spark, "spark_session", lambda cores: contextlib.nullcontext(spark))
     for module, name, value in (
-        (reuse_spark, "BETWEEN", (6.0, 0.4)),
+        (reuse_spark, "BETWEEN", (9.0, 0.4)),
         (reuse_spark, "WARM", (40.0, 0.4)),
-        (reuse_spark, "TRIGGER", (2.0, TRIGGER_S)),
+        (reuse_spark, "TRIGGER", (3.0, TRIGGER_S)),
         (reuse_carried, "MESSAGES", (400, 10)),
         (reuse_carried, "TRIGGER_S", TRIGGER_S),
         (reuse_sides, "TRIGGER_S", TRIGGER_S),

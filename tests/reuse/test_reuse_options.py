@@ -26,7 +26,6 @@ def made(folder, **options):
     found = {
         "options": backend._options,
         "fuse": backend._fuse,
-        "trigger": backend._trigger,
         "patience_s": (backend.patience_s, carriers.patience_s),
         "behind_bytes": carriers.behind_bytes,
         "tries": care._tries,
@@ -41,9 +40,8 @@ def made(folder, **options):
 def test_each_option_arrives(tmp_path):
     usual = made(tmp_path)
     assert usual == {
-        "options": Options(9, None, 64 << 20),
+        "options": Options(9, None, 64 << 20, 0.2),
         "fuse": "exact",
-        "trigger": "0.2 seconds",
         "patience_s": (60.0, 60.0),
         "behind_bytes": 4 << 30,
         "tries": 3,
@@ -51,10 +49,10 @@ def test_each_option_arrives(tmp_path):
         "join": True,
     }
     for given, changed in (
-        ({"trigger": "3 seconds"}, {"trigger": "3 seconds"}),
-        ({"partitions": 2}, {"options": Options(2, None, 64 << 20), "fuse": "coarse"}),
-        ({"max_records": 5}, {"options": Options(9, 5, 64 << 20)}),
-        ({"queue_bytes": 6}, {"options": Options(9, None, 6)}),
+        ({"trigger": "3 seconds"}, {"options": Options(9, None, 64 << 20, 3.0)}),
+        ({"partitions": 2}, {"options": Options(2, None, 64 << 20, 0.2), "fuse": "coarse"}),
+        ({"max_records": 5}, {"options": Options(9, 5, 64 << 20, 0.2)}),
+        ({"queue_bytes": 6}, {"options": Options(9, None, 6, 0.2)}),
         ({"behind_bytes": 7}, {"behind_bytes": 7}),
         ({"patience_s": 8.5}, {"patience_s": (8.5, 8.5)}),
         ({"tries": 0}, {"tries": 0}),
@@ -64,14 +62,14 @@ def test_each_option_arrives(tmp_path):
         assert made(tmp_path, **given) == {**usual, **changed}, given
 
 
-@pytest.mark.parametrize("trigger", ["soon", "available now", 5, ""])
+@pytest.mark.parametrize("trigger", ["soon", "available now", 5, "", None])
 def test_a_trigger_that_is_no_interval(trigger, tmp_path):
     with pytest.raises(ConfigError, match="trigger must be a text such as '1 second', got"):
         SparkBackend(None, tmp_path, trigger=trigger)
 
 
 @pytest.mark.usefixtures("pretended")
-def test_a_query_has_the_trigger_and_its_own_number_of_partitions(tmp_path, monkeypatch):
+def test_a_query_has_its_own_number_of_partitions_and_looks_when_it_wants(tmp_path, monkeypatch):
     asked = []
 
     class Anything:
@@ -94,10 +92,10 @@ def test_a_query_has_the_trigger_and_its_own_number_of_partitions(tmp_path, monk
     monkeypatch.setattr(
         of_session, "settings_of_query", lambda spark, settings: told.update(settings) or contextlib.nullcontext()
     )
-    backend = SparkBackend(spark, tmp_path, trigger="3 seconds")
+    backend = SparkBackend(spark, tmp_path)
     own = SimpleNamespace(partitions=5)
     fragment = SimpleNamespace(parts=lambda options: (None, None, None), folder=tmp_path, name="f", spec=own)
     backend._started(fragment, Options(2, None, 1))
     backend.close()
-    assert asked == [("trigger", {"processingTime": "3 seconds"})]
+    assert not asked, "Spark asks again at once"
     assert told["spark.sql.shuffle.partitions"] == "5"

@@ -51,6 +51,31 @@ class Got:
         return self.sink.table(stream)
 
 
+def test_actions_wait_for_no_trigger(spark, tmp_path):
+    backend = SparkBackend(spark, tmp_path / "back", trigger="1 hour", patience_s=30.0, join=False)
+    manager = ReuseManager(backend)
+    source = CitySource(90, messages=40)
+    flows = (
+        dataflow("ada", t.KalmanFilter(by=KEY)),
+        dataflow("bob", t.KalmanFilter(by=KEY), t.RangeFilter(bounds="city")),
+    )
+    sinks = ro.MemorySink(), ro.MemorySink()
+    for flow, sink in zip(flows, sinks, strict=True):
+        manager.submit(flow, Gated(source, tmp_path / "gate"), sink)
+    assert len(backend.micro_batches()) == 2
+    (tmp_path / "gate").touch()
+    manager.defragment()
+    assert len(backend.micro_batches()) == 1
+    end = time.monotonic() + 30
+    while not all(rows(Got(sink), stream) for sink, stream in zip(sinks, ("t0", "t1"), strict=True)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    begun = time.monotonic()
+    manager.remove("bob")
+    manager.close()
+    assert time.monotonic() - begun < 10, "a query that waits is stopped"
+
+
 def test_dataflows_come_and_go_while_queries_run(spark, tmp_path):  # P15
     backend = SparkBackend(spark, tmp_path / "back", max_records=400)
     manager = ReuseManager(backend)

@@ -23,8 +23,8 @@ WORKLOADS = ("riot", "opmw")
 BACKENDS = ("null", "local", "spark")
 
 #: Dataflows on Spark: as many as two cores carry where each is a query of its own.
-AT_ONCE = 9
-#: Actions of a walk, in the full and in the quick form; on Spark one takes about eleven seconds, three times.
+AT_ONCE = 12
+#: Actions of a walk, in the full and in the quick form; on Spark one takes about fifteen seconds, three times.
 WALK, WALK_ON_SPARK = (reuse_local.WALK, 10), (16, 10)
 #: In the quick form records move behind every so many actions of a trace.
 TURNS = {"riot": 1, "opmw": 3}
@@ -60,7 +60,7 @@ def measures(
     carried : bool, default False
         In place of the others, on Spark: how many dataflows at 100 messages per second two cores carry, each as a query
         and together.
-    at_once : int, default 9
+    at_once : int, default 12
         Of "spark": as many as two cores carry where each is a query of its own. The first seven of "riot" are over one
         stream, and share as much as all do. Walks are over as many as leave no more than that at once.
     steps : bool, default False

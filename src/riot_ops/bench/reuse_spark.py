@@ -32,11 +32,11 @@ __all__ = ["alive", "measures"]
 #: Messages per second of each source.
 RATE = 10.0
 #: Seconds between two actions for which it counts, in the full and in the quick form.
-BETWEEN = 6.0, 2.0
+BETWEEN = 9.0, 2.0
 #: Seconds for which all dataflows run as queries before: the side that comes first would pay for the JVM's compiling.
 WARM = 40.0, 4.0
-#: Seconds from one micro-batch of a query to the next: with more of them, two cores carry more dataflows.
-TRIGGER = 2.0, 1.0
+#: Seconds from one micro-batch of a query to the next: with so many, two cores carry the walks of all 21 dataflows.
+TRIGGER = 3.0, 1.0
 #: The paper's seconds between two actions, about.
 PAPER_S = 60.0
 #: How long a dataflow may take to come up.

@@ -45,7 +45,7 @@ def bench(
         bool, typer.Option("--carried", help="Of reuse on Spark: how many dataflows two cores carry.")
     ] = False,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Of reuse on Spark: so many dataflows at once; default: 9.")
+        int | None, typer.Option(min=1, help="Of reuse on Spark: so many dataflows at once; default: 12.")
     ] = None,
     suite: Annotated[
         str | None,

@@ -21,6 +21,8 @@ BATCHES, LEAST_QUEUE = 4, 1 << 16
 #: A trigger that takes what is there, and ends.
 AVAILABLE_NOW = "available now"
 _PART = r"(\d+\s+(micro|milli)?seconds?|\d+\.\d+\s+seconds?|\d+\s+(minute|hour|day|week)s?)"
+_UNITS = "microsecond", "millisecond", "second", "minute", "hour", "day", "week"
+_SECONDS = dict(zip(_UNITS, (1e-6, 1e-3, 1.0, 60.0, 3600.0, 86_400.0, 604_800.0), strict=True))
 _INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECASE)
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
@@ -149,9 +151,21 @@ def check_trigger(given: object, *others: str) -> None:
     Traceback (most recent call last):
     riot_ops.core.errors.ConfigError: trigger must be a text such as '1 second', got 'soon' (str)
     """
-    if given is not None and not (isinstance(given, str) and (given in others or _INTERVAL.fullmatch(given))):
+    if given is not None and not (isinstance(given, str) and given in others):
+        interval_seconds(given, *others)
+
+
+def interval_seconds(given: object, *others: str) -> float:
+    """The seconds of a trigger that must be an interval, or else be told to be one of others as well.
+
+    >>> interval_seconds("0.2 seconds"), interval_seconds("Interval 1 minute 30 SECONDS")
+    (0.2, 90.0)
+    """
+    if not (isinstance(given, str) and _INTERVAL.fullmatch(given)):
         texts = " or ".join(map(repr, ("1 second", *others)))
         raise ConfigError(f"trigger must be a text such as {texts}, got {short(given)}")
+    parts = re.findall(r"([\d.]+)\s+([a-z]+?)s?\b", given.lower())
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def check_target(target_s: object, max_records: int | None, min_records: int | None = None) -> None:

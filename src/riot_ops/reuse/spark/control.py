@@ -46,17 +46,24 @@ class Controls:
         """The number of the newest version."""
         return max((int(p.stem) for p in self.folder.glob("*.json") if p.stem.isdigit()), default=-1)
 
+    def goes_on(self, version: int) -> bool:
+        """Whether there is one behind it."""
+        return self._path(version + 1).exists()
+
     def read(self, version: int) -> Control:
         """What a version says."""
-        return read_json(self.folder / f"{version:06d}.json", Control)
+        return read_json(self._path(version), Control)
 
     def write(self, control: Control) -> int:
         """Make a version the newest, if it differs from the one that is; returns the number of the newest."""
         newest = self.newest()
         if newest >= 0 and self.read(newest) == control:
             return newest
-        write_json(self.folder / f"{newest + 1:06d}.json", control)
+        write_json(self._path(newest + 1), control)
         return newest + 1
+
+    def _path(self, version: int) -> Path:
+        return self.folder / f"{version:06d}.json"
 
 
 def awake(steps: Iterable[Step], wanted: Set[str]) -> set[str]:

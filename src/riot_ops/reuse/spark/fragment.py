@@ -25,6 +25,7 @@ from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
 from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, TopicFeed
 from riot_ops.reuse.spark.spec import FragmentSpec, StageSpec
 from riot_ops.reuse.spark.stage import FragmentStage
+from riot_ops.reuse.spark.ticks import Ticks
 from riot_ops.reuse.topic import Head, Place, Topic
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.batches import ARRIVAL
@@ -42,6 +43,7 @@ class Options:
     partitions: int
     max_records: int | None
     queue_bytes: int
+    every_s: float = 0.0
 
 
 class Running(Protocol):
@@ -303,6 +305,7 @@ class Fragment:
             self.spec.partitions,
             options.queue_bytes,
             self.folder,
+            Ticks(options.every_s),
         )
         processors = [
             FragmentStage(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JError
 
-from riot_ops.core.buffering import check_trigger
+from riot_ops.core.buffering import interval_seconds
 from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.spark.backend import FragmentsBackend
@@ -39,7 +39,7 @@ class SparkBackend(FragmentsBackend):
         Where all is kept: of this back end alone, on a disk that driver and workers share. A back end over a folder
         that is there goes on from it, where its manager takes its dataflows up again.
     trigger : str, default "0.2 seconds"
-        How often a query looks for records.
+        How often a query looks for records. Actions need not wait for that, nor does a query that reads one other.
     partitions : int, optional
         Of the stages of queries that begin; by default the session's ``spark.sql.shuffle.partitions``. One that goes on
         after a restart keeps the number that it has, until it becomes another (``manager.defragment()``).
@@ -83,15 +83,14 @@ class SparkBackend(FragmentsBackend):
         for name, number in zip(least, given, strict=True):
             if number is not None:
                 check_count(name, number, least[name])
-        check_trigger(trigger)
+        every_s = interval_seconds(trigger)
         check_seconds("patience_s", patience_s)
         refuse_connect(is_connect(spark), "a SparkBackend")
         check_session(spark, keeps_state=True)
         self._spark = spark
-        self._trigger = trigger
         partitions = usual_partitions(spark) if partitions is None else partitions
         fuse: Literal["exact", "coarse"] = "coarse" if usual_fuse(partitions) == "coarse" else "exact"
-        options = Options(partitions, max_records, queue_bytes)
+        options = Options(partitions, max_records, queue_bytes, every_s)
         super().__init__(self._started, folder, options, fuse, behind_bytes, patience_s, tries, max_queries, join)
 
     @property
@@ -110,7 +109,6 @@ class SparkBackend(FragmentsBackend):
                 frame.writeStream.format(label + "_end")
                 .option("checkpointLocation", str(fragment.folder / "checkpoint"))
                 .queryName(f"{fragment.name}-{label[-8:]}")
-                .trigger(processingTime=self._trigger)
             )
             with settings_of_query(spark, {PARTITIONS: str(fragment.spec.partitions), **block_batches(spark)}):
                 return _Query(writer.start())

@@ -27,6 +27,7 @@ from riot_ops.reuse.spark.control import Control, Controls, read_json, write_jso
 from riot_ops.reuse.spark.cuts import ends
 from riot_ops.reuse.spark.layout import Layout, Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet
+from riot_ops.reuse.spark.ticks import Ticks
 from riot_ops.reuse.topic import Place, Topic
 from riot_ops.reuse.topic_source import TopicSource
 from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
@@ -105,6 +106,9 @@ class FragmentReader(Reader):
     splits: int
     most_unread: int
     folder: Path
+    ticks: Ticks
+    #: The batch of the one topic at which it has looked.
+    _seen: int = -1
 
     def most(self) -> int | None:
         return None  # of each source; see below
@@ -149,6 +153,8 @@ class FragmentReader(Reader):
     def latest_offset(self, start: Offset, limit: Any) -> Offset:
         if not start["at"] and not (start := self._awaited() or {}):
             return dict(WAITING)
+        if not self.ticks.come(lambda: self._news(start)):
+            return start
         version = self.controls.newest()
         found = {**start, "control": version}
         control = self.controls.read(version)
@@ -174,6 +180,16 @@ class FragmentReader(Reader):
         topics, ending = self._topics(start["at"])
         moved = topics if ending else moved | topics
         return {**found, "at": start["at"] | moved}
+
+    def _news(self, start: Offset) -> bool:
+        """Whether it is told something else, or what it reads alone has gone on."""
+        if self.controls.goes_on(start["control"]):
+            return True
+        if self.sources or len(self.topics) > 1:
+            return False
+        [feed] = self.topics.values()
+        seen, self._seen = self._seen, Topic(feed.folder).head().batch
+        return self._seen != seen
 
     def _over(self, offset: Offset) -> set[str]:
         """The steps, as they are there, whose sources have ended."""
