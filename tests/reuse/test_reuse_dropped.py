@@ -14,6 +14,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse import LocalBackend, ReuseManager
 from riot_ops.reuse.spark import carrier as carriers
 from riot_ops.reuse.spark.bookmark import Bookmark
+from riot_ops.reuse.spark.dealing import waiting
 from riot_ops.reuse.topic import Topic
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.test_outlets import Files, flow, log
@@ -190,3 +191,16 @@ def test_a_reader_never_goes_back(tmp_path):
     mark.read({"f0": 9})
     mark.read({"f0": 7})  # of what a slow sink had in hand, when all behind it has been counted
     assert mark.at == {"f0": 9}
+
+
+def test_topics_may_come_and_go_while_somebody_looks(tmp_path):
+    """What waits is told without a lock."""
+
+    class Looked(Topic):
+        def there(self, since=0):
+            mark.keep(lambda name: name == "f0")
+            return super().there(since)
+
+    topics = {name: Looked(tmp_path / name) for name in ("f0", "f1")}
+    mark = Bookmark("r", topics, dict.fromkeys(topics, 0))
+    assert waiting(mark, []) == {} and [name for name, _, _ in mark.each()] == ["f0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,9 @@ from riot_ops.reuse.spark.ticks import Ticks
 from tests.reuse.test_reuse_queries import ROWS, dataflow, opened, until, values
 
 __all__ = ["opened"]
+
+
+NOWHERE = Path("/nowhere")
 
 
 class Clock:
@@ -44,7 +48,7 @@ def never():
 
 
 def test_ticks_lie_on_a_grid_that_all_have_in_common(clock):
-    five = Ticks(5.0)
+    five = Ticks(5.0, NOWHERE)
     assert five.come(never) and clock.now == 1002.5, "the first comes at once"
     came = []
     while len(came) < 2:
@@ -55,7 +59,7 @@ def test_ticks_lie_on_a_grid_that_all_have_in_common(clock):
 
 
 def test_what_takes_longer_than_from_tick_to_tick_is_followed_at_once(clock):
-    five = Ticks(5.0)
+    five = Ticks(5.0, NOWHERE)
     assert five.come(never)
     clock.now = 1018.0
     assert five.come(never) and not clock.slept, "those that were missed are one"
@@ -65,13 +69,13 @@ def test_what_takes_longer_than_from_tick_to_tick_is_followed_at_once(clock):
 
 
 def test_nobody_who_stops_waits_long(clock):
-    minute = Ticks(60.0)
+    minute = Ticks(60.0, NOWHERE)
     assert minute.come(never)
     assert not minute.come(never) and clock.now == pytest.approx(1003.5, abs=0.1)
 
 
 def test_news_do_not_wait_and_the_next_tick_comes_all_the_same(clock):
-    five = Ticks(5.0)
+    five = Ticks(5.0, NOWHERE)
     assert five.come(never)
     assert five.come(lambda: clock.now > 1003) and clock.now == pytest.approx(1003, abs=0.1)
     while not five.come(never):
@@ -79,8 +83,32 @@ def test_news_do_not_wait_and_the_next_tick_comes_all_the_same(clock):
     assert clock.now == pytest.approx(1005.0)
 
 
+def test_who_leaves_waits_for_nothing(clock, tmp_path):
+    minute = Ticks(60.0, tmp_path / "leaving")
+    assert minute.come(never)
+    minute.leave()
+    began = clock.now
+    assert not minute.come(never) and clock.now == began
+    Ticks(0.0, tmp_path / "other").leave()
+    assert not (tmp_path / "other").exists() and clock.now == began, "nobody waits there"
+
+
+def test_a_query_that_waits_is_stopped_at_once_and_can_go_on(opened):
+    manager, source, go = opened(every_s=3600.0, max_records=None)
+    sink = ro.MemorySink()
+    manager.submit(dataflow("ada", (0, 300)), source, sink)
+    [fragment] = manager.backend._fragments.values()
+    until(lambda: fragment.topic.head().batch >= 0)
+    began = time.monotonic()
+    fragment.stop()
+    assert time.monotonic() - began < 0.5
+    go()
+    manager.backend._care.start(fragment)
+    until(lambda: len(values(sink, "t0")) == len(ROWS))
+
+
 def test_without_seconds_there_is_always_one(clock):
-    always = Ticks(0.0)
+    always = Ticks(0.0, NOWHERE)
     assert always.come(never) and always.come(never) and not clock.slept
 
 
@@ -102,15 +130,15 @@ def test_the_seconds_of_an_interval(text, seconds):
 
 
 def test_records_come_with_ticks(opened):
-    manager, source, go = opened(every_s=0.5)
+    manager, source, go = opened(every_s=0.4, max_records=40)
     sink = ro.MemorySink()
     go()
     began = time.monotonic()
     manager.submit(dataflow("ada", (0, 300)), source, sink)
     assert manager.backend.wait(30) and len(values(sink, "t0")) == len(ROWS)
-    # ten records in each, and one in which it ends
-    assert time.monotonic() - began > 0.5 * (len(ROWS) / 10 - 2)
-    assert manager.backend.micro_batches() == {"f1": pytest.approx(len(ROWS) / 10 + 1, abs=2)}
+    assert time.monotonic() - began > 0.4 * (len(ROWS) / 40 - 1)
+    [batches] = manager.backend.micro_batches().values()
+    assert batches == pytest.approx(len(ROWS) / 40, abs=3), "one with each, and those in which it begins and ends"
 
 
 def test_actions_wait_for_no_tick(opened):

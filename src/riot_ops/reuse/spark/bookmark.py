@@ -34,6 +34,11 @@ class Bookmark:
             self.leave()
             raise
 
+    def each(self) -> list[tuple[str, Topic, int]]:
+        """The topics, each with where he goes on, as they are now: others may be changing them."""
+        with self._lock:
+            return [(name, topic, self.at[name]) for name, topic in self.topics.items()]
+
     def waiting(self, name: str) -> list[tuple[int, Marker]]:
         """The batches of a topic that he has not read."""
         topic = self.topics[name]
@@ -45,7 +50,7 @@ class Bookmark:
 
     def behind(self) -> bool:
         """Whether there is anything that he has not read."""
-        return any(topic.head().batch >= self.at[name] for name, topic in [*self.topics.items()])
+        return any(topic.head().batch >= at for _, topic, at in self.each())
 
     def up_to(self, batches: Mapping[str, int]) -> bool:
         """Whether he has read these batches, of topics that he still reads."""

@@ -90,8 +90,8 @@ def gathered(
 
 def skip(mark: Bookmark, recipients: Sequence[Recipient]) -> None:
     """What there is is not for these any more."""
-    for name, topic in mark.topics.items():
-        if markers := mark.waiting(name):
+    for name, topic, at in mark.each():
+        if markers := [(n, topic.marker(n)) for n in topic.left(at)]:
             count_dropped(name, topic, markers, recipients)
             mark.read({name: markers[-1][0] + 1})
 
@@ -99,8 +99,8 @@ def skip(mark: Bookmark, recipients: Sequence[Recipient]) -> None:
 def waiting(mark: Bookmark, recipients: Sequence[Recipient]) -> dict[str, int]:
     """By dataflow, the bytes that wait for it."""
     found: dict[str, int] = {}
-    for name, topic in mark.topics.items():
-        markers = topic.there(mark.at[name])
+    for name, topic, at in mark.each():
+        markers = topic.there(at)
         for one in recipients:
             if name in one.topics and not one.over:
                 wanted = _streams(name, [one])

@@ -76,6 +76,7 @@ class Fragment:
     query: Running | None = field(default=None, repr=False)
     #: What its query was started with.
     layouts: Layouts | None = field(default=None, repr=False)
+    ticks: Ticks | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -234,7 +235,7 @@ class Fragment:
 
     def without(self, grown: Fragment) -> Fragment:
         """Itself again, with the query of one that took more in, whose steps do not come after all."""
-        self.query, self.layouts = grown.query, grown.layouts
+        self.query, self.layouts, self.ticks = grown.query, grown.layouts, grown.ticks
         with suppress(ConnectorError):  # then what is kept has steps that nobody knows of, and a restart forgets them
             self.forget({*grown.spec.steps} - {*self.spec.steps})
         return self
@@ -285,6 +286,8 @@ class Fragment:
         plan = self.plan()
         self.layouts = Layouts.begun(self.folder / "layouts", self.layout())
         labels = self.labels(plan)
+        self.ticks = Ticks(options.every_s, self.folder / "leaving")
+        self.ticks.leaving.unlink(missing_ok=True)
         sink = TopicSink(self.topic)
         sink.recover(0)  # what was never committed goes
         forget_raised(self.folder)  # and comes again, if need be
@@ -305,7 +308,7 @@ class Fragment:
             self.spec.partitions,
             options.queue_bytes,
             self.folder,
-            Ticks(options.every_s),
+            self.ticks,
         )
         processors = [
             FragmentStage(
@@ -348,6 +351,9 @@ class Fragment:
     def stop(self) -> None:
         """Stop its query; it can be started again."""
         if self.query is not None:
+            if self.ticks is not None:
+                with suppress(OSError):  # a full disk keeps nobody from stopping
+                    self.ticks.leave()
             self.query.stop()
         self.query = None
 
