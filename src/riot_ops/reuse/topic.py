@@ -149,8 +149,12 @@ class Topic:
 
     def head(self) -> Head:
         """Where the writer stands."""
-        path = self.folder / HEAD
-        found: Head = self._read(path, Head) if path.exists() else Head()
+        try:
+            found: Head = self._read(self.folder / HEAD, Head)
+        except ConnectorError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):  # it may vanish while somebody looks
+                raise
+            found = Head()
         return found
 
     def stand(self, head: Head) -> None:

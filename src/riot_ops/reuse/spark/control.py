@@ -7,6 +7,7 @@ sees the same, and a new one alone makes a micro-batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -46,9 +47,19 @@ class Controls:
         """The number of the newest version."""
         return max((int(p.stem) for p in self.folder.glob("*.json") if p.stem.isdigit()), default=-1)
 
-    def goes_on(self, version: int) -> bool:
-        """Whether there is one behind it."""
-        return self._path(version + 1).exists()
+    def hurry(self, version: int) -> None:
+        """Somebody waits until this one is taken up."""
+        with suppress(OSError):  # then it is with the next tick
+            self._hurry(version).touch()
+
+    def hurries(self, since: int) -> bool:
+        """Whether somebody waits for one behind this."""
+        version = since + 1
+        while self._path(version).exists():
+            if self._hurry(version).exists():
+                return True
+            version += 1
+        return False
 
     def read(self, version: int) -> Control:
         """What a version says."""
@@ -64,6 +75,9 @@ class Controls:
 
     def _path(self, version: int) -> Path:
         return self.folder / f"{version:06d}.json"
+
+    def _hurry(self, version: int) -> Path:
+        return self.folder / f"{version:06d}.awaited"
 
 
 def awake(steps: Iterable[Step], wanted: Set[str]) -> set[str]:

@@ -134,7 +134,10 @@ class Fragment:
 
     def hold(self) -> int:
         """Have it read nothing more, and leave what another goes on from; the version in which that stands."""
-        return self.controls.write(msgspec.structs.replace(self.controls.read(self.controls.newest()), hold=True))
+        held = msgspec.structs.replace(self.controls.read(self.controls.newest()), hold=True)
+        version = self.controls.write(held)
+        self.controls.hurry(version)
+        return version
 
     def tell(self, wanted: set[str]) -> tuple[int, set[str]]:
         """Have it forward these streams; the version in which that stands, and the streams of others that it needs."""

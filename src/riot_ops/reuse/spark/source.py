@@ -182,10 +182,10 @@ class FragmentReader(Reader):
         return {**found, "at": start["at"] | moved}
 
     def _news(self, start: Offset) -> bool:
-        """Whether it is told something else, or what it reads alone has gone on."""
-        if self.controls.goes_on(start["control"]):
+        """Whether somebody waits until it does what it is told, or what it reads alone has gone on."""
+        if self.controls.hurries(start["control"]):
             return True
-        if self.sources or len(self.topics) > 1:
+        if self.sources or len(self.topics) != 1:
             return False
         [feed] = self.topics.values()
         seen, self._seen = self._seen, Topic(feed.folder).head().batch

@@ -75,6 +75,8 @@ class Telling:
     def begins(self, versions: Mapping[str, int], since: Mapping[str, int]) -> dict[str, tuple[int, Place]]:
         """Wait until fragments do what they were told: from which batches on, at one place of all of them."""
         topics = {name: self._fragments[name].topic for name in since}
+        for name in since:
+            self._fragments[name].controls.hurry(versions[name])
         why = f"the running queries did not take it up within {self._patience_s:g} s"
         return self.until(lambda: meeting(topics, since, versions), since, lambda: why)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["Ticks"]
 
 #: For how long Spark is kept waiting for one answer, and how often there may be news.
-LONGEST_SECONDS, POLL_SECONDS = 1.0, 0.05
+LONGEST_SECONDS, POLL_SECONDS = 3.0, 0.1
 
 
 @dataclass
