@@ -119,6 +119,18 @@ def test_micro_batches_that_a_busy_machine_left_out_count_as_the_others(clock):
     assert stuck.cores == pytest.approx([1.0, 0.55]), "the mean stands in for what did nothing"
 
 
+def test_a_side_is_up_when_each_query_has_compiled_its_code():
+    """The first micro-batch of one that others become is empty, the second the first with records."""
+    together, apart = (object.__new__(kind) for kind in (reuse_sides.Together, reuse_sides.Apart))
+    for batches, up in ((2, False), (3, True)):
+        together.backend = SimpleNamespace(micro_batches=lambda n=batches: {"f0": 9, "f1": n})
+        apart._running = {
+            "a": SimpleNamespace(micro_batches=[{}] * 9),
+            "b": SimpleNamespace(micro_batches=[{}] * batches),
+        }
+        assert together.up() == apart.up() == up
+
+
 def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
     flows = {"city-pred": next(flow for flow in riot21() if flow.name == "city-pred")}
 

@@ -20,8 +20,8 @@ __all__ = ["TRIGGER_S", "Apart", "Opened", "Side", "Together", "compared", "equa
 
 #: Seconds from one micro-batch of a query to the next, on both sides, by default.
 TRIGGER_S = 1.0
-#: A query that has done so many is up.
-FEW_BATCHES = 2
+#: A query that has done so many is up: the first of one that others become is empty, and the next compiles its code.
+FEW_BATCHES = 3
 
 Opened = Callable[[str], Source]
 
