@@ -240,7 +240,7 @@ EXPERIMENTS = (
             )
             for walk in TRACES
         ),
-        (107.0, 2450.0),
+        (107.0, 3900.0),
     ),
     Experiment(
         "reuse/many",
