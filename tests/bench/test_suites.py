@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import json
 import math
@@ -60,7 +61,8 @@ def outcome(name: str = "KAL", *, silent: bool = False, stable: bool = True, sig
     kept_up = Stability(stable, 0.0, 0.0)
     nothing = ("s",) if silent else ()
     sigma = math.nan if silent else sigma
-    return Outcome(name, "Statistical", peak, report, 1.0, 10.0, kept_up, 1.0, 2, sigma, nothing)
+    part = {"since": 1.0, "until": 10.0, "interval_s": 1.0, "cores": 2}
+    return Outcome.of(name, "Statistical", peak, report, kept_up, **part, sigma=sigma, silent=nothing)
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -73,6 +75,18 @@ def test_figures_of_a_known_run() -> None:
     assert figures["rate"] == pytest.approx(100, rel=0.02)
     assert (figures["peak"], figures["selectivity"], figures["cpu"], figures["memory"]) == (100, 1, 25, 100)
     assert figures["jitter"] == pytest.approx(0, abs=0.02)
+
+
+def test_an_outcome_keeps_no_samples() -> None:
+    before = reports()
+    kept = outcome()
+    assert reports() == before and kept.run.output_rate.size == 9
+
+
+def reports() -> int:
+    """How many there are in memory."""
+    gc.collect()
+    return sum(isinstance(one, Report) for one in gc.get_objects())
 
 
 def test_jitter_is_against_what_should_come_out() -> None:

@@ -94,6 +94,6 @@ EXPERIMENTS = (
         "week in ten minutes (in the quick form its first second). The paper has a median latency of 20 ms for "
         "STATS, of 500 to 700 ms for PRED, and a jitter about 0, on five to seven virtual machines.",
         figures("app", r"\w+/\w+", "application and stream"),
-        (50, 6000),
+        (50, 4300),
     ),
 )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from riot_ops.bench.measure import Measure
 from riot_ops.bench.peak import Peak
 from riot_ops.measure.metrics import Stability, quantiles
-from riot_ops.measure.probe_report import Report
+from riot_ops.measure.probe_report import Floats, Report, Series
 
 __all__ = ["BOX", "Outcome"]
 
@@ -31,12 +30,10 @@ class Outcome:
         What was measured, such as ``KAL``, and what it is shown with, such as ``Statistical``.
     peak : Peak
         Highest sustainable rate.
-    report : Report
-        Of the run that the other figures are of.
+    stability : Stability
+        Whether it kept up in the run that the other figures are of.
     since, until : float
         The part of that run, in seconds, that counts.
-    stability : Stability
-        Whether it kept up in that run.
     interval_s : float
         For throughput and jitter.
     cores : int
@@ -46,6 +43,16 @@ class Outcome:
         declare, else what a run that had no pace to keep delivered of its later messages.
     silent : tuple of str
         Streams that no record came in.
+    rate, selectivity : float
+        Messages per second of that part, and records per message of the run.
+    latency_ms : list of float
+        At the shares of :data:`BOX`, and at 99 %.
+    jitter : ndarray
+        Of each interval; none where it is not known what should come out.
+    cpu_percent, memory_mib : ndarray
+        Of each sample; CPU in percent of the cores that there were.
+    run : Series
+        The run from its beginning, by intervals.
     task_us : float
         Time of the task alone per record that it puts out (µs); NaN where that is not known.
     """
@@ -53,43 +60,64 @@ class Outcome:
     name: str
     group: str
     peak: Peak
-    report: Report
+    stability: Stability
     since: float
     until: float
-    stability: Stability
     interval_s: float
     cores: int
-    sigma: float = math.nan
-    silent: tuple[str, ...] = ()
+    sigma: float
+    silent: tuple[str, ...]
+    rate: float
+    selectivity: float
+    latency_ms: list[float]
+    jitter: Floats
+    cpu_percent: Floats
+    memory_mib: Floats
+    run: Series
     task_us: float = math.nan
 
-    @property
-    def latency_ms(self) -> list[float]:
-        """Latency at the shares of :data:`BOX`, and at 99 %."""
-        return [1e3 * v for v in self.report.latency(*BOX, 0.99, since_s=self.since, until_s=self.until)]
-
-    @property
-    def jitter(self) -> npt.NDArray[np.float64]:
-        """Jitter of each interval; none where it is not known what should come out."""
-        if not math.isfinite(self.sigma):
-            return np.empty(0)
-        return self.report.jitter(self.interval_s, self.since, self.until, selectivity=self.sigma)
-
-    @property
-    def cpu_percent(self) -> npt.NDArray[np.float64]:
-        """CPU of each sample, in percent of the cores that there were."""
-        return 100 * self._usage("cpu") / self.cores
-
-    @property
-    def memory_mib(self) -> npt.NDArray[np.float64]:
-        """Memory of each sample."""
-        return self._usage("memory") / 2**20
-
-    def _usage(self, what: str) -> npt.NDArray[np.float64]:
-        usage = self.report.usage
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        group: str,
+        peak: Peak,
+        report: Report,
+        stability: Stability,
+        *,
+        since: float,
+        until: float,
+        interval_s: float,
+        cores: int,
+        sigma: float = math.nan,
+        silent: tuple[str, ...] = (),
+    ) -> Self:
+        """What a report comes to, without its samples, which would be counted as memory of what is measured next."""
+        known = math.isfinite(sigma)
+        swings = report.jitter(interval_s, since, until, selectivity=sigma) if known else np.empty(0)
+        usage = report.usage
         assert usage is not None
-        part = usage.between(self.report.begin + self.since, self.report.begin + self.until)
-        return np.asarray(getattr(part if part.times.size else usage, what))
+        part = usage.between(report.begin + since, report.begin + until)
+        usage = part if part.times.size else usage
+        return cls(
+            name,
+            group,
+            peak,
+            stability,
+            since,
+            until,
+            interval_s,
+            cores,
+            sigma,
+            silent,
+            report.input_rate(since, until),
+            report.selectivity,
+            [1e3 * v for v in report.latency(*BOX, 0.99, since_s=since, until_s=until)],
+            swings,
+            100 * usage.cpu / cores,
+            usage.memory / 2**20,
+            report.series(interval_s, 0.0, until),
+        )
 
     def figures(self) -> dict[str, tuple[float, str]]:
         """The figures by name, with their units."""
@@ -97,8 +125,8 @@ class Outcome:
         swings = self.jitter
         return {
             "peak": (self.peak.rate, "messages/s"),
-            "rate": (self.report.input_rate(self.since, self.until), "messages/s"),
-            "selectivity": (self.report.selectivity, "records/message"),
+            "rate": (self.rate, "messages/s"),
+            "selectivity": (self.selectivity, "records/message"),
             "sigma": (self.sigma, "records/message"),
             "silent": (len(self.silent), "streams"),
             "task-latency": (self.task_us, "µs/record"),
@@ -124,7 +152,6 @@ class Outcome:
         def plain(values: Any) -> list[float | None]:
             return [float(f"{v:.6g}") if math.isfinite(v) else None for v in np.asarray(values).tolist()]
 
-        run = self.report.series(self.interval_s, 0.0, self.until)
         return {
             "name": self.name,
             "group": self.group,
@@ -140,19 +167,19 @@ class Outcome:
             "interval_s": self.interval_s,
             "cores": self.cores,
             "counted_from_s": self.since,
-            "times_s": plain(run.times),
-            "input_rate": plain(run.input_rate),
-            "output_rate": plain(run.output_rate),
-            "queue": plain(run.queue),
+            "times_s": plain(self.run.times),
+            "input_rate": plain(self.run.input_rate),
+            "output_rate": plain(self.run.output_rate),
+            "queue": plain(self.run.queue),
         }
 
 
-def _median(values: npt.NDArray[np.float64]) -> float:
+def _median(values: Floats) -> float:
     known = values[np.isfinite(values)]
     return float(np.median(known)) if known.size else math.nan
 
 
-def _spread(values: npt.NDArray[np.float64]) -> float:
+def _spread(values: Floats) -> float:
     """Distance of the quartiles."""
     known = values[np.isfinite(values)]
     low, high = quantiles(known, np.ones(known.size), (0.25, 0.75))

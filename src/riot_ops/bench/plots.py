@@ -126,8 +126,8 @@ def _over_time(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     n = len(outcomes)
     figure, grid = plt.subplots(n, 1, figsize=(9.5, 0.6 + 1.9 * n), layout="constrained", squeeze=False)
     for axes, outcome in zip(grid[:, 0], outcomes, strict=True):
-        run = outcome.report.series(outcome.interval_s, 0.0, outcome.until)
-        sigma = outcome.sigma if math.isfinite(outcome.sigma) else outcome.report.selectivity
+        run = outcome.run
+        sigma = outcome.sigma if math.isfinite(outcome.sigma) else outcome.selectivity
         axes.step(run.times, run.input_rate * sigma, where="post", color=PAPER, label="input × σ")
         axes.step(run.times, run.output_rate, where="post", color=OURS, label="output")
         axes.axvspan(0, outcome.since, color=GRID, alpha=0.6, linewidth=0, label="warm-up")

@@ -223,7 +223,7 @@ EXPERIMENTS = (
         "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
         "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
         "Trigger, records and partitions are combined besides, in the full form.",
-        (112, 4500),
+        (112, 1600),
         Figure(
             "streambench-knobs-throughput",
             "StreamBench: throughput by setting",

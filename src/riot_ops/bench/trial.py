@@ -188,18 +188,18 @@ class Runner(ABC):
             rate *= max(0.5, 1 - 1.2 * float(behind))
             report, kept_up = self._final(feed, {"rate": rate}, length)
             peak = Peak(rate, (*peak.tried, (rate, kept_up.stable)), peak.closed)
-        return Outcome(
+        return Outcome.of(
             name,
             group,
             peak,
             report,
-            self.warm_s,
-            length,
             kept_up,
-            self.interval_s,
-            self.cores,
-            sigma,
-            feed.silent(report),
+            since=self.warm_s,
+            until=length,
+            interval_s=self.interval_s,
+            cores=self.cores,
+            sigma=sigma,
+            silent=feed.silent(report),
         )
 
     def _final(self, feed: Feed, pace: Pace, seconds: float) -> tuple[Report, Stability]:

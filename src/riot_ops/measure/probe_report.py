@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -217,10 +218,12 @@ class Report:
         times, weights = self._arrived["time"], self._arrived["weight"]
         outputs, _ = np.histogram(times, edges, weights=weights) if n else (np.empty(0), None)
         place = np.searchsorted(edges, times, "right") - 1
-        known = np.isfinite(self._latency)
+        known = np.flatnonzero(np.isfinite(self._latency))
+        known = known[np.argsort(place[known], kind="stable")]
+        bounds = np.searchsorted(place[known], np.arange(n + 1))
         medians = np.full(n, math.nan)
-        for i in range(n):
-            rows = known & (place == i)
+        for i, (first, end) in enumerate(itertools.pairwise(bounds)):
+            rows = known[first:end]
             medians[i] = quantiles(self._latency[rows], weights[rows], (0.5,))[0]
         due = self._cumulative("due", edges)
         return Series(

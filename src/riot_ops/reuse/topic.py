@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,13 +125,13 @@ class Topic:
             raise ConnectorError(f"the topic {self.folder} lacks the marker of batch {lacking}, and has later ones")
         return found
 
-    def left(self, since: int) -> list[int]:
-        """The same for a reader that has not read that one yet: it is there, if there is one."""
+    def left(self, since: int) -> Iterator[tuple[int, Marker]]:
+        """The same, with their files, for a reader that has not read that one yet: it is there, if there is one."""
         made = self.head().batch  # first: what is made meanwhile may be there or not
         found = self.batches(since)
         if (first := found[0] if found else made + 1) > since:
             raise ConnectorError(f"the topic {self.folder} begins with batch {first}, batch {since} is gone")
-        return found
+        return ((number, self.marker(number)) for number in found)
 
     def marker(self, batch: int) -> Marker:
         """The files of a batch."""

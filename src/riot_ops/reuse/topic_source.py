@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
-from riot_ops.reuse.topic import Topic, TopicFile
+from riot_ops.reuse.topic import Marker, Topic, TopicFile
 
 __all__ = ["Throttled", "TopicSource", "read_file"]
 
@@ -45,8 +45,8 @@ class TopicSource(Source):
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         batch, rows = start["batch"], 0
-        for number in self.topic.left(batch):
-            rows += self._rows(number)
+        for number, marker in self.topic.left(batch):
+            rows += self._rows(marker)
             if limit is not None and rows > limit and number > start["batch"]:
                 break  # at least one batch, or a limit below its size would stop all
             batch = number + 1
@@ -90,14 +90,14 @@ class TopicSource(Source):
         return True  # whether its writer goes on is not known here
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        return sum(map(self._rows, range(start["batch"], end["batch"])))
+        return sum(self._rows(self.topic.marker(number)) for number in range(start["batch"], end["batch"]))
 
     def commit(self, end: Offset) -> None:
         self.topic.join(self.reader, end["batch"])
         self.topic.trim()
 
-    def _rows(self, number: int) -> int:
-        return sum(file.rows for file in self.topic.marker(number).files if file.stream in self.schemas)
+    def _rows(self, marker: Marker) -> int:
+        return sum(file.rows for file in marker.files if file.stream in self.schemas)
 
     def _records(self, file: TopicFile, mapped: dict[str, pa.Buffer]) -> list[pa.RecordBatch]:
         """The batches of a file, as its stream has them."""

@@ -41,8 +41,7 @@ class Bookmark:
 
     def waiting(self, name: str) -> list[tuple[int, Marker]]:
         """The batches of a topic that he has not read."""
-        topic = self.topics[name]
-        return [(n, topic.marker(n)) for n in topic.left(self.at[name])]
+        return list(self.topics[name].left(self.at[name]))
 
     def unread(self, name: str) -> bool:
         """Whether there is anything in a topic that he has not read."""

@@ -278,7 +278,7 @@ class Carrier:
             self._among.of.update(dict.fromkeys((one.name for one in recipients), self))
             self._noted.write(self.mark.at, self.recipients)
             had = {
-                name: [(n, topic.marker(n)) for n in topic.left(at[name]) if n < self.mark.at[name]]
+                name: [(n, marker) for n, marker in topic.left(at[name]) if n < self.mark.at[name]]
                 for name, topic in topics.items()
             }
             given = gathered(topics, had, recipients)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -91,7 +92,7 @@ def gathered(
 def skip(mark: Bookmark, recipients: Sequence[Recipient]) -> None:
     """What there is is not for these any more."""
     for name, topic, at in mark.each():
-        if markers := [(n, topic.marker(n)) for n in topic.left(at)]:
+        if markers := list(topic.left(at)):
             count_dropped(name, topic, markers, recipients)
             mark.read({name: markers[-1][0] + 1})
 
@@ -171,7 +172,8 @@ def _rejecting(topic: Topic, marker: Marker) -> Counter[str]:
         if file.stream == ERRORS_STREAM:
             with contextlib.suppress(RiotError):
                 for batch in read_file(topic, file, {}):
-                    found.update(batch.column(batch.schema.get_field_index("task")).to_pylist())
+                    for step in pc.value_counts(batch["task"]):
+                        found[step["values"].as_py()] += step["counts"].as_py()
     return found
 
 
@@ -185,12 +187,12 @@ def _rejected(
 ) -> Iterator[tuple[Recipient, str, pa.RecordBatch]]:
     """Rejected records, each for those who have its step, under their name for it."""
     place = batch.schema.get_field_index("task")
-    tasks = batch.column(place).to_pylist()
-    for step in dict.fromkeys(tasks):
+    tasks = batch.column(place)
+    for step in pc.unique(tasks).to_pylist():
         own = [(one, label) for one, label in labels.get(step, ()) if one in asking]
         if not own:
             continue
-        part = batch.filter(pa.array([task == step for task in tasks]))
+        part = batch.filter(pc.equal(tasks, step))
         for one, label in own:
             names = pa.array([label] * part.num_rows, pa.string())
             yield one, ERRORS_STREAM, part.set_column(place, batch.schema.field(place), names)

@@ -205,7 +205,7 @@ class FragmentReader(Reader):
         for name, feed in self.topics.items():
             topic = Topic(feed.folder)
             before[name] = _place(at[name])
-            after[name] = [topic.marker(batch).after for batch in topic.left(at[name]["batch"])]
+            after[name] = [marker.after for _, marker in topic.left(at[name]["batch"])]
         taken = {name: n for name, n in ends(before, after).items() if n}
         ending = any(set(after[name][n - 1].ended) != set(before[name].ended) for name, n in taken.items())
         moved = {
