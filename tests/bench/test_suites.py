@@ -11,6 +11,7 @@ import re
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -312,6 +313,30 @@ def test_a_run_tells_which_streams_stayed_empty() -> None:
     assert outcome.silent == ("avg",)
     assert outcome.sigma == pytest.approx(5.0, rel=0.02)
     assert outcome.figures()["jitter"][0] == pytest.approx(0, abs=0.1)
+
+
+def test_what_trials_took_is_given_back_before_the_run_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from riot_ops import tasks as t
+    from riot_ops.bench import trial
+    from riot_ops.dataflow import Dataflow
+    from riot_ops.streams.city import CitySource
+
+    flow = Dataflow("one")
+    source = flow.source("city", schema=CitySource(format="observations").schema)
+    flow.sink("out", source.to(t.KalmanFilter(by=("sensor_id", "obs_type"))))
+    done: list[str] = []
+    run = trial.Local.run
+
+    def noted(self: trial.Local, *given: Any, **options: Any) -> Report:
+        done.append("run")
+        return run(self, *given, **options)
+
+    pool = SimpleNamespace(release_unused=lambda: done.append("given back"))
+    monkeypatch.setattr(trial.Local, "run", noted)
+    monkeypatch.setattr(trial.pa, "default_memory_pool", lambda: pool)
+    feed = trial.Feed(flow, {"city": CitySource(90, format="observations")})
+    trial.Local(quick=True).outcome("one", "x", feed, {"rate": 500.0})
+    assert done.count("given back") == 1 and done[-2:] == ["given back", "run"]
 
 
 def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,19 +110,18 @@ class Outcome:
             cores,
             sigma,
             silent,
-            report.input_rate(since, until),
-            report.selectivity,
-            [1e3 * v for v in report.latency(*BOX, 0.99, since_s=since, until_s=until)],
-            swings,
-            100 * usage.cpu / cores,
-            usage.memory / 2**20,
-            report.series(interval_s, 0.0, until),
+            rate=report.input_rate(since, until),
+            selectivity=report.selectivity,
+            latency_ms=[1e3 * v for v in report.latency(*BOX, 0.99, since_s=since, until_s=until)],
+            jitter=swings,
+            cpu_percent=100 * usage.cpu / cores,
+            memory_mib=usage.memory / 2**20,
+            run=report.series(interval_s, 0.0, until),
         )
 
     def figures(self) -> dict[str, tuple[float, str]]:
         """The figures by name, with their units."""
         box = dict(zip(("p5", "p25", "p50", "p75", "p95", "p99"), self.latency_ms, strict=True))
-        swings = self.jitter
         return {
             "peak": (self.peak.rate, "messages/s"),
             "rate": (self.rate, "messages/s"),
@@ -131,8 +130,8 @@ class Outcome:
             "silent": (len(self.silent), "streams"),
             "task-latency": (self.task_us, "µs/record"),
             **{f"latency-{k}": (box[k], "ms") for k in ("p25", "p50", "p75", "p99")},
-            "jitter": (_median(swings), "ratio"),
-            "jitter-spread": (_spread(swings), "ratio"),
+            "jitter": (_median(self.jitter), "ratio"),
+            "jitter-spread": (_spread(self.jitter), "ratio"),
             "cpu": (_median(self.cpu_percent), "% of cores"),
             "memory": (_median(self.memory_mib), "MiB"),
         }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from riot_ops.bench.data import Discard
 from riot_ops.bench.measure import one_core
@@ -203,6 +204,7 @@ class Runner(ABC):
         )
 
     def _final(self, feed: Feed, pace: Pace, seconds: float) -> tuple[Report, Stability]:
+        pa.default_memory_pool().release_unused()  # what the trials took would count as memory of this run
         report = self.run(feed, seconds, pace, self.every_s)
         return report, self.stability(report, seconds)
 

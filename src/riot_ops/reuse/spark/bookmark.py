@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from riot_ops.reuse.topic import Marker, Topic
+from riot_ops.reuse.topic import Topic
 
 __all__ = ["Bookmark"]
 
@@ -38,10 +38,6 @@ class Bookmark:
         """The topics, each with where he goes on, as they are now: others may be changing them."""
         with self._lock:
             return [(name, topic, self.at[name]) for name, topic in self.topics.items()]
-
-    def waiting(self, name: str) -> list[tuple[int, Marker]]:
-        """The batches of a topic that he has not read."""
-        return list(self.topics[name].left(self.at[name]))
 
     def unread(self, name: str) -> bool:
         """Whether there is anything in a topic that he has not read."""

@@ -68,7 +68,7 @@ def due(mark: Bookmark, recipients: Sequence[Recipient], most: int | None) -> di
             continue
         wanted = _streams(name, recipients)
         limit = min((one.limit[name] for one in recipients if name in one.limit), default=None)
-        for number, marker in bounded(name, topic, mark.waiting(name), recipients, wanted, most):
+        for number, marker in bounded(name, topic, list(topic.left(mark.at[name])), recipients, wanted, most):
             if (size and size + marker.size > EPOCH_BYTES) or number == limit:
                 break
             size += bytes_of(marker, wanted)
