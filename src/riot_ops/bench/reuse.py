@@ -240,7 +240,7 @@ EXPERIMENTS = (
             )
             for walk in TRACES
         ),
-        (107.0, 3900.0),
+        (107.0, 3700.0),
     ),
     Experiment(
         "reuse/many",
