@@ -332,11 +332,12 @@ def test_what_trials_took_is_given_back_before_the_run_that_counts(monkeypatch: 
         return run(self, *given, **options)
 
     pool = SimpleNamespace(release_unused=lambda: done.append("given back"))
+    monkeypatch.setattr(trial.gc, "collect", lambda: done.append("collected"))
     monkeypatch.setattr(trial.Local, "run", noted)
     monkeypatch.setattr(trial.pa, "default_memory_pool", lambda: pool)
     feed = trial.Feed(flow, {"city": CitySource(90, format="observations")})
     trial.Local(quick=True).outcome("one", "x", feed, {"rate": 500.0})
-    assert done.count("given back") == 1 and done[-2:] == ["given back", "run"]
+    assert done.count("given back") == 1 and done[-3:] == ["collected", "given back", "run"]
 
 
 def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import time
@@ -204,7 +205,8 @@ class Runner(ABC):
         )
 
     def _final(self, feed: Feed, pace: Pace, seconds: float) -> tuple[Report, Stability]:
-        pa.default_memory_pool().release_unused()  # what the trials took would count as memory of this run
+        gc.collect()  # what the trials took, part of it in circles, would count as memory of this run
+        pa.default_memory_pool().release_unused()
         report = self.run(feed, seconds, pace, self.every_s)
         return report, self.stability(report, seconds)
 
