@@ -205,7 +205,7 @@ class Runner(ABC):
         )
 
     def _final(self, feed: Feed, pace: Pace, seconds: float) -> tuple[Report, Stability]:
-        gc.collect()  # what the trials took, part of it in circles, would count as memory of this run
+        gc.collect()  # what the trials took, part of it in reference cycles, would count as memory of this run
         pa.default_memory_pool().release_unused()
         report = self.run(feed, seconds, pace, self.every_s)
         return report, self.stability(report, seconds)
